@@ -1,0 +1,1 @@
+"""The BDEC blob: bytes in, batches out."""

@@ -1,0 +1,1 @@
+"""Metadata: the only writer of the database."""

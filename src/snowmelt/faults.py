@@ -1,0 +1,102 @@
+"""Named points at which a test may stop the process or raise: nothing happens unless armed.
+
+A process is armed from outside by the environment variable `SNOWMELT_FAULT`, for example
+`blob.staged=kill`, `blob.staged=kill:3` (at the third passage) or `stage.write=enospc`;
+inside a process by `snowmelt.faults.arm`. Each name is used at one place.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import threading
+from collections.abc import Callable
+from enum import StrEnum
+
+
+class Point(StrEnum):
+    """Every fault point; the value is what `SNOWMELT_FAULT` names."""
+
+    ROWS_BUFFERED = "client.rows_buffered"
+    BLOB_BUILT = "client.blob_built"
+    STAGE_WRITE = "client.stage_write"
+    BLOB_STAGED = "client.blob_staged"
+    REGISTERED = "client.registered"
+    BEFORE_REGISTRATION = "service.before_registration"
+    INSIDE_REGISTRATION = "service.inside_registration"
+    AFTER_REGISTRATION = "service.after_registration"
+    ANSWERING = "service.answering"
+    MIGRATION_PLANNED = "migration.planned"
+    MIGRATION_TASK = "migration.task"
+    MIGRATION_WRITTEN = "migration.written"
+    MIGRATION_STAGED = "migration.staged"
+    MIGRATION_INSIDE_COMMIT = "migration.inside_commit"
+    MIGRATION_COMMITTED = "migration.committed"
+    CLEANUP_MARKED = "cleanup.marked"
+    CLEANUP_DELETED = "cleanup.deleted"
+
+
+_lock = threading.Lock()
+_armed: dict[str, tuple[int, Callable[[], None]]] = {}
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _disk_full() -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _fail() -> None:
+    raise RuntimeError("fault point: failed on purpose")
+
+
+_ACTIONS: dict[str, Callable[[], None]] = {"kill": _kill, "enospc": _disk_full, "raise": _fail}
+
+
+def arm(point: Point, action: Callable[[], None], *, passage: int = 1) -> None:
+    """Run `action` at the `passage`-th time (from 1) that `point` is reached, once."""
+    with _lock:
+        _armed[point.value] = (passage, action)
+
+
+def disarm() -> None:
+    """Forget every armed point."""
+    with _lock:
+        _armed.clear()
+
+
+def arm_from_environment(environment: str | None = None) -> None:
+    """Arm what `SNOWMELT_FAULT` asks for: comma-separated `point=action[:passage]`.
+
+    Raises:
+        ValueError: A point or action that does not exist.
+    """
+    text = os.environ.get("SNOWMELT_FAULT", "") if environment is None else environment
+    for item in filter(None, text.split(",")):
+        name, _, what = item.partition("=")
+        action, _, passage = what.partition(":")
+        if action not in _ACTIONS:
+            raise ValueError(f"SNOWMELT_FAULT: no action {action!r}; use {', '.join(_ACTIONS)}")
+        arm(Point(name), _ACTIONS[action], passage=int(passage or 1))
+
+
+def point(where: Point) -> None:
+    """Mark a place where a test may interrupt; costs one dictionary look-up when not armed."""
+    if not _armed:
+        return
+    with _lock:
+        armed = _armed.get(where.value)
+        if armed is None:
+            return
+        passages, action = armed
+        if passages > 1:
+            _armed[where.value] = (passages - 1, action)
+            return
+        del _armed[where.value]
+    action()
+
+
+arm_from_environment()

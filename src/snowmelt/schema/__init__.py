@@ -1,0 +1,1 @@
+"""What a column and a value are."""

@@ -1,0 +1,144 @@
+"""Columns, their SQL types, and names of tables: the words that all rooms share."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+_PLAIN = re.compile(r"[A-Z_][A-Z0-9_$]*\Z")
+
+
+class Kind(StrEnum):
+    """The logical types of streaming v1 (specification §4); the value is the wire's word."""
+
+    FIXED = "FIXED"
+    REAL = "REAL"
+    BOOLEAN = "BOOLEAN"
+    TEXT = "TEXT"
+    BINARY = "BINARY"
+    DATE = "DATE"
+    TIME = "TIME"
+    TIMESTAMP_NTZ = "TIMESTAMP_NTZ"
+    TIMESTAMP_LTZ = "TIMESTAMP_LTZ"
+    TIMESTAMP_TZ = "TIMESTAMP_TZ"
+    VARIANT = "VARIANT"
+    ARRAY = "ARRAY"
+    OBJECT = "OBJECT"
+
+
+TIMESTAMPS = frozenset({Kind.TIMESTAMP_NTZ, Kind.TIMESTAMP_LTZ, Kind.TIMESTAMP_TZ})
+SEMI_STRUCTURED = frozenset({Kind.VARIANT, Kind.ARRAY, Kind.OBJECT})
+
+MAX_TEXT_BYTES = 16 * 1024 * 1024
+MAX_BINARY_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table.
+
+    `name` is the internal name (unquoted; upper-case unless it was quoted). `ordinal` (from 1)
+    is never used again within a table's incarnation and is also the Parquet and Iceberg field
+    id. `precision` and `scale` are set for FIXED, `scale` (0–9) for TIME and timestamps,
+    `length` (characters) for TEXT, `byte_length` for TEXT and BINARY.
+    """
+
+    name: str
+    kind: Kind
+    ordinal: int
+    nullable: bool = True
+    precision: int | None = None
+    scale: int | None = None
+    length: int | None = None
+    byte_length: int | None = None
+
+    @property
+    def display_name(self) -> str:
+        """The name as SQL and the wire write it: quoted when it would not survive folding."""
+        return display_name(self.name)
+
+    @property
+    def physical_type(self) -> str:
+        """The wire's physical type (specification of v1, §4)."""
+        match self.kind:
+            case Kind.FIXED:
+                return _fixed_physical(self.precision or 38)
+            case Kind.BOOLEAN:
+                return "SB1"
+            case Kind.REAL:
+                return "DOUBLE"
+            case Kind.DATE:
+                return "SB4"
+            case Kind.TIME:
+                return "SB4" if (self.scale or 0) <= 4 else "SB8"
+            case Kind.TIMESTAMP_NTZ | Kind.TIMESTAMP_LTZ:
+                return "SB8" if (self.scale or 0) <= 6 else "SB16"
+            case Kind.TIMESTAMP_TZ:
+                return "SB8" if (self.scale or 0) <= 3 else "SB16"
+            case _:
+                return "LOB"
+
+    @property
+    def sql_type(self) -> str:
+        """The type as DDL writes it, such as `NUMBER(38,0)`."""
+        match self.kind:
+            case Kind.FIXED:
+                return f"NUMBER({self.precision},{self.scale})"
+            case Kind.REAL:
+                return "FLOAT"
+            case Kind.TEXT:
+                return f"VARCHAR({self.length})"
+            case Kind.BINARY:
+                return f"BINARY({self.byte_length})"
+            case Kind.TIME | Kind.TIMESTAMP_NTZ | Kind.TIMESTAMP_LTZ | Kind.TIMESTAMP_TZ:
+                return f"{self.kind}({self.scale})"
+            case _:
+                return str(self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """The columns of one version of a table, in ordinal order; `version` counts from 1."""
+
+    version: int
+    columns: tuple[Column, ...]
+
+    def column(self, name: str) -> Column | None:
+        """Return the column of this internal name, or None."""
+        return next((column for column in self.columns if column.name == name), None)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableName:
+    """Database, schema and table by internal names."""
+
+    database: str
+    schema: str
+    table: str
+
+    def __str__(self) -> str:
+        return ".".join(display_name(part) for part in (self.database, self.schema, self.table))
+
+
+def internal_name(text: str) -> str:
+    """Return the internal name of an identifier as a user writes it (specification of v1, §5.1).
+
+    `"…"` keeps its contents (doubled quotes undone); anything else has `\\ ` turned into a
+    blank and is upper-cased.
+    """
+    if len(text) >= 2 and text[0] == '"' and text[-1] == '"':
+        return text[1:-1].replace('""', '"')
+    return text.replace("\\ ", " ").upper()
+
+
+def display_name(name: str) -> str:
+    """Return an internal name as SQL must write it: quoted where folding would change it."""
+    return name if _PLAIN.match(name) else '"' + name.replace('"', '""') + '"'
+
+
+def _fixed_physical(precision: int) -> str:
+    for limit, name in ((2, "SB1"), (4, "SB2"), (9, "SB4"), (18, "SB8")):
+        if precision <= limit:
+            return name
+    return "SB16"

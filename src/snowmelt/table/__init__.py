@@ -1,0 +1,1 @@
+"""One table: its snapshot, native files and migration."""

@@ -1,0 +1,1 @@
+"""What is shipped for users' tests."""

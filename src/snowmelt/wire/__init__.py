@@ -1,0 +1,1 @@
+"""Messages of each HTTP conversation, data only."""

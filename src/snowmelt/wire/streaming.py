@@ -1,0 +1,290 @@
+"""Messages of streaming v1 (specification §2), requests and answers; unknown fields are ignored."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+Sequencer = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class ConfigureRequest(msgspec.Struct):
+    """`POST /v1/streaming/client/configure/`."""
+
+    role: str | None = None
+    file_name: str | None = None
+
+
+class StageLocation(msgspec.Struct):
+    """Where a client puts its blobs; for LOCAL_FS `location` is an absolute folder."""
+
+    locationType: str  # noqa: N815 - the wire's name
+    location: str
+    path: str = ""
+    creds: dict[str, str] = {}
+    region: str | None = None
+    endPoint: str | None = None  # noqa: N815
+    storageAccount: str | None = None  # noqa: N815
+    presignedUrl: str | None = None  # noqa: N815
+    isClientSideEncrypted: bool = True  # noqa: N815
+    useS3RegionalUrl: bool = False  # noqa: N815
+    volumeHash: str | None = None  # noqa: N815
+    useVirtualUrl: bool = False  # noqa: N815
+
+
+class ConfigureResponse(msgspec.Struct):
+    """The client prefix is `prefix_deployment_id`."""
+
+    status_code: int
+    message: str
+    prefix: str | None = None
+    deployment_id: int | None = None
+    stage_location: StageLocation | None = None
+
+
+class OpenRequest(msgspec.Struct):
+    """`POST /v1/streaming/channels/open/`; names as the user typed them."""
+
+    request_id: str | None = None
+    role: str | None = None
+    channel: str | None = None
+    table: str | None = None
+    database: str | None = None
+    schema: str | None = None
+    write_mode: str | None = None
+    is_iceberg: bool = False
+    offset_token: str | None = None
+
+
+class ColumnMetadata(msgspec.Struct):
+    """One of `table_columns` (specification §2.2, §4)."""
+
+    name: str
+    type: str
+    logical_type: str
+    physical_type: str
+    ordinal: int
+    nullable: bool = True
+    precision: int | None = None
+    scale: int | None = None
+    byte_length: int | None = None
+    length: int | None = None
+    collation: str | None = None
+    source_iceberg_data_type: str | None = None
+
+
+class OpenResponse(msgspec.Struct):
+    """The names in it are the identity for all later requests.
+
+    `previous_owner` (client key of who had the channel open before, null when nobody) and
+    `last_path`, `last_chunk_offset` (the last committed chunk) are additions of ours.
+    """
+
+    status_code: int
+    message: str
+    database: str | None = None
+    schema: str | None = None
+    table: str | None = None
+    channel: str | None = None
+    client_sequencer: int | None = None
+    row_sequencer: int | None = None
+    offset_token: str | None = None
+    table_columns: list[ColumnMetadata] | None = None
+    encryption_key: str | None = None
+    encryption_key_id: int | None = None
+    iceberg_location: str | None = None
+    previous_owner: str | None = None
+    last_path: str | None = None
+    last_chunk_offset: int | None = None
+    schema_version: int | None = None
+
+
+class ChannelStatusQuery(msgspec.Struct):
+    """One channel of a status request."""
+
+    database: str | None = None
+    schema: str | None = None
+    table: str | None = None
+    channel_name: str | None = None
+    client_sequencer: int | None = None
+
+
+class StatusRequest(msgspec.Struct):
+    """`POST /v1/streaming/channels/status/`."""
+
+    channels: list[ChannelStatusQuery] = []
+    role: str | None = None
+    request_id: str | None = None
+
+
+class ChannelStatus(msgspec.Struct):
+    """Answer for the channel at the same position of the request."""
+
+    status_code: int
+    persisted_offset_token: str | None = None
+    persisted_client_sequencer: int | None = None
+    persisted_row_sequencer: int | None = None
+    message: str | None = None
+
+
+class StatusResponse(msgspec.Struct):
+    """Same order and length as asked."""
+
+    status_code: int
+    message: str
+    channels: list[ChannelStatus] = []
+
+
+class DropRequest(msgspec.Struct):
+    """`POST /v1/streaming/channels/drop/`; with a sequencer only that epoch is dropped."""
+
+    request_id: str | None = None
+    role: str | None = None
+    channel: str | None = None
+    table: str | None = None
+    database: str | None = None
+    schema: str | None = None
+    client_sequencer: int | None = None
+    is_iceberg: bool = False
+
+
+class DropResponse(msgspec.Struct):
+    """Names as in the request, normalised."""
+
+    status_code: int
+    message: str
+    database: str | None = None
+    schema: str | None = None
+    table: str | None = None
+    channel: str | None = None
+
+
+class ColumnStatistics(msgspec.Struct):
+    """Statistics of one column in a chunk (specification §6).
+
+    `minStrValue` and `maxStrValue` are lower-case hex of at most 32 bytes (or `Z`);
+    integers have up to 128 bits; reals may be the texts NaN, Infinity, -Infinity.
+    """
+
+    columnId: int | None = None  # noqa: N815
+    minStrValue: str | None = None  # noqa: N815
+    maxStrValue: str | None = None  # noqa: N815
+    collation: str | None = None
+    minStrNonCollated: str | None = None  # noqa: N815
+    maxStrNonCollated: str | None = None  # noqa: N815
+    minIntValue: int = 0  # noqa: N815
+    maxIntValue: int = 0  # noqa: N815
+    minRealValue: float | str = 0.0  # noqa: N815
+    maxRealValue: float | str = 0.0  # noqa: N815
+    distinctValues: int = -1  # noqa: N815
+    nullCount: int = 0  # noqa: N815
+    maxLength: int = 0  # noqa: N815
+
+
+class Statistics(msgspec.Struct):
+    """`eps` of a chunk; keys of `columns` are display names, every table column present."""
+
+    rows: int
+    columns: dict[str, ColumnStatistics] = {}
+
+
+class ChunkChannel(msgspec.Struct):
+    """One channel whose rows are in a chunk, in the order of the row blocks."""
+
+    channel_name: str | None = None
+    client_sequencer: int | None = None
+    row_sequencer: int | None = None
+    offset_token: str | None = None
+    start_offset_token: str | None = None
+    end_offset_token: str | None = None
+
+
+class ChunkMetadata(msgspec.Struct):
+    """One chunk of a blob: where it lies, who wrote it, what is in it."""
+
+    database: str | None = None
+    schema: str | None = None
+    table: str | None = None
+    chunk_start_offset: int | None = None
+    chunk_length: int | None = None
+    chunk_length_uncompressed: int | None = None
+    channels: list[ChunkChannel] | None = None
+    chunk_md5: str | None = None
+    eps: Statistics | None = None
+    encryption_key_id: int | None = None
+    first_insert_time_in_ms: int | None = None
+    last_insert_time_in_ms: int | None = None
+
+
+class BlobStats(msgspec.Struct):
+    """How long the client took."""
+
+    flush_start_ms: int | None = None
+    build_duration_ms: int | None = None
+    upload_duration_ms: int | None = None
+
+
+class BlobMetadata(msgspec.Struct):
+    """One blob of a registration."""
+
+    path: str | None = None
+    md5: str | None = None
+    chunks: list[ChunkMetadata] | None = None
+    bdec_version: int | None = None
+    blob_stats: BlobStats | None = None
+    spans_mixed_tables: bool = False
+
+
+class RegisterRequest(msgspec.Struct):
+    """`POST /v1/streaming/channels/write/blobs/`."""
+
+    request_id: str | None = None
+    role: str | None = None
+    blobs: list[BlobMetadata] | None = None
+    client_name: str | None = None
+    client_key: str | None = None
+    is_iceberg: bool = False
+
+
+class ChannelVerdict(msgspec.Struct):
+    """What became of one channel's rows in a chunk."""
+
+    status_code: int
+    channel: str | None
+    client_sequencer: int | None
+    message: str | None = None
+
+
+class ChunkVerdict(msgspec.Struct):
+    """Verdicts of one chunk, matched by names."""
+
+    database: str | None
+    schema: str | None
+    table: str | None
+    channels: list[ChannelVerdict]
+
+
+class BlobVerdict(msgspec.Struct):
+    """Verdicts of one blob."""
+
+    chunks: list[ChunkVerdict]
+
+
+class EncryptionKey(msgspec.Struct):
+    """A newer key of a table, for the client to use from now on."""
+
+    database: str
+    schema: str
+    table: str
+    encryption_key: str
+    encryption_key_id: int
+
+
+class RegisterResponse(msgspec.Struct):
+    """`encryption_keys` must be a list: null clears the official client's keys."""
+
+    status_code: int
+    message: str
+    blobs: list[BlobVerdict] = []
+    encryption_keys: list[EncryptionKey] = []
