@@ -210,7 +210,7 @@ class RowTooLarge(InvalidRow):
 
 
 class StatementError(UserError):
-    """{reason} (line {line}, column {column})"""
+    """{reason} (line {line}, column {column})."""
 
     code = "statement_error"
 

@@ -30,6 +30,8 @@ class Kind(StrEnum):
 TIMESTAMPS = frozenset({Kind.TIMESTAMP_NTZ, Kind.TIMESTAMP_LTZ, Kind.TIMESTAMP_TZ})
 SEMI_STRUCTURED = frozenset({Kind.VARIANT, Kind.ARRAY, Kind.OBJECT})
 
+_PHYSICAL = {Kind.BOOLEAN: "SB1", Kind.REAL: "DOUBLE", Kind.DATE: "SB4"}
+
 MAX_TEXT_BYTES = 16 * 1024 * 1024
 MAX_BINARY_BYTES = 8 * 1024 * 1024
 
@@ -64,12 +66,6 @@ class Column:
         match self.kind:
             case Kind.FIXED:
                 return _fixed_physical(self.precision or 38)
-            case Kind.BOOLEAN:
-                return "SB1"
-            case Kind.REAL:
-                return "DOUBLE"
-            case Kind.DATE:
-                return "SB4"
             case Kind.TIME:
                 return "SB4" if (self.scale or 0) <= 4 else "SB8"
             case Kind.TIMESTAMP_NTZ | Kind.TIMESTAMP_LTZ:
@@ -77,7 +73,7 @@ class Column:
             case Kind.TIMESTAMP_TZ:
                 return "SB8" if (self.scale or 0) <= 3 else "SB16"
             case _:
-                return "LOB"
+                return _PHYSICAL.get(self.kind, "LOB")
 
     @property
     def sql_type(self) -> str:
@@ -122,9 +118,9 @@ class TableName:
 
 
 def internal_name(text: str) -> str:
-    """Return the internal name of an identifier as a user writes it (specification of v1, §5.1).
+    r"""Return the internal name of an identifier as a user writes it (specification of v1, §5.1).
 
-    `"…"` keeps its contents (doubled quotes undone); anything else has `\\ ` turned into a
+    `"…"` keeps its contents (doubled quotes undone); anything else has `\ ` turned into a
     blank and is upper-cased.
     """
     if len(text) >= 2 and text[0] == '"' and text[-1] == '"':
