@@ -1,0 +1,144 @@
+"""The Arrow form of a chunk: the types that its Parquet file holds, and 128-bit numbers in numpy.
+
+Decimals are handled as two arrays of 64-bit words, so that no value goes through Python.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from snowmelt.schema.types import SEMI_STRUCTURED, TIMESTAMPS, Column, Kind, TableSchema
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Int64s = NDArray[np.int64]
+    UInt64s = NDArray[np.uint64]
+    Mask = NDArray[np.bool_]
+
+FIELD_ID = b"PARQUET:field_id"
+
+_PLAIN_TYPES: dict[Kind, pa.DataType] = {
+    Kind.REAL: pa.float64(),
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.TEXT: pa.string(),
+    Kind.BINARY: pa.binary(),
+    Kind.DATE: pa.date32(),
+    **dict.fromkeys(SEMI_STRUCTURED, pa.string()),
+}
+
+
+def chunk_type(column: Column) -> pa.DataType:
+    """Return the Arrow type of a column in chunk form."""
+    if column.kind is Kind.FIXED:
+        return pa.decimal128(column.precision or 38, column.scale or 0)
+    if column.kind is Kind.TIME:
+        return pa.decimal128(9 if column.physical_type == "SB4" else 18, column.scale or 0)
+    if column.kind in TIMESTAMPS:
+        return pa.decimal128(18 if column.physical_type == "SB8" else 38, column.scale or 0)
+    return _PLAIN_TYPES[column.kind]
+
+
+def field(name: str, arrow_type: pa.DataType, *, nullable: bool, field_id: int) -> pa.Field:
+    """Return an Arrow field that carries its Parquet field id."""
+    return pa.field(name, arrow_type, nullable=nullable, metadata={FIELD_ID: str(field_id)})
+
+
+def chunk_schema(schema: TableSchema) -> pa.Schema:
+    """Return the Arrow schema of a table's chunks, with ordinals as field ids."""
+    return pa.schema(
+        [
+            field(
+                column.name, chunk_type(column), nullable=column.nullable, field_id=column.ordinal
+            )
+            for column in schema.columns
+        ]
+    )
+
+
+def decimal_from_int64(
+    values: Int64s, nulls: Mask | None, precision: int, scale: int
+) -> pa.Decimal128Array:
+    """Return decimals of these unscaled values; `nulls` is true where the result is null.
+
+    The caller has checked that the values fit `precision`.
+    """
+    return decimal_from_words(values.view(np.uint64), values >> 63, nulls, precision, scale)
+
+
+def decimal_from_words(
+    low: UInt64s, high: Int64s, nulls: Mask | None, precision: int, scale: int
+) -> pa.Decimal128Array:
+    """Return decimals whose unscaled values are `high * 2**64 + low`."""
+    words = np.empty((len(low), 2), dtype=np.uint64)
+    words[:, 0] = low
+    words[:, 1] = high.view(np.uint64)
+    validity = None if nulls is None or not nulls.any() else _bitmap(~nulls)
+    return pa.Array.from_buffers(
+        pa.decimal128(precision, scale), len(low), [validity, pa.py_buffer(words)]
+    )
+
+
+def decimal_from_unscaled(
+    values: Sequence[int | None], precision: int, scale: int
+) -> pa.Decimal128Array:
+    """Return decimals of unscaled Python integers of any size up to 128 bits; None is null."""
+    words = b"".join((value or 0).to_bytes(16, "little", signed=True) for value in values)
+    nulls = np.fromiter((value is None for value in values), np.bool_, len(values))
+    validity = _bitmap(~nulls) if nulls.any() else None
+    return pa.Array.from_buffers(
+        pa.decimal128(precision, scale), len(values), [validity, pa.py_buffer(words)]
+    )
+
+
+def words_of_decimal(array: pa.Array | pa.ChunkedArray) -> tuple[UInt64s, Int64s]:
+    """Return low and high words of the unscaled values; they are 0 where the value is null."""
+    flat = one_array(array)
+    words = np.frombuffer(flat.buffers()[1], dtype=np.uint64).reshape(-1, 2)
+    words = words[flat.offset : flat.offset + len(flat)]
+    low = np.ascontiguousarray(words[:, 0])
+    high = np.ascontiguousarray(words[:, 1]).view(np.int64)
+    if flat.null_count:
+        nulls = nulls_of(flat)
+        low[nulls] = 0
+        high[nulls] = 0
+    return low, high
+
+
+def int64_of_decimal(array: pa.Array | pa.ChunkedArray) -> Int64s:
+    """Return the unscaled values of decimals; 0 where the value is null.
+
+    Raises:
+        OverflowError: if a value needs more than 64 bits.
+    """
+    low, high = words_of_decimal(array)
+    values = low.view(np.int64)
+    if not np.array_equal(high, values >> 63):
+        raise OverflowError("a decimal needs more than 64 bits")
+    return values
+
+
+def nulls_of(array: pa.Array | pa.ChunkedArray) -> Mask:
+    """Return an array of booleans that are true where the value is null."""
+    return one_array(pc.is_null(array)).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def one_array(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return the values as one contiguous array."""
+    if not isinstance(array, pa.ChunkedArray):
+        return array
+    if array.num_chunks == 1:
+        return array.chunk(0)
+    combined: Any = array.combine_chunks()
+    # Text of more than 2 GiB stays in pieces; only fixed-width callers come here.
+    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def _bitmap(valid: Mask) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))

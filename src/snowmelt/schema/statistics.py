@@ -1,0 +1,100 @@
+"""Statistics of a chunk's columns by the rules of streaming v1, §6, on full values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Context
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from snowmelt.schema.types import SEMI_STRUCTURED, Column, Kind, TableSchema
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+_EXACT = Context(prec=80)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStatistics:
+    """Bounds, nulls and the longest value (bytes) of one column in a chunk.
+
+    Bounds are stored values: integers (unscaled, days, 0 and 1 for booleans), floats, bytes for
+    TEXT and BINARY; None when there is no value or the type has no order.
+    """
+
+    minimum: int | float | bytes | None
+    maximum: int | float | bytes | None
+    null_count: int
+    max_length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkStatistics:
+    """Statistics of all columns, in ordinal order."""
+
+    rows: int
+    columns: tuple[ColumnStatistics, ...]
+
+
+def collect(table: pa.Table, schema: TableSchema) -> ChunkStatistics:
+    """Collect the statistics of a table in chunk form."""
+    columns = tuple(_column(table.column(column.name), column) for column in schema.columns)
+    return ChunkStatistics(rows=table.num_rows, columns=columns)
+
+
+def _column(array: pa.ChunkedArray, column: Column) -> ColumnStatistics:
+    nulls = array.null_count
+    if column.kind in SEMI_STRUCTURED or nulls == len(array):
+        return ColumnStatistics(None, None, nulls)
+    match column.kind:
+        case Kind.TEXT | Kind.BINARY:
+            return _bytes(array, nulls)
+        case Kind.REAL:
+            return _reals(array, nulls)
+        case Kind.BOOLEAN:
+            return ColumnStatistics(int(pc.all(array).as_py()), int(pc.any(array).as_py()), nulls)
+        case Kind.DATE:
+            return _integers(array.cast(pa.int32()), nulls)
+        case _:
+            return _decimals(array, nulls)
+
+
+def _integers(array: pa.ChunkedArray, nulls: int) -> ColumnStatistics:
+    bounds = pc.min_max(array)
+    return ColumnStatistics(bounds["min"].as_py(), bounds["max"].as_py(), nulls)
+
+
+def _decimals(array: pa.ChunkedArray, nulls: int) -> ColumnStatistics:
+    bounds = pc.min_max(array)
+    scale = array.type.scale
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    return ColumnStatistics(_unscaled(low, scale), _unscaled(high, scale), nulls)
+
+
+def _unscaled(value: Decimal, scale: int) -> int:
+    return int(value.scaleb(scale, _EXACT))
+
+
+def _reals(array: pa.ChunkedArray, nulls: int) -> ColumnStatistics:
+    """Order as the wire does: -0.0 below 0.0, NaN above everything."""
+    values = array.drop_null().to_numpy()
+    numbers = values[~np.isnan(values)]
+    if not len(numbers):
+        return ColumnStatistics(float("nan"), float("nan"), nulls)
+    low, high = float(numbers.min()), float(numbers.max())
+    if low == 0.0 or high == 0.0:
+        negative = np.signbit(numbers[numbers == 0.0])
+        low = (-0.0 if negative.any() else 0.0) if low == 0.0 else low
+        high = (-0.0 if negative.all() else 0.0) if high == 0.0 else high
+    return ColumnStatistics(low, high if len(numbers) == len(values) else float("nan"), nulls)
+
+
+def _bytes(array: pa.ChunkedArray, nulls: int) -> ColumnStatistics:
+    raw = array.cast(pa.binary())
+    bounds = pc.min_max(raw)
+    longest = pc.max(pc.binary_length(raw)).as_py()
+    return ColumnStatistics(bounds["min"].as_py(), bounds["max"].as_py(), nulls, longest)
