@@ -232,6 +232,21 @@ class BlobInvalid(UserError):
     response_code = 38
 
 
+class PathRefused(UserError):
+    """Path {path!r} is not taken: {reason}."""
+
+    code = "path_refused"
+    response_code = 34
+
+
+class ObjectMissing(UserError):
+    """There is no object {path} in {store}."""
+
+    code = "object_missing"
+    status = 404
+    response_code = 38
+
+
 class StageUnavailable(RemoteError):
     """The stage cannot be written: {reason}."""
 

@@ -1,0 +1,79 @@
+"""Where a blob lies and how its chunks are laid out (specification of v1, §3.1, §3.2)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass
+
+from snowmelt.errors import BlobInvalid
+
+BLOCK_BYTES = 16
+BDEC_VERSION = 3
+
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_MAX_PATH_CHARACTERS = 512
+_PATH = re.compile(
+    r"(?P<year>[0-9]{4})/(?P<month>[0-9]{1,2})/(?P<day>[0-9]{1,2})"
+    r"/(?P<hour>[0-9]{1,2})/(?P<minute>[0-9]{1,2})"
+    r"/(?P<seconds>[0-9a-z]{1,9})_(?P<prefix>[A-Za-z0-9][A-Za-z0-9_-]*)"
+    r"_(?P<thread>[0-9]{1,19})_(?P<counter>[0-9]{1,19})\.bdec\Z"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BlobName:
+    """What a blob's path says; `created_at` by the client's clock, in whole seconds."""
+
+    path: str
+    created_at: dt.datetime
+    client_prefix: str
+    thread_id: int
+    counter: int
+
+
+def blob_path(at: dt.datetime, client_prefix: str, thread_id: int, counter: int) -> str:
+    """Return the path of a blob: its place on the stage, and part of its key.
+
+    `at` is aware. The same client prefix and counter must never be used for other bytes: the
+    path makes the key, and a key used twice repeats the keystream.
+    """
+    at = at.astimezone(dt.UTC)
+    seconds = _base36(int(at.timestamp()))
+    folder = f"{at.year}/{at.month}/{at.day}/{at.hour}/{at.minute}"
+    return f"{folder}/{seconds}_{client_prefix}_{thread_id}_{counter}.bdec"
+
+
+def parse_blob_path(path: str) -> BlobName:
+    """Take a blob's path apart.
+
+    Raises:
+        BlobInvalid: Anything but a full BDEC path: absolute, `..`, backslash, NUL, other form.
+    """
+    match = _PATH.match(path) if len(path) <= _MAX_PATH_CHARACTERS else None
+    if match is None:
+        raise BlobInvalid(
+            path=repr(path[:_MAX_PATH_CHARACTERS]), reason="the name is not one of a BDEC blob"
+        )
+    year, month, day, hour, minute = (
+        int(match[name]) for name in ("year", "month", "day", "hour", "minute")
+    )
+    try:
+        dt.datetime(year, month, day, hour, minute, tzinfo=dt.UTC)
+        created_at = dt.datetime.fromtimestamp(int(match["seconds"], 36), dt.UTC)
+    except (ValueError, OverflowError, OSError):
+        raise BlobInvalid(path=path, reason="the name holds no possible time") from None
+    return BlobName(path, created_at, match["prefix"], int(match["thread"]), int(match["counter"]))
+
+
+def padded_length(length: int) -> int:
+    """Return the bytes that a chunk of `length` takes: 1 to 16 pad bytes, never 0."""
+    return length + BLOCK_BYTES - length % BLOCK_BYTES
+
+
+def _base36(number: int) -> str:
+    digits = ""
+    while number:
+        number, digit = divmod(number, len(_DIGITS))
+        digits = _DIGITS[digit] + digits
+    return digits or "0"
