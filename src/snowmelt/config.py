@@ -1,0 +1,171 @@
+"""Settings: defaults, then the environment (`SNOWMELT_…`), then what the caller gives."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from snowmelt.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PREFIX = "SNOWMELT_"
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off", ""})
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+_Default = TypeVar("_Default")
+
+
+def _setting(default: _Default, about: str) -> _Default:
+    return field(default=default, metadata={"about": about})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that can be set; empty URLs and folders mean the one inside `data_dir`.
+
+    Every field can be set by an environment variable: `SNOWMELT_` and its name in capitals.
+    """
+
+    data_dir: Path = field(
+        default=Path("snowmelt-data"),
+        metadata={"about": "Folder of catalog, stage, warehouse and keys"},
+    )
+    host: str = _setting("127.0.0.1", "Address to listen on")
+    port: int = _setting(8080, "Port to listen on; 0 takes a free one")
+    catalog_url: str = _setting("", "Catalog database: sqlite:///… or postgresql+psycopg://…")
+    stage_url: str = _setting("", "Where clients put blobs")
+    warehouse_url: str = _setting("", "Where native files lie")
+    keys_dir: Path = field(
+        default=Path(), metadata={"about": "Folder of the master key, outside the stage"}
+    )
+    verify: str = _setting("footer", "How a chunk is checked before it counts: footer or full")
+    dev: bool = _setting(False, "Accept requests without a token as ACCOUNTADMIN; loopback only")
+    group_pause_ms: int = _setting(2, "Least time between two registration transactions, ms")
+    group_limit: int = _setting(512, "Most requests in one registration transaction")
+    queue_limit: int = _setting(20_000, "Most registrations waiting; more are asked to try again")
+    verify_threads: int = _setting(2, "Threads that check blobs before they are registered")
+    max_body_bytes: int = _setting(64 * 1024 * 1024, "Largest request body, bytes")
+    migrate: bool = _setting(True, "Migrate in the background while serving")
+    migrate_interval_s: float = _setting(30.0, "Time between two looks for chunks to migrate, s")
+    migrate_min_bytes: int = _setting(16 * 1024 * 1024, "Backlog that is migrated, bytes of chunks")
+    migrate_max_chunks: int = _setting(500, "Backlog that is migrated, in chunks")
+    migrate_max_age_s: float = _setting(60.0, "Age of the oldest chunk that is migrated, s")
+    retention_s: float = _setting(3600.0, "How long migrated blobs and old snapshots are kept, s")
+    registration_window_s: float = _setting(
+        3600.0, "A blob must be registered this long after it was first seen, s"
+    )
+    orphan_after_s: float = _setting(86_400.0, "Unregistered blobs are deleted after this, s")
+    cleanup_interval_s: float = _setting(60.0, "Time between two clean-ups, s")
+    drain_s: float = _setting(10.0, "How long a stopping service waits for open requests, s")
+    log_level: str = _setting("info", "debug, info, warning or error")
+
+    @classmethod
+    def load(cls, data_dir: str | os.PathLike[str] | None = None, **overrides: object) -> Settings:
+        """Settle every setting; `overrides` that are None count as not given.
+
+        Raises:
+            ConfigurationError: An unknown name, or a value that does not fit.
+        """
+        return cls.from_environment(os.environ, data_dir=data_dir, **overrides)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str], **overrides: object) -> Settings:
+        """Like `load`, from the mapping given instead of the process's environment.
+
+        Raises:
+            ConfigurationError: An unknown name, or a value that does not fit.
+        """
+        fields = {each.name: each for each in dataclasses.fields(cls)}
+        values: dict[str, object] = {}
+        for name, each in fields.items():
+            text = environment.get(_PREFIX + name.upper())
+            if text is not None:
+                values[name] = _parse(name, text, each.default)
+        for name, value in overrides.items():
+            if name not in fields:
+                raise ConfigurationError(setting=name, reason="there is no such setting")
+            if value is not None:
+                values[name] = _parse(name, value, fields[name].default)
+        return _checked(cls(**_placed(values)))  # type: ignore[arg-type]
+
+    @property
+    def listens_on_loopback(self) -> bool:
+        """Whether only this machine can reach the service."""
+        return self.host in _LOOPBACK or self.host.startswith("127.")
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables with which a child process gets the same settings."""
+        texts: dict[str, str] = {}
+        for each in dataclasses.fields(self):
+            value = getattr(self, each.name)
+            texts[_PREFIX + each.name.upper()] = (
+                str(int(value)) if isinstance(value, bool) else str(value)
+            )
+        return texts
+
+
+def inherited_environment() -> dict[str, str]:
+    """Return a copy of this process's environment, to start a child with."""
+    return dict(os.environ)
+
+
+def _placed(values: dict[str, object]) -> dict[str, object]:
+    """Fill the places that depend on the data folder; all of them absolute."""
+    data_dir = Path(str(values.get("data_dir", "snowmelt-data"))).expanduser().absolute()
+    keys_dir = values.get("keys_dir")
+    return values | {
+        "data_dir": data_dir,
+        "catalog_url": values.get("catalog_url") or f"sqlite:///{data_dir / 'catalog.db'}",
+        "stage_url": values.get("stage_url") or str(data_dir / "stage"),
+        "warehouse_url": values.get("warehouse_url") or str(data_dir / "warehouse"),
+        "keys_dir": data_dir / "keys"
+        if keys_dir in {None, Path()}
+        else Path(str(keys_dir)).expanduser().absolute(),
+    }
+
+
+def _checked(settings: Settings) -> Settings:
+    if settings.verify not in {"footer", "full"}:
+        raise ConfigurationError(setting="verify", reason="it is either footer or full")
+    if not 0 <= settings.port < 65536:
+        raise ConfigurationError(setting="port", reason="it lies between 0 and 65535")
+    if settings.log_level not in {"debug", "info", "warning", "error"}:
+        raise ConfigurationError(setting="log_level", reason="it is debug, info, warning or error")
+    for each in dataclasses.fields(settings):
+        value = getattr(settings, each.name)
+        if isinstance(value, int | float) and value < 0:
+            raise ConfigurationError(setting=each.name, reason="it cannot be negative")
+    return settings
+
+
+def _parse(name: str, value: object, default: object) -> object:
+    """Return `value` (often text) in the type of the default."""
+    try:
+        match default:
+            case bool():
+                return _boolean(value)
+            case int():
+                return int(str(value))
+            case float():
+                return float(str(value))
+            case Path():
+                return Path(str(value))
+            case _:
+                return str(value)
+    except ValueError:
+        wanted = "yes or no" if isinstance(default, bool) else "a number"
+        raise ConfigurationError(setting=name, reason=f"{value!r} is not {wanted}") from None
+
+
+def _boolean(value: object) -> bool:
+    text = str(value).strip().lower()
+    if text not in _TRUE | _FALSE:
+        raise ValueError(text)
+    return text in _TRUE

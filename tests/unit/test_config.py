@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from snowmelt.config import Settings
+from snowmelt.errors import ConfigurationError
+
+
+def test_everything_lies_in_the_data_folder_by_default(tmp_path: Path) -> None:
+    settings = Settings.from_environment({}, data_dir=tmp_path)
+    assert settings.catalog_url == f"sqlite:///{tmp_path / 'catalog.db'}"
+    assert settings.stage_url == str(tmp_path / "stage")
+    assert settings.keys_dir == tmp_path / "keys"
+    assert settings.listens_on_loopback
+
+
+def test_the_caller_wins_over_the_environment_and_none_counts_as_not_given() -> None:
+    environment = {"SNOWMELT_PORT": "9000", "SNOWMELT_DEV": "yes", "SNOWMELT_VERIFY": "full"}
+    settings = Settings.from_environment(environment, port=9001, verify=None)
+    assert (settings.port, settings.dev, settings.verify) == (9001, True, "full")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("port", "http"),
+        ("port", 70000),
+        ("verify", "sometimes"),
+        ("dev", "perhaps"),
+        ("retention_s", -1),
+        ("log_level", "loud"),
+        ("no_such_setting", 1),
+    ],
+)
+def test_a_value_that_does_not_fit_is_one_sentence_naming_the_setting(
+    name: str, value: object
+) -> None:
+    with pytest.raises(ConfigurationError, match=name):
+        Settings.from_environment({}, **{name: value})
+
+
+def test_a_child_gets_the_same_settings_through_its_environment(tmp_path: Path) -> None:
+    settings = Settings.from_environment({}, data_dir=tmp_path, dev=True, migrate_interval_s=0.5)
+    assert Settings.from_environment(settings.environment()) == settings
