@@ -1,0 +1,316 @@
+"""Whole columns at once: values of a column become an Arrow array in chunk form.
+
+A fast conversion runs only when all values have exactly the types it knows and the result is
+surely that of `convert_value`; in any doubt it returns None and the exact path takes over.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from snowmelt.errors import InvalidRow
+from snowmelt.schema.arrow import (
+    chunk_type,
+    decimal_from_int64,
+    decimal_from_unscaled,
+    decimal_from_words,
+    nulls_of,
+)
+from snowmelt.schema.numbers import fixed
+from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, TIMESTAMPS, Column, Kind
+from snowmelt.schema.values import convert_value
+from snowmelt.schema.zones import DayOffsets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from snowmelt.schema.arrow import Int64s, Mask
+    from snowmelt.schema.refusals import Stored
+
+    Fast = Callable[[list[object], set[type]], pa.Array | None]
+
+_MAX_INT64 = 2**63 - 1
+_INT64_DIGITS = 18
+_TZ_BITS = 14
+_TZ_BIAS = 1440
+# Below 2**40 a double times a power of ten is off by less than 2**-12: rounding is certain
+# unless the fraction is this near to a half.
+_CERTAIN_BELOW = float(2**40)
+_NEAR_HALF = 1e-3
+_MAX_FLOAT_SCALE = 15
+_MAX_OFFSET = timedelta(hours=18)
+_ISO = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}"
+    r"(?:\.[0-9]{1,6})?(?:Z|[+-][0-9]{2}:[0-9]{2})?"
+)
+
+
+class ColumnConverter:
+    """Converts the values of one column, many at a time."""
+
+    def __init__(self, column: Column, zone: ZoneInfo) -> None:
+        self.column = column
+        self.type = chunk_type(column)
+        self._zone = zone
+        self._offsets = {zone.key: DayOffsets(zone)}
+        self._fast = self._choose()
+
+    def convert(self, values: list[object]) -> tuple[pa.Array | pa.ChunkedArray, list[int]]:
+        """Return the array, and the positions of values that were refused (null in the array)."""
+        types = set(map(type, values))
+        nulls = type(None) in types
+        types.discard(type(None))
+        if not nulls or self.column.nullable:
+            if not types:
+                return pa.nulls(len(values), self.type), []
+            array = self._fast(values, types)
+            if array is not None:
+                return array, []
+        return self._exactly(values)
+
+    def stored(self, values: Sequence[Stored]) -> pa.Array | pa.ChunkedArray:
+        """Return the array of values that are stored values already."""
+        if pa.types.is_decimal(self.type):
+            unscaled: Sequence[int | None] = values  # type: ignore[assignment]
+            return decimal_from_unscaled(unscaled, self.type.precision, self.type.scale)
+        if self.column.kind is Kind.DATE:
+            return pa.array(values, pa.int32()).view(self.type)
+        return pa.array(values, self.type)
+
+    def _exactly(self, values: list[object]) -> tuple[pa.Array | pa.ChunkedArray, list[int]]:
+        stored: list[Stored] = []
+        refused: list[int] = []
+        for index, value in enumerate(values):
+            try:
+                stored.append(convert_value(value, self.column, zone=self._zone, row_index=index))
+            except InvalidRow:
+                stored.append(None)
+                refused.append(index)
+        return self.stored(stored), refused
+
+    def _choose(self) -> Fast:
+        if self.column.kind in TIMESTAMPS:
+            return self._timestamps
+        return {
+            Kind.FIXED: self._numbers,
+            Kind.REAL: self._reals,
+            Kind.BOOLEAN: self._booleans,
+            Kind.TEXT: self._texts,
+            Kind.BINARY: self._binaries,
+            Kind.DATE: self._dates,
+            Kind.TIME: self._times,
+        }.get(self.column.kind, _never)
+
+    def _numbers(self, values: list[object], types: set[type]) -> pa.Array | None:
+        if types == {int}:
+            return self._integers(values)
+        if types == {Decimal}:
+            return _array(values, self.type)
+        if types == {float}:
+            return self._floats(values)
+        return None
+
+    def _integers(self, values: list[object]) -> pa.Array | None:
+        array = _array(values, pa.int64())
+        if array is None:
+            return None
+        numbers = _int64s(array)
+        precision, scale = self.type.precision, self.type.scale
+        factor = 10**scale
+        limit = min(10**precision - 1, _MAX_INT64) // factor
+        if int(numbers.max()) > limit or int(numbers.min()) < -limit:
+            return None
+        if scale:
+            numbers = numbers * factor
+        return decimal_from_int64(numbers, _nulls(array), precision, scale)
+
+    def _floats(self, values: list[object]) -> pa.Array | None:
+        array = _array(values, pa.float64())
+        precision, scale = self.type.precision, self.type.scale
+        if array is None or scale > _MAX_FLOAT_SCALE:
+            return None
+        nulls = _nulls(array)
+        scaled = _float64s(array) * float(10**scale)
+        # NaN and infinities fail this test.
+        if not (np.abs(scaled) < min(_CERTAIN_BELOW, float(10**precision) - 1)).all():
+            return None
+        magnitude = np.abs(scaled)
+        whole = np.floor(magnitude)
+        rest = magnitude - whole
+        unscaled = np.copysign(whole + (rest > 0.5), scaled).astype(np.int64)
+        for index in np.flatnonzero(np.abs(rest - 0.5) < _NEAR_HALF).tolist():
+            try:
+                unscaled[index] = fixed(values[index], self.column, index)
+            except InvalidRow:
+                return None
+        return decimal_from_int64(unscaled, nulls, precision, scale)
+
+    def _reals(self, values: list[object], types: set[type]) -> pa.Array | None:
+        return _array(values, self.type) if types <= {float, int} else None
+
+    def _booleans(self, values: list[object], types: set[type]) -> pa.Array | None:
+        return _array(values, self.type) if types == {bool} else None
+
+    def _texts(self, values: list[object], types: set[type]) -> pa.Array | None:
+        if types != {str}:
+            return None
+        array = _array(values, self.type)
+        if array is None:
+            return None
+        limit = MAX_TEXT_BYTES if self.column.length is None else self.column.length
+        longest = _longest(array)
+        if longest <= min(limit, MAX_TEXT_BYTES):
+            return array
+        if longest > MAX_TEXT_BYTES or pc.max(pc.utf8_length(array)).as_py() > limit:
+            return None
+        return array
+
+    def _binaries(self, values: list[object], types: set[type]) -> pa.Array | None:
+        array = _array(values, self.type) if types == {bytes} else None
+        limit = MAX_BINARY_BYTES if self.column.byte_length is None else self.column.byte_length
+        return None if array is None or _longest(array) > limit else array
+
+    def _dates(self, values: list[object], types: set[type]) -> pa.Array | None:
+        return _array(values, self.type) if types == {date} else None
+
+    def _times(self, values: list[object], types: set[type]) -> pa.Array | None:
+        array = _array(values, pa.time64("us")) if types == {time} else None
+        if array is None:
+            return None
+        scale = self.type.scale
+        units = _rescaled(_int64s(array), scale)
+        return decimal_from_int64(units, _nulls(array), self.type.precision, scale)
+
+    def _timestamps(self, values: list[object], types: set[type]) -> pa.Array | None:
+        if types == {str}:
+            read = _datetimes(values)
+            return None if read is None else self._moments(read)
+        if types == {datetime}:
+            return self._moments(values)  # type: ignore[arg-type]
+        return None
+
+    def _moments(self, values: list[datetime | None]) -> pa.Array | None:
+        zones = {value.tzinfo for value in values if value is not None}
+        zone = zones.pop()
+        if zones:
+            return None
+        array = _array(values, pa.timestamp("us", None if zone is None else "UTC"))
+        if array is None:
+            return None
+        given = _int64s(array)
+        if zone is None:
+            offsets = self._offsets_in(self._zone).of_local(given)
+            local = True
+        elif isinstance(zone, ZoneInfo) and zone.key:
+            offsets = self._offsets_in(zone).of_utc(given)
+            local = False
+        elif type(zone) is timezone:
+            offsets = _fixed_offset(zone)
+            local = False
+        else:
+            return None
+        if offsets is None:
+            return None
+        utc = given - offsets * 1_000_000 if local else given
+        clock = given if local else given + offsets * 1_000_000
+        return self._packed(clock, utc, offsets, _nulls(array))
+
+    def _packed(
+        self, clock: Int64s, utc: Int64s, offsets: Int64s, nulls: Mask | None
+    ) -> pa.Array | None:
+        precision, scale = self.type.precision, self.type.scale
+        us = clock if self.column.kind is Kind.TIMESTAMP_NTZ else utc
+        if scale > 6 and max(int(us.max()), -int(us.min())) > _MAX_INT64 // 10 ** (scale - 6):
+            return None
+        units = _rescaled(us, scale)
+        if self.column.kind is not Kind.TIMESTAMP_TZ:
+            return decimal_from_int64(units, nulls, precision, scale)
+        minutes = np.where(offsets >= 0, offsets // 60, -(-offsets // 60)) + _TZ_BIAS
+        low = (units << _TZ_BITS) + minutes
+        return decimal_from_words(
+            low.view(np.uint64), units >> (64 - _TZ_BITS), nulls, precision, scale
+        )
+
+    def _offsets_in(self, zone: ZoneInfo) -> DayOffsets:
+        known = self._offsets.get(zone.key)
+        if known is None:
+            known = self._offsets[zone.key] = DayOffsets(zone)
+        return known
+
+
+def _never(values: list[object], types: set[type]) -> pa.Array | None:  # noqa: ARG001
+    return None
+
+
+def _array(values: Sequence[object], arrow_type: pa.DataType) -> pa.Array | None:
+    """Build an array; None when Arrow refuses a value or would need several pieces."""
+    try:
+        array = pa.array(values, arrow_type)
+    except (pa.ArrowException, OverflowError, ValueError, TypeError):
+        return None
+    return array if isinstance(array, pa.Array) else None
+
+
+def _int64s(array: pa.Array) -> Int64s:
+    """Return the values of a new array; 0 where it is null."""
+    return np.frombuffer(array.buffers()[1], dtype=np.int64, count=len(array))
+
+
+def _float64s(array: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    return np.frombuffer(array.buffers()[1], dtype=np.float64, count=len(array))
+
+
+def _nulls(array: pa.Array) -> Mask | None:
+    return nulls_of(array) if array.null_count else None
+
+
+def _longest(array: pa.Array) -> int:
+    offsets = np.frombuffer(array.buffers()[1], dtype=np.int32, count=len(array) + 1)
+    return int(np.diff(offsets).max())
+
+
+def _rescaled(us: Int64s, scale: int) -> Int64s:
+    """Turn microseconds into units of 10**-scale s, floored."""
+    if scale > 6:
+        return us * np.int64(10 ** (scale - 6))
+    return us // 10 ** (6 - scale) if scale < 6 else us
+
+
+def _fixed_offset(zone: timezone) -> Int64s | None:
+    offset = zone.utcoffset(None)
+    if offset.microseconds:
+        return None
+    return np.array(offset // timedelta(seconds=1), dtype=np.int64)
+
+
+def _datetimes(values: list[object]) -> list[datetime | None] | None:
+    """Read plain ISO 8601 texts; None when some text needs the exact reader."""
+    read: list[datetime | None] = []
+    fits = _ISO.fullmatch
+    try:
+        for value in values:
+            if value is None:
+                read.append(None)
+            elif isinstance(value, str) and fits(value):
+                read.append(datetime.fromisoformat(value))
+            else:
+                return None
+    except ValueError:
+        return None
+    # fromisoformat takes offsets of nearly a day; the wire's limit is 18 hours.
+    return read if all(_offset_allowed(value) for value in read) else None
+
+
+def _offset_allowed(value: datetime | None) -> bool:
+    if value is None or value.tzinfo is None:
+        return True
+    offset = value.utcoffset()
+    return offset is not None and abs(offset) <= _MAX_OFFSET

@@ -1,0 +1,74 @@
+"""Semi-structured values: what VARIANT, ARRAY and OBJECT take, as JSON text (§5.4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from snowmelt.schema.json import Duplicate, InvalidJson, LoneSurrogate, Unwritable, normalise, write
+from snowmelt.schema.numbers import BLANKS
+from snowmelt.schema.refusals import wrong_type, wrong_value
+from snowmelt.schema.types import MAX_TEXT_BYTES, Column, Kind
+
+if TYPE_CHECKING:
+    from snowmelt.errors import InvalidValue
+
+_LIMIT = MAX_TEXT_BYTES - 64
+_ALLOWED = "str (JSON), bool, int, float, decimal.Decimal, datetime.*, bytes, list, tuple, dict with str keys"
+_TOO_LONG = {
+    Kind.VARIANT: "Variant too long: length={} maxLength={}",
+    Kind.ARRAY: "Array too large. length={} maxLength={}",
+    Kind.OBJECT: "Object too large. length={} maxLength={}",
+}
+
+
+def document(value: object, column: Column, row_index: int) -> str | None:
+    """Return compact JSON; a string is read as JSON, and a blank VARIANT is null."""
+    text = (
+        _of_text(value, column, row_index)
+        if isinstance(value, str)
+        else _of_value(value, column, row_index)
+    )
+    if text is None:
+        if column.kind is Kind.VARIANT:
+            return None
+        text = "null"
+    if column.kind is Kind.OBJECT and not text.startswith("{"):
+        raise wrong_value(column, row_index, "Not an object")
+    if column.kind is Kind.ARRAY and not text.startswith("["):
+        text = f"[{text}]"
+    size = len(text) if text.isascii() else len(text.encode())
+    if size > _LIMIT:
+        raise wrong_value(column, row_index, _TOO_LONG[column.kind].format(size, _LIMIT))
+    return text
+
+
+def _of_text(value: str, column: Column, row_index: int) -> str | None:
+    if not value.strip(BLANKS):
+        return None
+    try:
+        return normalise(value)
+    except Duplicate as error:
+        reason = f"Not a valid JSON: duplicate field {error}"
+    except LoneSurrogate:
+        reason = "Invalid Unicode string"
+    except InvalidJson:
+        reason = "Not a valid JSON"
+    raise wrong_value(column, row_index, reason)
+
+
+def _of_value(value: object, column: Column, row_index: int) -> str:
+    try:
+        return write(value)
+    except LoneSurrogate:
+        raise _unicode(column, row_index) from None
+    except Duplicate as error:
+        reason = f"Not a valid JSON: duplicate field {error}"
+        raise wrong_value(column, row_index, reason) from None
+    except InvalidJson:
+        raise wrong_value(column, row_index, "Not a valid JSON") from None
+    except Unwritable as error:
+        raise wrong_type(error.value, column, row_index, _ALLOWED) from None
+
+
+def _unicode(column: Column, row_index: int) -> InvalidValue:
+    return wrong_value(column, row_index, "Invalid Unicode string")

@@ -1,0 +1,305 @@
+"""JSON text, exactly: normalise what a user wrote, write what a user built.
+
+Number text and the order of keys are kept, duplicate keys are refused at any depth, and no input
+nests deeper than the interpreter can follow: the reader is a loop over tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from snowmelt.schema.numbers import float_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+MAX_DEPTH = 1000
+MAX_NUMBER_LENGTH = 1000
+
+_TOKEN = re.compile(
+    r"[ \t\n\r]*(?:"
+    r'(?P<string>"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*")'
+    r"|(?P<number>-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)(?![0-9.eE+\-\w])"
+    r"|(?P<word>true|false|null)(?!\w)"
+    r"|(?P<mark>[\[\]{},:])"
+    r"|(?P<end>\Z))"
+)
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
+_UNSAFE = re.compile(r'[\x00-\x1f"\\]')
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_SHORT = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_WRITTEN = {
+    **{chr(code): f"\\u{code:04X}" for code in range(32)},
+    **{char: f"\\{letter}" for letter, char in _SHORT.items()},
+    '"': '\\"',
+    "\\": "\\\\",
+}
+_PLAIN_LOW, _PLAIN_HIGH = Decimal("1e-3"), Decimal("1e7")
+
+_VALUE, _FIRST_VALUE, _FIRST_KEY, _KEY, _COLON, _AFTER, _DONE = range(7)
+
+
+class InvalidJson(ValueError):
+    """The text is not JSON."""
+
+
+class Duplicate(InvalidJson):
+    """An object has a key twice; the text is the key."""
+
+
+class LoneSurrogate(InvalidJson):
+    """A string holds half a surrogate pair."""
+
+
+class Unwritable(TypeError):
+    """A value has no JSON form."""
+
+    def __init__(self, value: object) -> None:
+        super().__init__(type(value).__name__)
+        self.value = value
+
+
+def normalise(text: str) -> str:
+    """Return the one JSON value in a text without white space and with canonical escapes.
+
+    Raises:
+        InvalidJson: if it is not exactly one value of strict JSON.
+    """
+    if not text.isascii() and _SURROGATE.search(text):
+        raise LoneSurrogate
+    return "".join(_Normaliser().pieces(text))
+
+
+class _Normaliser:
+    """The state of one reading: open containers (a set of keys, or None for an array)."""
+
+    def __init__(self) -> None:
+        self.open: list[set[str] | None] = []
+        self.state = _VALUE
+
+    def pieces(self, text: str) -> Iterator[str]:
+        position = 0
+        while True:
+            token = _TOKEN.match(text, position)
+            if token is None:
+                raise InvalidJson
+            position = token.end()
+            kind = token.lastgroup
+            if kind == "end":
+                if self.state != _DONE:
+                    raise InvalidJson
+                return
+            written = token[kind or 0]
+            if kind == "mark":
+                self._mark(written)
+            elif kind == "string":
+                written = self._string(written)
+            else:
+                self._scalar(written)
+            yield written
+
+    def _scalar(self, written: str) -> None:
+        if self.state not in {_VALUE, _FIRST_VALUE} or len(written) > MAX_NUMBER_LENGTH:
+            raise InvalidJson
+        self.state = _AFTER if self.open else _DONE
+
+    def _string(self, written: str) -> str:
+        content = _unescaped(written[1:-1])
+        if self.state in {_VALUE, _FIRST_VALUE}:
+            self.state = _AFTER if self.open else _DONE
+            return quoted(content)
+        keys = self.open[-1] if self.open else None
+        if self.state not in {_FIRST_KEY, _KEY} or keys is None:
+            raise InvalidJson
+        _add_key(keys, content)
+        self.state = _COLON
+        return quoted(content)
+
+    def _mark(self, mark: str) -> None:
+        if mark in "[{":
+            if self.state not in {_VALUE, _FIRST_VALUE} or len(self.open) >= MAX_DEPTH:
+                raise InvalidJson
+            self.open.append(set() if mark == "{" else None)
+            self.state = _FIRST_KEY if mark == "{" else _FIRST_VALUE
+        elif mark in "]}":
+            if self.state not in {_AFTER, _FIRST_VALUE if mark == "]" else _FIRST_KEY}:
+                raise InvalidJson
+            if (self.open.pop() is None) != (mark == "]"):
+                raise InvalidJson
+            self.state = _AFTER if self.open else _DONE
+        elif mark == ",":
+            if self.state != _AFTER:
+                raise InvalidJson
+            self.state = _VALUE if self.open[-1] is None else _KEY
+        elif self.state == _COLON:
+            self.state = _VALUE
+        else:
+            raise InvalidJson
+
+
+def write(value: object) -> str:
+    """Return the JSON text of Python values.
+
+    Raises:
+        Unwritable: if a value or key has no JSON form.
+        InvalidJson: if it nests too deep, has a key twice or holds half a surrogate pair.
+    """
+    pieces: list[str] = []
+    _write(value, pieces, 0)
+    return "".join(pieces)
+
+
+def quoted(text: str) -> str:
+    """Return a JSON string."""
+    if _UNSAFE.search(text) is None:
+        return f'"{text}"'
+    return '"' + _UNSAFE.sub(lambda found: _WRITTEN[found[0]], text) + '"'
+
+
+def _write(value: object, pieces: list[str], depth: int) -> None:
+    if isinstance(value, dict):
+        _write_object(value, pieces, depth + 1)
+    elif isinstance(value, (list, tuple)):
+        _write_array(value, pieces, depth + 1)
+    else:
+        pieces.append(_scalar_text(value))
+
+
+def _write_object(value: Mapping[object, object], pieces: list[str], depth: int) -> None:
+    # Python itself follows about this deep; deeper values are refused, not crashed on.
+    if depth > MAX_DEPTH // 4:
+        raise InvalidJson
+    keys: set[str] = set()
+    before = "{"
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise Unwritable(key)
+        _add_key(keys, key)
+        pieces.append(before + _text(key) + ":")
+        _write(item, pieces, depth)
+        before = ","
+    pieces.append("{}" if before == "{" else "}")
+
+
+def _write_array(value: list[object] | tuple[object, ...], pieces: list[str], depth: int) -> None:
+    if depth > MAX_DEPTH // 4:
+        raise InvalidJson
+    before = "["
+    for item in value:
+        pieces.append(before)
+        _write(item, pieces, depth)
+        before = ","
+    pieces.append("[]" if before == "[" else "]")
+
+
+def _scalar_text(value: object) -> str:
+    if isinstance(value, str):
+        return _text(value)
+    if value is None or isinstance(value, (bool, np.bool_)):
+        return "null" if value is None else "true" if value else "false"
+    if isinstance(value, (int, np.integer)):
+        return format(Decimal(int(value)), "f")
+    if isinstance(value, (float, np.floating)):
+        return _float(value)
+    if isinstance(value, Decimal):
+        return str(value) if value.is_finite() else quoted(_special(float(value)))
+    return _other_text(value)
+
+
+def _other_text(value: object) -> str:
+    if isinstance(value, datetime):
+        if value.isoformat() == "NaT":
+            raise Unwritable(value)
+        nanos = value.microsecond * 1000 + getattr(value, "nanosecond", 0)
+        return quoted(f"{value.date().isoformat()}T{_clock(value, nanos)}{_zone(value)}")
+    if isinstance(value, time):
+        return quoted(_clock(value, value.microsecond * 1000) + _zone(value))
+    if isinstance(value, date):
+        return quoted(value.isoformat())
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        signed = (byte - 256 if byte > 127 else byte for byte in bytes(value))
+        return "[" + ",".join(map(str, signed)) + "]"
+    raise Unwritable(value)
+
+
+def _text(value: str) -> str:
+    if not value.isascii() and _SURROGATE.search(value):
+        raise LoneSurrogate
+    return quoted(value)
+
+
+def _float(value: float | np.floating) -> str:
+    """Write a float as the official client does: 1.0, 1.0E10, 1.0E-7."""
+    if not np.isfinite(value):
+        return quoted(_special(float(value)))
+    text = float_text(value)
+    number = Decimal(text)
+    if not number:
+        return "-0.0" if text.startswith("-") else "0.0"
+    if _PLAIN_LOW <= abs(number) < _PLAIN_HIGH:
+        plain = format(number, "f")
+        return plain if "." in plain else plain + ".0"
+    digits = "".join(map(str, number.as_tuple().digits)).rstrip("0")
+    sign = "-" if number < 0 else ""
+    return f"{sign}{digits[0]}.{digits[1:] or '0'}E{number.adjusted()}"
+
+
+def _special(value: float) -> str:
+    if value != value:
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def _clock(value: time | datetime, nanos: int) -> str:
+    text = f"{value.hour:02}:{value.minute:02}"
+    if not value.second and not nanos:
+        return text
+    text += f":{value.second:02}"
+    if not nanos:
+        return text
+    fraction = f"{nanos:09}"
+    while fraction.endswith("000"):
+        fraction = fraction[:-3]
+    return f"{text}.{fraction}"
+
+
+def _zone(value: time | datetime) -> str:
+    offset = value.utcoffset()
+    if offset is None:
+        return ""
+    seconds = offset // timedelta(seconds=1)
+    if not seconds:
+        return "Z"
+    hours, rest = divmod(abs(seconds), 3600)
+    text = f"{'-' if seconds < 0 else '+'}{hours:02}:{rest // 60:02}"
+    return f"{text}:{rest % 60:02}" if rest % 60 else text
+
+
+def _unescaped(text: str) -> str:
+    if "\\" not in text:
+        return text
+    text = _ESCAPE.sub(_character, text)
+    if _SURROGATE.search(text) is None:
+        return text
+    # Escaped pairs are joined; what stays alone becomes `?`, as on the wire.
+    joined = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    return _SURROGATE.sub("?", joined)
+
+
+def _character(found: re.Match[str]) -> str:
+    if found[1]:
+        return chr(int(found[1], 16))
+    return _SHORT.get(found[2], found[2])
+
+
+def _add_key(keys: set[str], key: str) -> None:
+    # The reference parser compares keys without trailing NULs.
+    known = key.rstrip("\x00")
+    if known in keys:
+        raise Duplicate(known)
+    keys.add(known)

@@ -1,0 +1,153 @@
+"""Numbers: what FIXED, REAL and BOOLEAN take (specification of v1, §5.4)."""
+
+from __future__ import annotations
+
+import decimal
+import math
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from snowmelt.schema.refusals import number_out_of_range, wrong_type, wrong_value
+
+if TYPE_CHECKING:
+    from snowmelt.schema.types import Column
+
+BLANKS = "".join(map(chr, range(33)))
+"""What the wire's trimming removes: everything up to the blank."""
+
+NUMBERS = (int, float, Decimal, np.integer, np.floating)
+
+_HALF_UP = decimal.Context(
+    prec=100,
+    rounding=decimal.ROUND_HALF_UP,
+    Emax=decimal.MAX_EMAX,
+    Emin=decimal.MIN_EMIN,
+    traps=[decimal.InvalidOperation],
+)
+_UNITS = tuple(Decimal(1).scaleb(-scale) for scale in range(39))
+# \d is any Unicode digit here: the wire's parser takes them too. An exponent has ten digits at most.
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?0*\d{1,10})?")
+_MAX_EXPONENT = 2**31 - 1
+_DECIMAL_REAL = re.compile(
+    r"[+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?)", re.ASCII
+)
+_HEX_REAL = re.compile(
+    r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?\d+)[fFdD]?", re.ASCII
+)
+_SPECIAL_REALS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_TRUE = frozenset({"1", "yes", "y", "t", "true", "on"})
+_FALSE = frozenset({"0", "no", "n", "f", "false", "off"})
+_BOOLEAN_REASON = (
+    "Not a valid boolean; use true, t, yes, y, on, 1 or false, f, no, n, off, 0, in any case"
+)
+
+
+def fixed(value: object, column: Column, row_index: int) -> int:
+    """Return the unscaled value, rounded half up to the column's scale."""
+    precision, scale = column.precision or 38, column.scale or 0
+    if type(value) is int:
+        unscaled: int = value * 10**scale
+        if -(10**precision) < unscaled < 10**precision:
+            return unscaled
+    number = exact_decimal(value)
+    if number is None:
+        if isinstance(value, (str, *NUMBERS)) and not isinstance(value, bool):
+            raise wrong_value(column, row_index, "Not a valid number")
+        raise wrong_type(value, column, row_index, "int, float, decimal.Decimal, str")
+    # Exponents may be in the billions: decide by them before any digits are made.
+    if not number or number.adjusted() < -scale - 1:
+        return 0
+    digits = precision - scale
+    if number.adjusted() > digits:
+        raise number_out_of_range(column, row_index, digits, str(number))
+    rounded = number.quantize(_UNITS[scale], context=_HALF_UP)
+    unscaled = int(rounded.scaleb(scale, context=_HALF_UP))
+    if abs(unscaled) >= 10**precision:
+        raise number_out_of_range(column, row_index, digits, format(rounded, "f"))
+    return unscaled
+
+
+def exact_decimal(value: object) -> Decimal | None:
+    """Return a number or its text exactly; None when it is no (finite) number.
+
+    A float stands for its shortest decimal text, not for its binary value.
+    """
+    if isinstance(value, bool):
+        return None
+    number: Decimal | None = None
+    if isinstance(value, str):
+        text = value.strip(BLANKS)
+        if _NUMBER.fullmatch(text) and _exponent_fits(text):
+            number = Decimal(text)
+    elif isinstance(value, Decimal):
+        number = value
+    elif isinstance(value, (int, np.integer)):
+        number = Decimal(int(value))
+    elif isinstance(value, (float, np.floating)):
+        number = Decimal(float_text(value))
+    return number if number is not None and number.is_finite() else None
+
+
+def float_text(value: float | np.floating) -> str:
+    """Return the shortest text that reads back as this float of its own width."""
+    return float.__repr__(value) if isinstance(value, float) else str(value)
+
+
+def real(value: object, column: Column, row_index: int) -> float:
+    """Return the value as a double, rounded to nearest; overflow is infinite."""
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, str):
+        parsed = _real_of_text(value.strip(BLANKS))
+        if parsed is None:
+            raise wrong_value(column, row_index, "Not a valid decimal number")
+        return parsed
+    if isinstance(value, bool) or not isinstance(value, NUMBERS):
+        raise wrong_type(value, column, row_index, "int, float, decimal.Decimal, str")
+    if isinstance(value, np.floating):
+        return float(str(value))
+    if isinstance(value, Decimal) and value.is_snan():
+        raise wrong_value(column, row_index, "Not a valid decimal number")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def boolean(value: object, column: Column, row_index: int) -> bool:
+    """Return the truth of a boolean, a number (not zero) or a word."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, str):
+        word = value.strip(BLANKS).lower()
+        if word in _TRUE:
+            return True
+        if word in _FALSE:
+            return False
+        raise wrong_value(column, row_index, _BOOLEAN_REASON)
+    if not isinstance(value, NUMBERS):
+        raise wrong_type(value, column, row_index, "bool, int, float, decimal.Decimal, str")
+    number = exact_decimal(value)
+    if number is None:
+        raise wrong_value(column, row_index, _BOOLEAN_REASON)
+    return bool(number)
+
+
+def _exponent_fits(text: str) -> bool:
+    _, mark, exponent = text.lower().partition("e")
+    return not mark or abs(int(exponent)) <= _MAX_EXPONENT
+
+
+def _real_of_text(text: str) -> float | None:
+    if _DECIMAL_REAL.fullmatch(text):
+        return float(text.rstrip("fFdD") if text[-1:] in "fFdD" else text)
+    hexadecimal = _HEX_REAL.fullmatch(text)
+    if hexadecimal is None:
+        return _SPECIAL_REALS.get(text.lower())
+    try:
+        return float.fromhex(hexadecimal[1])
+    except OverflowError:
+        return -math.inf if text.startswith("-") else math.inf

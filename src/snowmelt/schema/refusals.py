@@ -1,0 +1,77 @@
+"""How a value is refused: the texts of streaming v1, §5.3, naming Python types."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from snowmelt.errors import InvalidRow, InvalidValue
+
+if TYPE_CHECKING:
+    from snowmelt.schema.types import Column
+
+Stored = int | float | bool | str | bytes | None
+"""A value as a chunk stores it: unscaled integers, days, text, bytes."""
+
+
+def wrong_type(value: object, column: Column, row_index: int, allowed: str) -> InvalidRow:
+    """Return the error for a value whose Python type the column does not take."""
+    return InvalidRow(
+        f"The given row cannot be converted to the internal format: Object of type "
+        f"{type_name(value)} cannot be ingested into column {column.display_name} of type "
+        f"{column.sql_type}, rowIndex:{row_index}. Allowed Python types: {allowed}",
+        column=column.display_name,
+        row_index=row_index,
+    )
+
+
+def wrong_value(column: Column, row_index: int, reason: str) -> InvalidValue:
+    """Return the error for a value that its column cannot hold."""
+    return InvalidValue(
+        f"The given row cannot be converted to the internal format due to invalid value: Value "
+        f"cannot be ingested into column {column.display_name} of type {column.sql_type}, "
+        f"rowIndex:{row_index}, reason: {reason}",
+        column=column.display_name,
+        row_index=row_index,
+        reason=reason,
+    )
+
+
+def number_out_of_range(column: Column, row_index: int, digits: int, value: str) -> InvalidRow:
+    """Return the error for a number with more than `digits` digits before the point."""
+    return InvalidRow(
+        f"The given row cannot be converted to the internal format: Number out of representable "
+        f"exclusive range of (-1e{digits}..1e{digits}), rowIndex:{row_index}, "
+        f"column:{column.display_name}, value:{value}",
+        column=column.display_name,
+        row_index=row_index,
+    )
+
+
+def year_out_of_range(column: Column, row_index: int, value: str) -> InvalidValue:
+    """Return the error for a date or timestamp outside the years that its type can hold."""
+    what, years = ("Date", "-9999") if column.kind == "DATE" else ("Timestamp", "1")
+    return InvalidValue(
+        f"The given row cannot be converted to the internal format due to invalid value: {what} "
+        f"out of representable inclusive range of years between {years} and 9999, "
+        f"rowIndex:{row_index}, column:{column.display_name}, value:{value}",
+        column=column.display_name,
+        row_index=row_index,
+    )
+
+
+def null_refused(column: Column, row_index: int) -> InvalidRow:
+    """Return the error for a value that turns out to be null in a column that forbids it."""
+    return InvalidRow(
+        f"The given row cannot be converted to the internal format: Passed null to non nullable "
+        f"field {column.display_name}, rowIndex:{row_index}",
+        column=column.display_name,
+        row_index=row_index,
+    )
+
+
+def type_name(value: object) -> str:
+    """Return the name of a value's type as Python programmers write it."""
+    kind = type(value)
+    if kind.__module__ == "builtins":
+        return kind.__qualname__
+    return f"{kind.__module__}.{kind.__qualname__}"

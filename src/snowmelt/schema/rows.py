@@ -1,0 +1,361 @@
+"""Rows of a user become columns of a chunk, checked completely by the time the call returns.
+
+Rows are checked by specification of v1, §5.2: unknown columns, then missing ones, then nulls, then
+values in the row's own order, then its size. A batch is converted column by column; only rows that
+some column refuses go through the exact path, which knows the first reason and its words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from snowmelt.errors import InternalError, InvalidRow, RowTooLarge
+from snowmelt.schema.arrow import chunk_schema, nulls_of
+from snowmelt.schema.batches import ColumnConverter
+from snowmelt.schema.refusals import type_name
+from snowmelt.schema.types import TIMESTAMPS, Column, Kind, TableSchema, internal_name
+from snowmelt.schema.values import convert_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from zoneinfo import ZoneInfo
+
+    from numpy.typing import NDArray
+
+    from snowmelt.schema.refusals import Stored
+
+    Row = Mapping[str, object]
+
+MAX_ROW_BYTES = 64 * 1024 * 1024
+
+# Each spelling of a column is remembered; rows with random keys must not fill the memory.
+_MAX_SPELLINGS = 100_000
+_LEVEL_BYTES = 0.25
+_LENGTH_BYTES = 4
+_BOOLEAN_BYTES = 0.125
+_PREFIX = "The given row cannot be converted to the internal format:"
+
+
+@dataclass(frozen=True, slots=True)
+class RowError:
+    """Why a row of a batch was refused; `row_index` is its position, from 0.
+
+    The three tuples name columns when that check refused the row, and are None otherwise.
+    """
+
+    row_index: int
+    row: object
+    error: InvalidRow
+    extra_columns: tuple[str, ...] | None = None
+    missing_not_null: tuple[str, ...] | None = None
+    null_for_not_null: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """The good rows of a batch in chunk form, and what was refused."""
+
+    table: pa.Table
+    row_count: int
+    size_bytes: int
+    errors: list[RowError]
+
+
+class RowConverter:
+    """Converts rows for one version of a table; safe to use from one thread at a time."""
+
+    def __init__(
+        self, schema: TableSchema, *, zone: ZoneInfo, max_row_bytes: int = MAX_ROW_BYTES
+    ) -> None:
+        self.schema = schema
+        self._zone = zone
+        self._max_row_bytes = max_row_bytes
+        self._arrow_schema = chunk_schema(schema)
+        self._columns = schema.columns
+        self._converters = [ColumnConverter(column, zone) for column in schema.columns]
+        self._widths = [value_bytes(column) for column in schema.columns]
+        self._places = {column.name: place for place, column in enumerate(schema.columns)}
+        self._spellings: dict[str, int] = {}
+        self._required = [
+            place for place, column in enumerate(schema.columns) if not column.nullable
+        ]
+
+    def convert(self, rows: Sequence[Row], *, stop_at_first: bool = False) -> Conversion:
+        """Convert a batch; refused rows are reported and left out.
+
+        With `stop_at_first` one refused row leaves no rows, and only the first is reported.
+        """
+        if not rows:
+            return Conversion(self._arrow_schema.empty_table(), 0, 0, [])
+        columns, refused = self._gather(rows)
+        arrays: list[pa.Array | pa.ChunkedArray] = []
+        for values, converter in zip(columns, self._converters, strict=True):
+            if values is None:
+                array, positions = self._absent(converter, len(rows))
+            else:
+                array, positions = converter.convert(values)
+            arrays.append(array)
+            refused.update(positions)
+        total = sum(map(_array_bytes, arrays, self._widths))
+        if total > self._max_row_bytes:
+            refused.update(self._oversized(arrays))
+        table = pa.Table.from_arrays(arrays, schema=self._arrow_schema)
+        if not refused:
+            return Conversion(table, len(rows), int(total) + 1, [])
+        return self._without(table, rows, sorted(refused), stop_at_first=stop_at_first)
+
+    def convert_row(self, row: Row, row_index: int = 0) -> tuple[Stored, ...]:
+        """Convert one row; return its stored values in ordinal order.
+
+        Raises:
+            InvalidRow: if the row is refused.
+        """
+        given, twice = self._given(row, row_index)
+        if twice:
+            self._check_each(row, row_index)
+        converted = {
+            place: convert_value(value, self._columns[place], zone=self._zone, row_index=row_index)
+            for place, value in given.items()
+            if value is not None
+        }
+        stored = [converted.get(place) for place in range(len(self._columns))]
+        self._check_size(stored, row_index)
+        return tuple(stored)
+
+    def table_of(self, rows: Sequence[tuple[Stored, ...]]) -> pa.Table:
+        """Return the table, in chunk form, of rows that `convert_row` returned."""
+        if not rows:
+            return self._arrow_schema.empty_table()
+        arrays = [
+            converter.stored(values)
+            for converter, values in zip(self._converters, zip(*rows, strict=True), strict=True)
+        ]
+        return pa.Table.from_arrays(arrays, schema=self._arrow_schema)
+
+    def _gather(self, rows: Sequence[Row]) -> tuple[list[list[object] | None], set[int]]:
+        """Turn rows into columns; None for a column that no row names."""
+        columns: list[list[object] | None] = [None] * len(self._columns)
+        if set(map(type, rows)) == {dict}:
+            keys = rows[0].keys()
+            places = self._distinct_places(keys)
+            if places is not None and set(map(len, rows)) == {len(keys)}:
+                try:
+                    for key, place in places.items():
+                        columns[place] = [row[key] for row in rows]
+                except KeyError:
+                    columns = [None] * len(self._columns)
+                else:
+                    return columns, set()
+            places = self._distinct_places(set().union(*rows))
+            if places is not None:
+                for key, place in places.items():
+                    columns[place] = [row.get(key) for row in rows]
+                return columns, set()
+        return self._gather_each(rows)
+
+    def _gather_each(self, rows: Sequence[Row]) -> tuple[list[list[object] | None], set[int]]:
+        gathered: list[list[object]] = [[None] * len(rows) for _ in self._columns]
+        refused: set[int] = set()
+        for index, row in enumerate(rows):
+            try:
+                given, twice = self._given(row, index)
+                if twice:
+                    self._check_each(row, index)
+            except InvalidRow:
+                refused.add(index)
+                continue
+            for place, value in given.items():
+                gathered[place][index] = value
+        return list(gathered), refused
+
+    def _absent(
+        self, converter: ColumnConverter, count: int
+    ) -> tuple[pa.Array | pa.ChunkedArray, Sequence[int]]:
+        refused = () if converter.column.nullable else range(count)
+        return pa.nulls(count, converter.type), refused
+
+    def _distinct_places(self, keys: Iterable[object]) -> dict[str, int] | None:
+        """Map keys to places of columns; None if one is unknown or two mean the same column."""
+        places: dict[str, int] = {}
+        for key in keys:
+            place = self._place(key)
+            if place is None:
+                return None
+            places[str(key)] = place
+        return places if len(set(places.values())) == len(places) else None
+
+    def _place(self, key: object) -> int | None:
+        if not isinstance(key, str):
+            return None
+        place = self._spellings.get(key)
+        if place is None:
+            place = self._places.get(internal_name(key))
+            if place is not None:
+                if len(self._spellings) >= _MAX_SPELLINGS:
+                    self._spellings.clear()
+                self._spellings[key] = place
+        return place
+
+    def _given(self, row: Row, row_index: int) -> tuple[dict[int, object], bool]:
+        """Check the columns of a row; return values by place, and whether one was named twice."""
+        if not isinstance(row, Mapping):
+            raise InvalidRow(
+                reason=f"a row is a mapping, not {type_name(row)}, rowIndex:{row_index}"
+            )
+        given: dict[int, object] = {}
+        extra: list[str] = []
+        for key, value in row.items():
+            place = self._place(key)
+            if place is None:
+                extra.append(str(key))
+            else:
+                given[place] = value
+        if extra:
+            raise _unknown_columns(extra, row_index)
+        missing = [self._columns[place] for place in self._required if place not in given]
+        if missing:
+            raise _missing_columns(missing, row_index)
+        null = [self._columns[place] for place in self._required if given[place] is None]
+        if null:
+            raise _null_columns(null, row_index)
+        return given, len(given) != len(row)
+
+    def _check_each(self, row: Row, row_index: int) -> None:
+        """Convert also those values that a later spelling of their column replaces."""
+        for key, value in row.items():
+            place = self._place(key)
+            if place is not None and value is not None:
+                column = self._columns[place]
+                convert_value(value, column, zone=self._zone, row_index=row_index)
+
+    def _check_size(self, stored: Sequence[Stored], row_index: int) -> None:
+        size = sum(map(_stored_bytes, stored, self._widths))
+        if size > self._max_row_bytes:
+            raise RowTooLarge(
+                reason=f"rowSizeInBytes:{size:.3f}, "
+                f"maxAllowedRowSizeInBytes:{self._max_row_bytes}, rowIndex:{row_index}",
+                row_index=row_index,
+            )
+
+    def _oversized(self, arrays: list[pa.Array | pa.ChunkedArray]) -> list[int]:
+        sizes = np.zeros(len(arrays[0]))
+        for array, width in zip(arrays, self._widths, strict=True):
+            sizes += _row_bytes(array, width)
+        return np.flatnonzero(sizes > self._max_row_bytes).tolist()
+
+    def _without(
+        self, table: pa.Table, rows: Sequence[Row], refused: list[int], *, stop_at_first: bool
+    ) -> Conversion:
+        """Leave refused rows out and find the first reason of each."""
+        if stop_at_first:
+            error = self._explain(rows[refused[0]], refused[0])
+            return Conversion(self._arrow_schema.empty_table(), 0, 0, [error])
+        errors = [self._explain(rows[index], index) for index in refused]
+        good = np.ones(len(rows), dtype=np.bool_)
+        good[refused] = False
+        table = table.filter(pa.array(good)).combine_chunks()
+        size = sum(map(_array_bytes, table.columns, self._widths))
+        return Conversion(table, table.num_rows, int(size) + 1 if table.num_rows else 0, errors)
+
+    def _explain(self, row: Row, row_index: int) -> RowError:
+        try:
+            self.convert_row(row, row_index)
+        except InvalidRow as error:
+            return RowError(
+                row_index,
+                row,
+                error,
+                _names(error, "extra_columns"),
+                _names(error, "missing_not_null"),
+                _names(error, "null_for_not_null"),
+            )
+        raise InternalError(f"row {row_index} was refused by a column but is valid")
+
+
+def value_bytes(column: Column) -> float | None:
+    """Return the estimated size of a value in a buffer (§5.4); None where its length decides."""
+    if column.kind is Kind.BOOLEAN:
+        return _BOOLEAN_BYTES
+    if column.kind is Kind.FIXED:
+        precision = 38 if column.scale else column.precision or 38
+        return 4 if precision <= 9 else 8 if precision <= 18 else 16
+    if column.kind is Kind.TIME or column.kind in TIMESTAMPS or column.kind is Kind.DATE:
+        return {"SB4": 4, "SB8": 8, "SB16": 16}[column.physical_type]
+    return 8 if column.kind is Kind.REAL else None
+
+
+def _stored_bytes(value: Stored, width: float | None) -> float:
+    if value is None:
+        return _LEVEL_BYTES
+    if width is not None:
+        return _LEVEL_BYTES + width
+    if isinstance(value, str):
+        value = value.encode()
+    return _LEVEL_BYTES + _LENGTH_BYTES + (len(value) if isinstance(value, bytes) else 0)
+
+
+def _array_bytes(array: pa.Array | pa.ChunkedArray, width: float | None) -> float:
+    values = len(array) - int(array.null_count)
+    size = len(array) * _LEVEL_BYTES
+    if width is not None:
+        return size + values * width
+    pieces = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+    return size + values * _LENGTH_BYTES + sum(map(_content_bytes, pieces))
+
+
+def _content_bytes(array: pa.Array) -> int:
+    offsets = _offsets(array)
+    return int(offsets[-1] - offsets[0])
+
+
+def _row_bytes(array: pa.Array | pa.ChunkedArray, width: float | None) -> NDArray[np.float64]:
+    if isinstance(array, pa.ChunkedArray):
+        return np.concatenate([_row_bytes(piece, width) for piece in array.chunks])
+    lengths = np.diff(_offsets(array)) + _LENGTH_BYTES if width is None else width
+    return np.where(nulls_of(array), 0.0, lengths) + _LEVEL_BYTES
+
+
+def _offsets(array: pa.Array) -> NDArray[np.int32]:
+    buffer = array.buffers()[1]
+    if buffer is None or not len(buffer):
+        return np.zeros(len(array) + 1, dtype=np.int32)
+    return np.frombuffer(buffer, dtype=np.int32)[array.offset : array.offset + len(array) + 1]
+
+
+def _names(error: InvalidRow, key: str) -> tuple[str, ...] | None:
+    names = error.fields.get(key)
+    return names if isinstance(names, tuple) else None
+
+
+def _unknown_columns(keys: list[str], row_index: int) -> InvalidRow:
+    return InvalidRow(
+        f"{_PREFIX} Extra columns: [{', '.join(keys)}]. Columns not present in the table "
+        f"shouldn't be specified, rowIndex:{row_index}",
+        row_index=row_index,
+        extra_columns=tuple(keys),
+    )
+
+
+def _missing_columns(columns: list[Column], row_index: int) -> InvalidRow:
+    names = tuple(column.display_name for column in columns)
+    return InvalidRow(
+        f"{_PREFIX} Missing columns: [{', '.join(names)}]. Values for all non-nullable columns "
+        f"must be specified, rowIndex:{row_index}",
+        row_index=row_index,
+        missing_not_null=names,
+    )
+
+
+def _null_columns(columns: list[Column], row_index: int) -> InvalidRow:
+    names = tuple(column.display_name for column in columns)
+    return InvalidRow(
+        f"{_PREFIX} Not-nullable columns with null values: [{', '.join(names)}]. Values for all "
+        f"non-nullable columns must not be null, rowIndex:{row_index}",
+        row_index=row_index,
+        null_for_not_null=names,
+    )

@@ -1,0 +1,83 @@
+"""Text and bytes: what TEXT and BINARY take (specification of v1, §5.4)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from snowmelt.schema.numbers import BLANKS, NUMBERS, exact_decimal
+from snowmelt.schema.refusals import wrong_type, wrong_value
+from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from snowmelt.schema.types import Column
+
+_HEX = re.compile(r"(?:[0-9a-fA-F]{2})*")
+
+
+def text(value: object, column: Column, row_index: int) -> str:
+    """Return the text of a string, number or boolean; nothing is trimmed."""
+    if isinstance(value, str):
+        written = str(value)
+    elif isinstance(value, (bool, np.bool_)):
+        written = "true" if value else "false"
+    elif isinstance(value, NUMBERS):
+        written = _plain(value, column, row_index)
+    else:
+        raise wrong_type(value, column, row_index, "str, int, float, decimal.Decimal, bool")
+    try:
+        size = len(written) if written.isascii() else len(written.encode())
+    except UnicodeEncodeError:
+        raise wrong_value(column, row_index, "Invalid Unicode string") from None
+    if size > MAX_TEXT_BYTES:
+        raise _too_long(column, row_index, size, MAX_TEXT_BYTES, "bytes")
+    if column.length is not None and len(written) > column.length:
+        raise _too_long(column, row_index, len(written), column.length, "characters")
+    return written
+
+
+def binary(value: object, column: Column, row_index: int) -> bytes:
+    """Return a copy of bytes, or the bytes that hexadecimal text stands for."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        content = bytes(value)
+    elif isinstance(value, str):
+        digits = value.strip(BLANKS)
+        if not _HEX.fullmatch(digits):
+            raise wrong_value(column, row_index, "Not a valid hex string")
+        content = bytes.fromhex(digits)
+    else:
+        raise wrong_type(value, column, row_index, "bytes, bytearray, memoryview, str")
+    limit = MAX_BINARY_BYTES if column.byte_length is None else column.byte_length
+    if len(content) > limit:
+        reason = f"Binary too long: length={len(content)} maxLength={limit}"
+        raise wrong_value(column, row_index, reason)
+    return content
+
+
+def _plain(value: object, column: Column, row_index: int) -> str:
+    """Write a number without exponent and without trailing zeros."""
+    number = exact_decimal(value)
+    if number is None:
+        raise wrong_value(column, row_index, "Not a valid number")
+    if not number:
+        return "0"
+    # A few characters can stand for gigabytes of digits.
+    size = max(number.adjusted() + 1, -_exponent(number))
+    if size > MAX_TEXT_BYTES:
+        raise _too_long(column, row_index, size, MAX_TEXT_BYTES, "bytes")
+    plain = format(number, "f")
+    return plain.rstrip("0").rstrip(".") if "." in plain else plain
+
+
+def _exponent(number: Decimal) -> int:
+    exponent = number.as_tuple().exponent
+    return exponent if isinstance(exponent, int) else 0
+
+
+def _too_long(column: Column, row_index: int, size: int, limit: int, unit: str) -> Exception:
+    reason = f"String too long: length={size} {unit} maxLength={limit} {unit}"
+    return wrong_value(column, row_index, reason)
