@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from snowmelt.blob.crypto import apply_ctr_into, derive_key
 from snowmelt.blob.layout import BLOCK_BYTES, padded_length
 from snowmelt.schema.arrow import chunk_schema
-from snowmelt.schema.types import SEMI_STRUCTURED, Column, Kind, TableSchema
+from snowmelt.schema.types import SEMI_STRUCTURED, Kind, TableSchema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,23 +112,24 @@ def encode_chunk(source: ChunkSource, path: str, offset: int) -> pa.Buffer:
     """Return the Parquet file of one chunk that will begin at `offset` of blob `path`."""
     if source.rows.num_rows == 0:
         raise ValueError("a chunk needs at least one row")
-    metadata = _metadata(source.schema, path, offset)
-    schema = chunk_schema(source.schema).with_metadata(metadata)
+    schema = chunk_schema(source.schema)
     table = pa.Table.from_arrays(source.rows.columns, schema=schema)
+    codec = _codec(table)
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        table,
+    with pq.ParquetWriter(
         sink,
-        row_group_size=table.num_rows,
+        schema,
         version="1.0",
-        compression=(codec := _codec(table)),
+        compression=codec,
         compression_level=1 if codec == "zstd" else None,
         use_dictionary=_dictionary_columns(table, source.schema),
         # The catalog has the statistics that count; these would take 10 % of the time.
         write_statistics=False,
         store_schema=False,
         store_decimal_as_integer=True,
-    )
+    ) as writer:
+        writer.add_key_value_metadata(_metadata(source.schema, path, offset))
+        writer.write_table(table, row_group_size=table.num_rows)
     return sink.getvalue()
 
 
@@ -137,15 +138,10 @@ def _metadata(schema: TableSchema, path: str, offset: int) -> dict[str, str]:
     primary = name if offset == 0 else f"{name.removesuffix('.bdec')}_{offset}.bdec"
     metadata = {"sfVer": "1,1", "sdkVersion": SDK_VERSION, "primaryFileId": primary}
     for column in schema.columns:
-        metadata[str(column.ordinal)] = f"{_LOGICAL[column.kind]},{_physical_ordinal(column)}"
+        metadata[str(column.ordinal)] = f"{_LOGICAL[column.kind]},{_PHYSICAL[column.physical_type]}"
         if column.kind in SEMI_STRUCTURED:
             metadata[f"{column.ordinal}:obj_enc"] = "1"
     return metadata
-
-
-def _physical_ordinal(column: Column) -> int:
-    # BINARY has no physical ordinal in the official client either (specification §4).
-    return -1 if column.kind is Kind.BINARY else _PHYSICAL[column.physical_type]
 
 
 def _codec(table: pa.Table) -> str:
