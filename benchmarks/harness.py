@@ -1,0 +1,103 @@
+"""A real service in a child process on a fresh folder, for the benchmarks."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from snowmelt.catalog.execution import execute
+from snowmelt.client.client import Client
+
+from snowmelt.catalog.database import open_database
+from snowmelt.clock import SystemClock
+from snowmelt.config import Settings
+
+
+def key_pair() -> tuple[str, str]:
+    """Return a private key as PEM and its public key as the bare base64 that SQL takes."""
+    private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem = private.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    ).decode()
+    public = private.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return pem, "".join(public.decode().splitlines()[1:-1])
+
+
+class Running:
+    """`snowmelt serve` with shipped durability on a free port; gone with the context."""
+
+    def __init__(self, folder: Path | None = None, **settings: object) -> None:
+        self._own = (
+            tempfile.TemporaryDirectory(prefix="snowmelt-bench-") if folder is None else None
+        )
+        self.folder = folder or Path(self._own.name)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.settings = Settings.load(
+            data_dir=self.folder, port=port, **({"migrate": False} | settings)
+        )
+        self.url = f"http://127.0.0.1:{port}"
+        self.private_key, self._public_key = key_pair()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Running:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.execute(
+            "CREATE DATABASE IF NOT EXISTS bench",
+            f"CREATE USER IF NOT EXISTS bench RSA_PUBLIC_KEY = '{self._public_key}' "
+            "DEFAULT_ROLE = ACCOUNTADMIN",
+            "GRANT ROLE ACCOUNTADMIN TO USER bench",
+        )
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        if self._own is not None:
+            self._own.cleanup()
+
+    def start(self) -> None:
+        """Start the service and wait until it answers."""
+        environment = os.environ | self.settings.environment()
+        log = (self.folder / "service.log").open("ab")
+        command = [sys.executable, "-m", "snowmelt", "serve"]
+        self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        for _ in range(300):
+            try:
+                if httpx.get(f"{self.url}/healthz", timeout=2).status_code == 200:
+                    return
+            except httpx.TransportError:
+                time.sleep(0.1)
+        raise RuntimeError((self.folder / "service.log").read_text())
+
+    def stop(self) -> None:
+        """Stop the service."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(30)
+
+    def execute(self, *statements: str) -> None:
+        """Run DDL straight on the catalog."""
+        database = open_database(self.settings.catalog_url)
+        try:
+            for statement in statements:
+                execute(database, statement, user=None, clock=SystemClock())
+        finally:
+            database.close()
+
+    def client(self, **options: object) -> Client:
+        """Open an SDK client."""
+        return Client(self.url, user="bench", private_key=self.private_key, **options)

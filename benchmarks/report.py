@@ -1,0 +1,88 @@
+"""Prints a benchmark's table and keeps it in benchmarks/results with machine, versions and date."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.metadata
+import os
+import platform
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+_PACKAGES = ("pyarrow", "pyspark", "pyiceberg", "sqlalchemy", "deltalake", "numpy")
+
+
+def machine() -> str:
+    """Name processor, cores, memory and Python."""
+    model = "unknown processor"
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        model = lines[0].partition(":")[2].strip() if lines else model
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}"
+
+
+def _versions() -> str:
+    found = []
+    for name in _PACKAGES:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ", ".join(found)
+
+
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or "unknown"
+
+
+@dataclass
+class Report:
+    """One question, the table that answers it, and remarks."""
+
+    subject: str
+    question: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def add(self, *cells: object) -> None:
+        """Add a row and show it at once."""
+        row = tuple(str(cell) for cell in cells)
+        self.rows.append(row)
+        print(" | ".join(row), flush=True)
+
+    def remark(self, text: str) -> None:
+        """Add a line below the table."""
+        self.remarks.append(text)
+        print(text, flush=True)
+
+    def keep(self) -> Path:
+        """Write the page and print it whole."""
+        now = dt.datetime.now(dt.UTC).date()
+        head = ["| " + " | ".join(self.columns) + " |", "|" + " --- |" * len(self.columns)]
+        body = ["| " + " | ".join(row) + " |" for row in self.rows]
+        lines = [
+            f"# {self.question}",
+            "",
+            f"{now} · commit {_commit()} · {machine()}",
+            "",
+            _versions(),
+            "",
+            *head,
+            *body,
+            "",
+            *(f"* {remark}" for remark in self.remarks),
+        ]
+        RESULTS.mkdir(exist_ok=True)
+        path = RESULTS / f"{self.subject}.md"
+        path.write_text("\n".join(lines).rstrip() + "\n")
+        print("\n" + path.read_text())
+        return path

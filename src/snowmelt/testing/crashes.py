@@ -1,0 +1,266 @@
+"""Kill a process of the streaming path at a named point, again and again, and count the rows.
+
+Each run has a real service, real loading processes and real `kill -9` (the process kills itself
+at the point that `SNOWMELT_FAULT` names). The rows are numbered, so lost and doubled ones are
+known exactly: every number up to the last committed offset token must be there once.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import httpx
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from snowmelt.catalog.database import open_database
+from snowmelt.catalog.execution import execute
+from snowmelt.catalog.keys import KeyRing, load_master_key
+from snowmelt.clock import SystemClock
+from snowmelt.config import Settings, inherited_environment
+from snowmelt.errors import InternalError, ServiceUnavailable
+from snowmelt.faults import Point
+from snowmelt.schema.types import TableName
+from snowmelt.storage.opening import open_store
+from snowmelt.table.reading import read_table
+from snowmelt.testing.loader import DDL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+CLIENT_POINTS = (
+    Point.ROWS_BUFFERED,
+    Point.BLOB_BUILT,
+    Point.STAGE_WRITE,
+    Point.BLOB_STAGED,
+    Point.REGISTERED,
+)
+SERVICE_POINTS = (
+    Point.BEFORE_REGISTRATION,
+    Point.INSIDE_REGISTRATION,
+    Point.AFTER_REGISTRATION,
+    Point.ANSWERING,
+)
+MIGRATION_POINTS = (
+    Point.MIGRATION_PLANNED,
+    Point.MIGRATION_TASK,
+    Point.MIGRATION_WRITTEN,
+    Point.MIGRATION_STAGED,
+    Point.MIGRATION_INSIDE_COMMIT,
+    Point.MIGRATION_COMMITTED,
+)
+
+_USER = "CRASH"
+_STEP_LIMIT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one point did: kills that happened, rows that should be there, lost, doubled."""
+
+    point: Point
+    kills: int
+    rows: int
+    lost: int
+    doubled: int
+
+
+class CrashSite:
+    """A data folder with a service, a user and numbered loaders; everything ends with the context.
+
+    `engine` is who migrates: `local` or `spark`.
+    """
+
+    def __init__(self, folder: Path, *, engine: str = "local", seed: int = 1) -> None:
+        self._folder = folder
+        self._engine = engine
+        self._random = random.Random(seed)  # noqa: S311 - when to kill is no secret
+        self._clock = SystemClock()
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.settings = Settings.load(data_dir=folder, port=port, migrate=False)
+        self.url = f"http://127.0.0.1:{port}"
+        self._key = folder / "crash-key.pem"
+        self._stop = folder / "stop"
+        self._service: subprocess.Popen[bytes] | None = None
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        public = _make_key(self._key)
+        self._execute(
+            "CREATE DATABASE crash",
+            f"CREATE USER {_USER} RSA_PUBLIC_KEY = '{public}' DEFAULT_ROLE = ACCOUNTADMIN",
+            f"GRANT ROLE ACCOUNTADMIN TO USER {_USER}",
+        )
+        self._start_service()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in [*self._children, *([self._service] if self._service else [])]:
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+
+    def run(self, point: Point, kills: int) -> Outcome:
+        """Kill at `point` that often while rows stream in, let it all end well, and count."""
+        table = f"crash.public.{point.name}"
+        self._execute(f"CREATE TABLE {table} ({DDL})")
+        self._stop.unlink(missing_ok=True)
+        if point in CLIENT_POINTS:
+            done = self._kill_clients(point, table, kills)
+        elif point in SERVICE_POINTS:
+            done = self._kill_services(point, table, kills)
+        else:
+            done = self._kill_migrations(point, table, kills)
+        return self._count(point, table, kills, done)
+
+    def _kill_clients(self, point: Point, table: str, kills: int) -> int:
+        for _ in range(kills):
+            loader = self._start_loader(table, self._fault(point))
+            self._until(lambda loader=loader: loader.poll() is not None)
+            _must_be_killed(loader, point)
+        return self._finish(self._start_loader(table))
+
+    def _kill_services(self, point: Point, table: str, kills: int) -> int:
+        loader = self._start_loader(table)
+        for _ in range(kills):
+            self._stop_service()
+            service = self._start_service(self._fault(point))
+            self._until(lambda service=service: service.poll() is not None)
+            _must_be_killed(service, point)
+        self._start_service()
+        return self._finish(loader)
+
+    def _kill_migrations(self, point: Point, table: str, kills: int) -> int:
+        loader = self._start_loader(table)
+        for _ in range(kills):
+            self._clock.sleep(0.3)
+            migration = self._migrate(table, f"{point.value}=kill")
+            migration.wait(_STEP_LIMIT_S)
+            # An executor may be the one that dies; its driver then fails, or tries again.
+            if self._engine == "local":
+                _must_be_killed(migration, point)
+        done = self._finish(loader)
+        if self._migrate(table).wait(_STEP_LIMIT_S) != 0:
+            raise InternalError(f"The migration after the kills at {point} failed: {self._tail()}")
+        return done
+
+    def _finish(self, loader: subprocess.Popen[bytes]) -> int:
+        self._clock.sleep(0.3)
+        self._stop.touch()
+        answer, _ = loader.communicate(timeout=_STEP_LIMIT_S)
+        if loader.returncode != 0:
+            raise InternalError(f"The last loader failed: {self._tail()}")
+        return int(answer)
+
+    def _count(self, point: Point, table: str, kills: int, done: int) -> Outcome:
+        database = open_database(self.settings.catalog_url)
+        try:
+            keyring = KeyRing(load_master_key(self.settings.keys_dir))
+            stage = open_store(self.settings.stage_url)
+            name = TableName(*table.upper().split("."))
+            rows = read_table(database, keyring, stage, name, columns=["NUMBER"])
+        finally:
+            database.close()
+        seen = Counter(int(number) for number in rows["NUMBER"].to_pylist())
+        lost = sum(1 for number in range(1, done + 1) if number not in seen)
+        doubled = sum(count - 1 for count in seen.values())
+        return Outcome(point, kills, done, lost, doubled)
+
+    def _fault(self, point: Point) -> str:
+        return f"{point.value}=kill:{self._random.randint(1, 4)}"
+
+    def _start_service(self, fault: str = "") -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "snowmelt", "serve"]
+        environment = self.settings.environment() | {"SNOWMELT_FAULT": fault}
+        self._service = self._start(command, environment)
+        if not fault:
+            self._until(self._service_answers)
+        return self._service
+
+    def _stop_service(self) -> None:
+        if self._service is not None and self._service.poll() is None:
+            self._service.kill()
+            self._service.wait()
+
+    def _service_answers(self) -> bool:
+        if self._service is not None and self._service.poll() is not None:
+            raise ServiceUnavailable(url=self.url, reason=self._tail())
+        try:
+            return httpx.get(f"{self.url}/healthz", timeout=2.0).status_code == httpx.codes.OK
+        except httpx.TransportError:
+            return False
+
+    def _start_loader(self, table: str, fault: str = "") -> subprocess.Popen[bytes]:
+        command = [
+            *(sys.executable, "-m", "snowmelt.testing.loader", self.url, _USER, str(self._key)),
+            *(table, "channel", "--stop", str(self._stop)),
+        ]
+        return self._start(command, {"SNOWMELT_FAULT": fault}, stdout=subprocess.PIPE)
+
+    def _migrate(self, table: str, fault: str = "") -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "snowmelt", "migrate", table, "--engine", self._engine]
+        return self._start(command, self.settings.environment() | {"SNOWMELT_FAULT": fault})
+
+    def _start(
+        self, command: list[str], environment: dict[str, str], stdout: int | None = None
+    ) -> subprocess.Popen[bytes]:
+        with (self._folder / "processes.log").open("ab") as log:
+            child = subprocess.Popen(  # noqa: S603 - our own interpreter and modules
+                command,
+                env=inherited_environment() | environment,
+                stdout=log if stdout is None else stdout,
+                stderr=log,
+            )
+        self._children.append(child)
+        return child
+
+    def _execute(self, *statements: str) -> None:
+        database = open_database(self.settings.catalog_url)
+        try:
+            for statement in statements:
+                execute(database, statement, user=None, clock=self._clock)
+        finally:
+            database.close()
+
+    def _until(self, reached: Callable[[], bool]) -> None:
+        until = self._clock.monotonic() + _STEP_LIMIT_S
+        while not reached():
+            if self._clock.monotonic() > until:
+                raise InternalError(f"A step of the crash run took too long: {self._tail()}")
+            self._clock.sleep(0.02)
+
+    def _tail(self) -> str:
+        log = self._folder / "processes.log"
+        return log.read_text(errors="replace")[-2000:] if log.exists() else "no output"
+
+
+def _must_be_killed(process: subprocess.Popen[bytes], point: Point) -> None:
+    if process.returncode != -signal.SIGKILL:
+        raise InternalError(f"Nothing was killed at {point}: exit code {process.returncode}.")
+
+
+def _make_key(path: Path) -> str:
+    private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    path.touch(mode=0o600)
+    path.write_bytes(
+        private.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    public = private.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return "".join(public.decode().splitlines()[1:-1])

@@ -1,0 +1,32 @@
+"""The SDK alone loads neither Spark nor a database nor a web framework."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+HEAVY = (
+    "pyspark",
+    "pandas",
+    "sqlalchemy",
+    "starlette",
+    "uvicorn",
+    "pyiceberg",
+    "obstore",
+    "polars",
+)
+
+
+def test_importing_the_client_loads_nothing_heavy():
+    code = (
+        "import sys, snowmelt; snowmelt.Client; "
+        f"print(sorted(set({HEAVY!r}) & set(m.partition('.')[0] for m in sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_public_name_resolves():
+    code = "import snowmelt; print([n for n in snowmelt.__all__ if getattr(snowmelt, n) is None])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

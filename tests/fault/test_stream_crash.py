@@ -1,0 +1,22 @@
+"""No row is lost or doubled when client, service or migrator is killed at any named point."""
+
+from __future__ import annotations
+
+import pytest
+
+from snowmelt.testing.crashes import CLIENT_POINTS, MIGRATION_POINTS, SERVICE_POINTS, CrashSite
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    with CrashSite(tmp_path_factory.mktemp("crash") / "site") as site:
+        yield site
+
+
+@pytest.mark.parametrize("point", [*CLIENT_POINTS, *SERVICE_POINTS, *MIGRATION_POINTS])
+def test_every_committed_row_is_there_once_after_kills_at(site, point):
+    outcome = site.run(point, kills=2)
+    assert outcome.rows > 0
+    assert (outcome.lost, outcome.doubled) == (0, 0)
