@@ -1,0 +1,116 @@
+"""What does reading a mixed table cost beside plain Parquet files of the same rows?
+
+uv run python benchmarks/mixed_read.py [--rows 5000000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import statistics
+import time
+from typing import TYPE_CHECKING
+
+from harness import Running
+from report import Report
+from snowmelt.spark.lake import Snowmelt
+from workload import DDL, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+QUERIES = {
+    "full scan": "SELECT sum(xxhash64(*)) FROM {t}",
+    "group by": "SELECT CITY, KIND, count(*), avg(X) FROM {t} GROUP BY CITY, KIND",
+    "count": "SELECT count(*) FROM {t}",
+    "sum": "SELECT sum(PRICE) FROM {t}",
+    "filter": "SELECT count(*), max(NOTE) FROM {t} WHERE ID BETWEEN 1000 AND 1999",
+}
+GOALS = {"full scan": 1.5, "group by": 1.5, "count": 0.3, "sum": 0.3, "filter": 0.3}
+
+
+def _fill(running: Running, table: str, total: int, fresh_chunks: int, lake: Snowmelt) -> None:
+    """Insert `total` rows, all but a tenth migrated, the tenth in `fresh_chunks` chunks."""
+    settled = total * 9 // 10
+    with running.client(max_client_lag=dt.timedelta(minutes=10)) as client:
+        channel = client.open_channel("c", table=table)
+        for first in range(0, settled, 50_000):
+            channel.insert_rows(rows(50_000, first=first), offset_token=str(first))
+            channel.flush()
+        channel.wait_for_commit(timeout=dt.timedelta(minutes=2))
+        lake.migrate(table)
+        size = (total - settled) // fresh_chunks
+        for number in range(fresh_chunks):
+            first = settled + number * size
+            channel.insert_rows(rows(size, first=first), offset_token=str(first))
+            channel.flush()
+        channel.wait_for_commit(timeout=dt.timedelta(minutes=2))
+
+
+def _median(measure: Callable[[], object], turns: int) -> float:
+    taken = []
+    for _ in range(turns):
+        began = time.perf_counter()
+        measure()
+        taken.append(time.perf_counter() - began)
+    return statistics.median(taken)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--turns", type=int, default=5)
+    options = parser.parse_args()
+    report = Report(
+        "mixed_read",
+        "Reading a mixed table, a tenth of it in chunks, beside plain Parquet",
+        (
+            "query",
+            "chunks",
+            "mixed s",
+            "plain s",
+            "mixed ÷ plain",
+            "mixed − plain s",
+            "goal",
+            "kept",
+        ),
+    )
+    with Running() as running:
+        lake = Snowmelt.local(running.folder)
+        for chunks in (50, 1000):
+            table = f"bench.public.mixed_{chunks}"
+            running.execute(f"CREATE TABLE {table} ({DDL})")
+            _fill(running, table, options.rows, chunks, lake)
+            plain = str(running.folder / f"plain_{chunks}")
+            lake.table(table).write.parquet(plain)
+            lake.spark.read.parquet(plain).createOrReplaceTempView(f"plain_{chunks}")
+            for name, text in QUERIES.items():
+                ours = text.format(t=table)
+                theirs = text.format(t=f"plain_{chunks}")
+                same = sorted(map(str, lake.sql(ours).collect())) == sorted(
+                    map(str, lake.spark.sql(theirs).collect())
+                )
+                if not same and name != "group by":
+                    raise SystemExit(f"{name}: the answers differ")
+                mixed = _median(lambda ours=ours: lake.sql(ours).collect(), options.turns)
+                bare = _median(
+                    lambda theirs=theirs: lake.spark.sql(theirs).collect(), options.turns
+                )
+                goal = GOALS[name]
+                kept = mixed <= bare * goal if goal > 1 else mixed <= bare + goal
+                report.add(
+                    name,
+                    chunks,
+                    f"{mixed:.2f}",
+                    f"{bare:.2f}",
+                    f"{mixed / bare:.2f}",
+                    f"{mixed - bare:+.2f}",
+                    f"≤ {goal} ×" if goal > 1 else f"≤ plain + {goal} s",
+                    "yes" if kept else "no",
+                )
+    report.remark(f"{options.rows:,} rows, medians of {options.turns} warm runs, local[2].")
+    report.keep()
+
+
+if __name__ == "__main__":
+    main()
