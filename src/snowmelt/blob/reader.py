@@ -1,0 +1,256 @@
+"""Chunks back to tables: takes what the official clients write, refuses everything broken."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from snowmelt.blob.crypto import Readable, apply_ctr
+from snowmelt.blob.footer import (
+    ChunkFooter,
+    FooterField,
+    fields_by_ordinal,
+    inspect_chunk,
+    matches,
+    misfit,
+    open_parquet,
+    read_footer,
+    refusing,
+)
+from snowmelt.blob.layout import BDEC_VERSION
+from snowmelt.blob.pages import ColumnPages, column_pages
+from snowmelt.schema.arrow import chunk_schema, chunk_type, decimal_from_int64, nulls_of
+from snowmelt.schema.types import Column, Kind, TableSchema
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow.parquet as pq
+
+__all__ = [
+    "MAX_DECODED_BYTES",
+    "BlobHeader",
+    "ChunkFooter",
+    "FooterField",
+    "decrypt",
+    "inspect_chunk",
+    "matches",
+    "open_header",
+    "read_chunk",
+]
+
+# Clients cut chunks at 256 MiB of values (specification §3.6); Arrow's text arrays end at 2 GiB.
+MAX_DECODED_BYTES = 2**31 - 1
+
+_MAGIC = b"bdec"
+_HEADER_BYTES = 25
+
+
+@dataclass(frozen=True, slots=True)
+class BlobHeader:
+    """The header of the older layout: `length` bytes, then the chunks it describes."""
+
+    length: int
+    chunks: tuple[dict[str, object], ...]
+
+
+def decrypt(cipher: Readable, *, chunk_key: bytes, offset: int) -> bytes:
+    """Return the Parquet file of an encrypted chunk, given without its padding.
+
+    `chunk_key` is the blob's derived key, `offset` the chunk's place in its blob.
+    """
+    return apply_ctr(cipher, key=chunk_key, offset=offset)
+
+
+def read_chunk(
+    parquet: Readable | pa.Buffer,
+    schema: TableSchema,
+    *,
+    columns: Sequence[str] | None = None,
+    path: str = "chunk",
+    max_bytes: int = MAX_DECODED_BYTES,
+) -> pa.Table:
+    """Decode a decrypted chunk into chunk form, with the named columns in that order, or all.
+
+    A nullable column that the chunk lacks is null. `path` names the blob in errors.
+
+    Raises:
+        BlobInvalid: The bytes are no Parquet file, do not fit the schema, hold values that their
+            type does not allow, or would decode to more than `max_bytes`.
+        KeyError: A named column that the schema lacks.
+    """
+    wanted = schema.columns if columns is None else [_named(schema, name) for name in columns]
+    whole = chunk_schema(schema)
+    with refusing(path):
+        file = open_parquet(parquet)
+        footer = read_footer(file)
+        present = fields_by_ordinal(footer, schema)
+        _check_fit(wanted, present)
+        # A run of a billion nulls takes a few bytes in the file.
+        if footer.rows * sum(map(_width, wanted)) > max_bytes:
+            raise ValueError(f"{footer.rows} rows of these columns are more than a chunk may hold")
+        names = [present[column.ordinal].name for column in wanted if column.ordinal in present]
+        found = _read_columns(file, parquet, names, max_bytes) if names else pa.table({})
+        arrays = [
+            _chunk_form(found.column(present[column.ordinal].name), column)
+            if column.ordinal in present
+            else pa.chunked_array([pa.nulls(footer.rows, chunk_type(column))])
+            for column in wanted
+        ]
+        fields = [whole.field(column.name) for column in wanted]
+        result = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+        result.validate(full=True)
+    # A table without columns forgets its rows unless it is cut from one that has some.
+    return result if wanted else pa.table({"": pa.nulls(footer.rows)}).select([])
+
+
+def open_header(data: Readable) -> BlobHeader | None:
+    """Read the header of the older blob layout; None when the blob begins without one.
+
+    Raises:
+        BlobInvalid: It begins like a header, but version, size, checksum or metadata are wrong.
+    """
+    view = memoryview(data).cast("B")
+    if bytes(view[:4]) != _MAGIC:
+        return None
+    with refusing("header"):
+        if len(view) < _HEADER_BYTES or view[4] != BDEC_VERSION:
+            raise ValueError(f"only BDEC version {BDEC_VERSION} is read")
+        size = int.from_bytes(view[5:13], "big")
+        checksum = int.from_bytes(view[13:21], "big")
+        length = _HEADER_BYTES + int.from_bytes(view[21:25], "big")
+        if size != len(view) or length > size:
+            raise ValueError("size differs from what the header says")
+        if zlib.crc32(view[length:]) != checksum:
+            raise ValueError("checksum differs")
+        chunks = _load_json(bytes(view[_HEADER_BYTES:length]))
+        return BlobHeader(length, chunks)
+
+
+def _load_json(text: bytes) -> tuple[dict[str, object], ...]:
+    try:
+        chunks = json.loads(text)
+    except RecursionError:
+        raise ValueError("metadata nested too deep") from None
+    if not isinstance(chunks, list) or not all(isinstance(chunk, dict) for chunk in chunks):
+        raise ValueError("metadata is not a list of chunks")
+    return tuple(chunks)
+
+
+def _named(schema: TableSchema, name: str) -> Column:
+    column = schema.column(name)
+    if column is None:
+        raise KeyError(name)
+    return column
+
+
+def _check_fit(wanted: Sequence[Column], present: dict[int, FooterField]) -> None:
+    for column in wanted:
+        field = present.get(column.ordinal)
+        if field is None and not column.nullable:
+            raise ValueError(f"column {column.display_name} is missing and not nullable")
+        reason = field and misfit(field, column)
+        if reason:
+            raise ValueError(reason)
+
+
+def _width(column: Column) -> int:
+    arrow_type = chunk_type(column)
+    # Text takes an offset of 4 bytes; a boolean's bit is counted as a byte.
+    return -(-arrow_type.bit_width // 8) if pa.types.is_primitive(arrow_type) else 4
+
+
+def _read_columns(
+    file: pq.ParquetFile, parquet: Readable | pa.Buffer, names: Sequence[str], max_bytes: int
+) -> pa.Table:
+    positions = {file.schema.column(i).name: i for i in range(file.metadata.num_columns)}
+    data = memoryview(parquet).cast("B")
+    pages = {name: _pages(file.metadata, data, positions[name]) for name in names}
+    size = sum(column.uncompressed for column in pages.values())
+    if size > max_bytes:
+        raise ValueError(f"{size} bytes before compression are more than a chunk may hold")
+    # Text stays dictionary-encoded until it is known how long it becomes: a thousand indices
+    # into a dictionary of one long value are as good a bomb as any.
+    texts = [
+        name
+        for name, column in pages.items()
+        if column.has_dictionary and _is_text(file, positions[name])
+    ]
+    if texts:
+        file = open_parquet(parquet, metadata=file.metadata, read_dictionary=texts)
+    # By position: ParquetFile.read takes names as dotted paths and would also read "a.b" for "a".
+    table = file.reader.read_all(
+        column_indices=[positions[name] for name in names], use_threads=False
+    )
+    size += sum(_expanded_bytes(table.column(name)) for name in texts)
+    if size > max_bytes:
+        raise ValueError(f"{size} bytes of text are more than a chunk may hold")
+    return table
+
+
+def _is_text(file: pq.ParquetFile, position: int) -> bool:
+    return bool(file.schema.column(position).physical_type == "BYTE_ARRAY")
+
+
+def _pages(metadata: pq.FileMetaData, data: memoryview, position: int) -> ColumnPages:
+    parts = []
+    for group in range(metadata.num_row_groups):
+        rows = metadata.row_group(group).num_rows
+        column = metadata.row_group(group).column(position)
+        if column.num_values != rows:
+            raise ValueError("a column has other than one value a row")
+        start = column.data_page_offset
+        if column.has_dictionary_page and 0 < column.dictionary_page_offset < start:
+            start = column.dictionary_page_offset
+        parts.append(column_pages(data, start, column.total_compressed_size, values=rows))
+    return ColumnPages(
+        sum(part.values for part in parts),
+        sum(part.uncompressed for part in parts),
+        any(part.has_dictionary for part in parts),
+    )
+
+
+def _expanded_bytes(array: pa.ChunkedArray) -> int:
+    total = 0
+    for chunk in array.chunks:
+        if isinstance(chunk, pa.DictionaryArray):
+            lengths = pc.binary_length(chunk.dictionary).take(chunk.indices)
+            total += pc.sum(lengths.cast(pa.int64())).as_py() or 0
+    return total
+
+
+def _chunk_form(array: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
+    if not column.nullable and array.null_count:
+        raise ValueError(f"column {column.display_name} has nulls")
+    target = chunk_type(column)
+    if pa.types.is_dictionary(array.type):
+        array = pa.chunked_array(
+            [chunk.dictionary.take(chunk.indices) for chunk in array.chunks],
+            array.type.value_type,
+        )
+    if array.type == target:
+        return array
+    if column.kind is Kind.BINARY or pa.types.is_string(target):
+        # By way of bytes, because the annotation says UTF8 over any bytes (specification §3.4).
+        return array.cast(pa.binary()).cast(target)
+    if pa.types.is_decimal(target) and pa.types.is_integer(array.type):
+        return _decimals(array.cast(pa.int64()), target)
+    return array.cast(target)
+
+
+def _decimals(array: pa.ChunkedArray, target: pa.Decimal128Type) -> pa.ChunkedArray:
+    chunks = [
+        decimal_from_int64(
+            chunk.fill_null(0).to_numpy(zero_copy_only=False),
+            nulls_of(chunk),
+            target.precision,
+            target.scale,
+        )
+        for chunk in array.chunks
+    ]
+    return pa.chunked_array(chunks, target)
