@@ -138,7 +138,8 @@ class ColumnConverter:
         if array is None or scale > _MAX_FLOAT_SCALE:
             return None
         nulls = _nulls(array)
-        scaled = _float64s(array) * float(10**scale)
+        with np.errstate(all="ignore"):
+            scaled = _float64s(array) * float(10**scale)
         # NaN and infinities fail this test.
         if not (np.abs(scaled) < min(_CERTAIN_BELOW, float(10**precision) - 1)).all():
             return None

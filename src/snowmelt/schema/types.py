@@ -71,7 +71,8 @@ class Column:
             case Kind.TIMESTAMP_NTZ | Kind.TIMESTAMP_LTZ:
                 return "SB8" if (self.scale or 0) <= 6 else "SB16"
             case Kind.TIMESTAMP_TZ:
-                return "SB8" if (self.scale or 0) <= 3 else "SB16"
+                # At scale 3 the packed value of a year after 3903 has 19 digits: not decimal(18).
+                return "SB8" if (self.scale or 0) <= 2 else "SB16"
             case _:
                 return _PHYSICAL.get(self.kind, "LOB")
 
