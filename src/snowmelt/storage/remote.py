@@ -1,0 +1,134 @@
+"""Objects in S3, GCS, Azure and whatever else obstore speaks to."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import obstore
+import obstore.exceptions
+import obstore.store
+
+from snowmelt.errors import (
+    AlreadyExists,
+    ConfigurationError,
+    ObjectMissing,
+    PathRefused,
+    StageUnavailable,
+)
+from snowmelt.storage.store import ObjectInfo, Readable, path_parts
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterator
+
+    from obstore import ObjectMeta
+
+
+class RemoteStore:
+    """Objects of an obstore store; what a put answered is durable, so `sync` has nothing to do."""
+
+    def __init__(self, url: str, store: obstore.store.ObjectStore) -> None:
+        self._url = url
+        self._store = store
+
+    @property
+    def url(self) -> str:
+        """The URL that it was opened with."""
+        return self._url
+
+    def get(self, path: str) -> bytes:
+        """Return a whole object."""
+        path_parts(path)
+        with self._failures(path):
+            return obstore.get(self._store, path).bytes().to_bytes()
+
+    def get_range(self, path: str, offset: int, length: int) -> bytes:
+        """Return up to `length` bytes from `offset`; fewer when the object ends before."""
+        if offset < 0 or length < 0:
+            raise ValueError("offset and length must not be negative")
+        path_parts(path)
+        with self._failures(path):
+            try:
+                if length:
+                    found = obstore.get_range(self._store, path, start=offset, length=length)
+                    return found.to_bytes()
+            except obstore.exceptions.BaseError:
+                # Most stores refuse a range that begins at the end or beyond.
+                if offset < obstore.head(self._store, path)["size"]:
+                    raise
+            else:
+                obstore.head(self._store, path)
+        return b""
+
+    def head(self, path: str) -> ObjectInfo | None:
+        """Return size and change mark of an object, None when it does not exist."""
+        path_parts(path)
+        try:
+            with self._failures(path):
+                return _info(obstore.head(self._store, path))
+        except ObjectMissing:
+            return None
+
+    def put(self, path: str, data: Readable, *, create_only: bool = False) -> None:
+        """Write a whole object; with `create_only` only if the store has none by that path."""
+        path_parts(path)
+        with self._failures(path):
+            if create_only:
+                # Conditional writes do not exist for uploads in parts.
+                obstore.put(self._store, path, data, mode="create", use_multipart=False)
+            else:
+                obstore.put(self._store, path, data)
+
+    def delete(self, path: str) -> None:
+        """Delete an object; a missing one is fine."""
+        path_parts(path)
+        with contextlib.suppress(ObjectMissing), self._failures(path):
+            obstore.delete(self._store, path)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Yield the objects beneath folder `prefix`, page by page."""
+        folder = "/".join(path_parts(prefix.removesuffix("/"))) if prefix else None
+        with self._failures(prefix):
+            for page in obstore.list(self._store, folder):
+                yield from map(_info, page)
+
+    def sync(self) -> None:
+        """Return at once: puts are durable when they return."""
+
+    def sweep(self, before: dt.datetime) -> int:  # noqa: ARG002 - the protocol's signature
+        """Return 0: an interrupted put leaves nothing that a listing would show."""
+        return 0
+
+    @contextlib.contextmanager
+    def _failures(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise ObjectMissing(path=path, store=self._url) from None
+        except obstore.exceptions.AlreadyExistsError:
+            raise AlreadyExists(kind="Object", name=path) from None
+        except obstore.exceptions.InvalidPathError as error:
+            raise PathRefused(path=path, reason=_first_line(error)) from None
+        except (obstore.exceptions.BaseError, OSError) as error:
+            raise StageUnavailable(reason=f"{path}: {_first_line(error)}") from error
+
+
+def open_remote(url: str) -> RemoteStore:
+    """Open the store of an `s3:`, `gs:`, `az:` … URL with the settings of the environment.
+
+    Raises:
+        ConfigurationError: obstore knows no such URL, or settings are missing.
+    """
+    try:
+        return RemoteStore(url, obstore.store.from_url(url))
+    except (obstore.exceptions.BaseError, ValueError) as error:
+        raise ConfigurationError(setting=url, reason=_first_line(error)) from error
+
+
+def _info(meta: ObjectMeta) -> ObjectInfo:
+    return ObjectInfo(meta["path"], meta["size"], meta["last_modified"], meta["e_tag"])
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
