@@ -1,0 +1,201 @@
+"""USER, ROLE, GRANT and REVOKE."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from snowmelt.catalog.access import PRIVILEGES
+from snowmelt.catalog.statements import (
+    AlterUser,
+    CreateUser,
+    GrantPrivileges,
+    GrantRole,
+    Level,
+    ShowGrants,
+)
+
+if TYPE_CHECKING:
+    from snowmelt.catalog.cursor import Cursor
+    from snowmelt.catalog.lexing import Token
+    from snowmelt.catalog.statements import Existing, Name
+
+# ALL leaves OWNERSHIP out, as Snowflake does.
+_NOT_IN_ALL = frozenset({"OWNERSHIP"})
+_KEYS = ("RSA_PUBLIC_KEY", "RSA_PUBLIC_KEY_2")
+_USER_PROPERTIES = (*_KEYS, "DEFAULT_ROLE")
+_OBJECTS = ("DATABASE", "SCHEMA", "TABLE")
+
+
+def read_create_user(cursor: Cursor, name: str, existing: Existing) -> CreateUser:
+    """Go past the properties of a CREATE USER whose name has been read.
+
+    Raises:
+        StatementError: If there is an unknown property.
+    """
+    properties: dict[str, str] = {}
+    while cursor.token.text in _USER_PROPERTIES:
+        properties |= [_assignment(cursor, properties)]
+        cursor.accept(",")
+    _refuse_property(cursor)
+    cursor.end("the properties of a user")
+    return CreateUser(
+        name=name,
+        existing=existing,
+        public_key=properties.get("RSA_PUBLIC_KEY"),
+        second_public_key=properties.get("RSA_PUBLIC_KEY_2"),
+        default_role=properties.get("DEFAULT_ROLE"),
+    )
+
+
+def read_alter_user(cursor: Cursor) -> AlterUser:
+    """Go past what follows ALTER USER.
+
+    Raises:
+        StatementError: If it is anything but SET or UNSET of known properties.
+    """
+    if_exists = cursor.accept("IF", "EXISTS")
+    name = cursor.identifier("a user")
+    properties: dict[str, str | None] = {}
+    if cursor.expect_one_of("SET", "UNSET") == "SET":
+        while cursor.token.text in _USER_PROPERTIES:
+            properties |= [_assignment(cursor, properties)]
+            cursor.accept(",")
+    else:
+        while cursor.token.text in _USER_PROPERTIES:
+            properties[cursor.take().text] = None
+            cursor.accept(",")
+    if not properties:
+        _refuse_property(cursor)
+        cursor.expect_one_of(*_USER_PROPERTIES)
+    _refuse_property(cursor)
+    cursor.end("the properties of a user")
+    return AlterUser(name, tuple(properties.items()), if_exists)
+
+
+def _assignment(cursor: Cursor, seen: dict[str, str] | dict[str, str | None]) -> tuple[str, str]:
+    token = cursor.take()
+    if token.text in seen:
+        raise cursor.error(f"{token.text} is given twice", token)
+    cursor.expect("=")
+    if token.text in _KEYS:
+        return token.text, cursor.string("a public key")
+    return token.text, cursor.identifier("a role")
+
+
+def _refuse_property(cursor: Cursor) -> None:
+    if cursor.token.text in {"PASSWORD", "MUST_CHANGE_PASSWORD"}:
+        raise cursor.error("Passwords are not supported: users sign with a key, see RSA_PUBLIC_KEY")
+
+
+def read_grant(cursor: Cursor, *, revoke: bool) -> GrantRole | GrantPrivileges:
+    """Go past what follows GRANT or REVOKE.
+
+    Raises:
+        StatementError: If it grants what does not exist, or to what cannot have it.
+    """
+    if revoke and cursor.ahead("GRANT", "OPTION"):
+        raise cursor.error("GRANT OPTION is not supported: the owner of an object grants on it")
+    direction = "FROM" if revoke else "TO"
+    if cursor.accept("ROLE"):
+        return _role_grant(cursor, direction, revoke=revoke)
+    words = _privilege_words(cursor)
+    cursor.expect("ON")
+    level, name = _target(cursor)
+    privileges = _privileges(cursor, words, level)
+    cursor.expect(direction)
+    if cursor.ahead("USER"):
+        raise cursor.error("Privileges go to roles: grant them to a role, and the role to the user")
+    cursor.accept("ROLE")
+    role = cursor.identifier("a role")
+    if cursor.ahead("WITH", "GRANT", "OPTION"):
+        raise cursor.error("GRANT OPTION is not supported: the owner of an object grants on it")
+    for word in ("COPY", "REVOKE"):
+        if cursor.accept(word):
+            cursor.expect("CURRENT", "GRANTS")
+    cursor.end(f"the role of {'REVOKE' if revoke else 'GRANT'}")
+    return GrantPrivileges(privileges, level, name, role, revoke)
+
+
+def read_show_grants(cursor: Cursor) -> ShowGrants:
+    """Go past what follows SHOW GRANTS.
+
+    Raises:
+        StatementError: If it is anything but TO, OF or ON something.
+    """
+    if cursor.accept("ON"):
+        level, name = _target(cursor)
+        shown = ShowGrants("ON", level.value, name)
+    elif cursor.accept("TO"):
+        kind = cursor.expect_one_of("ROLE", "USER")
+        shown = ShowGrants("TO", kind, cursor.name(f"a {kind.lower()}", 1))
+    elif cursor.accept("OF"):
+        cursor.expect("ROLE")
+        shown = ShowGrants("OF", "ROLE", cursor.name("a role", 1))
+    else:
+        shown = ShowGrants()
+    cursor.end("SHOW GRANTS")
+    return shown
+
+
+def _role_grant(cursor: Cursor, direction: str, *, revoke: bool) -> GrantRole:
+    role = cursor.identifier("a role")
+    cursor.expect(direction)
+    if cursor.ahead("ROLE"):
+        raise cursor.error("Roles within roles are not supported: grant the role to each user")
+    cursor.expect("USER")
+    user = cursor.identifier("a user")
+    cursor.end("the user's name")
+    return GrantRole(role, user, revoke)
+
+
+def _privilege_words(cursor: Cursor) -> dict[str, Token]:
+    words: dict[str, Token] = {}
+    while True:
+        at = cursor.token
+        word = _one_privilege(cursor)
+        if word in words:
+            raise cursor.error(f"{word} is there twice", at)
+        words[word] = at
+        if not cursor.accept(","):
+            return words
+
+
+def _one_privilege(cursor: Cursor) -> str:
+    known = sorted({each for line in PRIVILEGES.values() for each in line})
+    for privilege in known:
+        if cursor.accept(*privilege.split()):
+            return privilege
+    if cursor.accept("ALL"):
+        cursor.accept("PRIVILEGES")
+        return "ALL"
+    raise cursor.error(
+        f"{cursor.token.written} is no privilege; there are {', '.join(known)} and ALL"
+    )
+
+
+def _target(cursor: Cursor) -> tuple[Level, Name]:
+    """Go past `TABLE a.b.c` and the like; without a word it is a table."""
+    if cursor.ahead("FUTURE") or cursor.ahead("ALL"):
+        raise cursor.error("Grants on all or future objects are not supported: name each object")
+    if cursor.ahead("ACCOUNT"):
+        raise cursor.error(
+            "Nothing can be granted on the account: databases, users and roles are created by "
+            "ACCOUNTADMIN alone"
+        )
+    word = cursor.accept_one_of(*_OBJECTS)
+    level = Level(word.text) if word is not None else Level.TABLE
+    return level, cursor.name(f"a {level.lower()}", level.parts)
+
+
+def _privileges(cursor: Cursor, words: dict[str, Token], level: Level) -> tuple[str, ...]:
+    there = PRIVILEGES[level.kind]
+    if list(words) == ["ALL"]:
+        return tuple(each for each in there if each not in _NOT_IN_ALL)
+    for word, at in words.items():
+        if word == "ALL":
+            raise cursor.error("ALL stands alone: leave the other privileges out", at)
+        if word not in there:
+            raise cursor.error(
+                f"{word} cannot be granted on a {level.lower()}; {', '.join(there)} can", at
+            )
+    return tuple(words)

@@ -1,0 +1,180 @@
+"""Walks over the tokens of one statement; every complaint points at the token it is about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from snowmelt.catalog.lexing import TokenKind, tokens_of
+from snowmelt.catalog.statements import Name
+from snowmelt.errors import StatementError
+from snowmelt.schema.types import display_name
+
+if TYPE_CHECKING:
+    from snowmelt.catalog.lexing import Token
+
+MAX_NAME_LENGTH = 255  # as Snowflake's
+
+# Snowflake's reserved words that a name could be mistaken for.
+# fmt: off
+_RESERVED = frozenset({
+    "ALL", "ALTER", "AND", "ANY", "AS", "BETWEEN", "BY", "CASE", "CAST", "CHECK", "COLUMN",
+    "CONSTRAINT", "CREATE", "CROSS", "CURRENT", "DELETE", "DISTINCT", "DROP", "ELSE", "EXISTS",
+    "FALSE", "FOLLOWING", "FOR", "FROM", "FULL", "GRANT", "GROUP", "HAVING", "ILIKE", "IN",
+    "INNER", "INSERT", "INTERSECT", "INTO", "IS", "JOIN", "LATERAL", "LEFT", "LIKE", "MINUS",
+    "NATURAL", "NOT", "NULL", "OF", "ON", "OR", "ORDER", "QUALIFY", "REVOKE", "RIGHT", "RLIKE",
+    "SELECT", "SET", "SOME", "TABLE", "THEN", "TO", "TRUE", "UNION", "UNIQUE", "UPDATE", "USING",
+    "VALUES", "WHEN", "WHERE", "WITH",
+})
+# fmt: on
+
+
+class Cursor:
+    """A position in the tokens of one statement."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = tokens_of(text)
+        self._at = 0
+
+    @property
+    def token(self) -> Token:
+        """The next token; the one of kind END comes again and again."""
+        return self._tokens[self._at]
+
+    def ahead(self, *words: str) -> bool:
+        """Tell whether exactly these words come next."""
+        upcoming = self._tokens[self._at : self._at + len(words)]
+        return tuple(_plain(token) for token in upcoming) == words
+
+    def take(self) -> Token:
+        """Return the next token and go past it; END stays."""
+        token = self.token
+        if token.kind is not TokenKind.END:
+            self._at += 1
+        return token
+
+    def accept(self, *words: str) -> bool:
+        """Go past these words if they come next."""
+        found = self.ahead(*words)
+        if found:
+            self._at += len(words)
+        return found
+
+    def accept_one_of(self, *words: str) -> Token | None:
+        """Go past the next word if it is one of these, and return it."""
+        return self.take() if _plain(self.token) in words else None
+
+    def expect(self, *words: str) -> None:
+        """Go past these words.
+
+        Raises:
+            StatementError: If something else comes next.
+        """
+        if not self.accept(*words):
+            raise self.error(f"Expected {' '.join(words)} here, not {self._seen()}")
+
+    def expect_one_of(self, *words: str) -> str:
+        """Go past one of these words and return it.
+
+        Raises:
+            StatementError: If something else comes next.
+        """
+        token = self.accept_one_of(*words)
+        if token is None:
+            raise self.error(f"Expected {_alternatives(words)} here, not {self._seen()}")
+        return token.text
+
+    def identifier(self, what: str) -> str:
+        """Go past a name and return its internal form; `what` says what it names.
+
+        Raises:
+            StatementError: If no name comes next, or one that needs quotes or is too long.
+        """
+        token = self.token
+        if token.kind not in {TokenKind.WORD, TokenKind.QUOTED}:
+            raise self.error(f"Expected the name of {what} here, not {self._seen()}")
+        name = token.text
+        if token.kind is TokenKind.WORD and (name in _RESERVED or display_name(name) != name):
+            why = (
+                "is a reserved word" if name in _RESERVED else "has signs a plain name cannot have"
+            )
+            raise self.error(
+                f'{token.written} {why}; as a name it is written in quotes: "{token.written}"'
+            )
+        if token.written.startswith("`"):
+            raise self.error(f'Names are quoted with double quotes here: "{name}"')
+        if not name or "\0" in name or len(name) > MAX_NAME_LENGTH:
+            raise self.error(
+                f"The name of {what} has 1 to {MAX_NAME_LENGTH} signs, none of them NUL"
+            )
+        self.take()
+        return name
+
+    def name(self, what: str, most: int) -> Name:
+        """Go past a name of one to `most` parts with dots between them.
+
+        Raises:
+            StatementError: If no name comes next, or it has too many parts.
+        """
+        place = self.token.place
+        parts = [self.identifier(what)]
+        while self.token.text == "." and self.token.kind is TokenKind.SYMBOL:
+            if len(parts) == most:
+                raise self.error(
+                    f"The name of {what} has at most {most} part{'s' if most > 1 else ''}"
+                )
+            self.take()
+            parts.append(self.identifier(what))
+        return Name(tuple(parts), place)
+
+    def string(self, what: str) -> str:
+        """Go past a string in single quotes and return its contents.
+
+        Raises:
+            StatementError: If something else comes next.
+        """
+        if self.token.kind is not TokenKind.STRING:
+            raise self.error(f"Expected {what} in single quotes here, not {self._seen()}")
+        return self.take().text
+
+    def integer(self, what: str, least: int, most: int) -> int:
+        """Go past a whole number within the bounds (both included) and return it.
+
+        Raises:
+            StatementError: If something else comes next, or the number is out of bounds.
+        """
+        token = self.token
+        if token.kind is not TokenKind.NUMBER or not token.text.isdecimal():
+            raise self.error(f"Expected {what} ({least} to {most}) here, not {self._seen()}")
+        if not least <= int(token.text) <= most:
+            raise self.error(
+                f"{what.capitalize()} lies between {least} and {most}, not at {token.text}"
+            )
+        self.take()
+        return int(token.text)
+
+    def end(self, after: str) -> None:
+        """Check that the statement ends here; a semicolon may follow.
+
+        Raises:
+            StatementError: If anything else follows.
+        """
+        self.accept(";")
+        if self.token.kind is not TokenKind.END:
+            raise self.error(f"Nothing may follow {after}, but {self._seen()} does")
+
+    def error(self, reason: str, at: Token | None = None) -> StatementError:
+        """Return the error that points at this token, or at the next one; the caller raises it."""
+        place = (at or self.token).place
+        return StatementError(reason=reason, line=place.line, column=place.column)
+
+    def _seen(self) -> str:
+        token = self.token
+        return token.kind.value if token.kind is TokenKind.END else token.written.split("\n")[0]
+
+
+def _plain(token: Token) -> str | None:
+    return token.text if token.kind in {TokenKind.WORD, TokenKind.SYMBOL} else None
+
+
+def _alternatives(words: tuple[str, ...]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

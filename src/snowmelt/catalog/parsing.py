@@ -1,0 +1,211 @@
+"""Statement text into data. The grammar is Snowflake's, cut down to what Snowmelt does.
+
+Statements whose first word is a query's are left to Spark; see `is_query`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from snowmelt.catalog.access_grammar import (
+    read_alter_user,
+    read_create_user,
+    read_grant,
+    read_show_grants,
+)
+from snowmelt.catalog.cursor import Cursor
+from snowmelt.catalog.lexing import TokenKind, tokens_of
+from snowmelt.catalog.statements import (
+    AlterUser,
+    CreateDatabase,
+    CreateRole,
+    CreateSchema,
+    Describe,
+    Drop,
+    DropPrincipal,
+    Existing,
+    Level,
+    Show,
+    ShowGrants,
+    Statement,
+)
+from snowmelt.catalog.table_grammar import read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from snowmelt.catalog.statements import Name
+
+_QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "EXPLAIN", "("})
+_OBJECTS = ("DATABASE", "SCHEMA", "TABLE")
+_CREATABLE = (*_OBJECTS, "USER", "ROLE")
+# The deepest level that each SHOW can be narrowed to.
+_SHOWN = {
+    "DATABASES": Level.ACCOUNT,
+    "SCHEMAS": Level.DATABASE,
+    "TABLES": Level.SCHEMA,
+    "CHANNELS": Level.TABLE,
+    "USERS": Level.ACCOUNT,
+    "ROLES": Level.ACCOUNT,
+}
+_KINDS_OF_TABLE = frozenset(
+    {
+        "TRANSIENT",
+        "TEMPORARY",
+        "TEMP",
+        "VOLATILE",
+        "LOCAL",
+        "GLOBAL",
+        "EXTERNAL",
+        "DYNAMIC",
+        "HYBRID",
+        "ICEBERG",
+        "EVENT",
+    }
+)
+_ROWS_COME = "rows come in through channels (snowmelt.Client), and are never changed in place"
+_REFUSED = {
+    "USE": "USE is not supported, a statement stands alone: write names with three parts, and give "
+    "the role with the connection",
+    "INSERT": f"INSERT is not supported: {_ROWS_COME}",
+    "UPDATE": f"UPDATE is not supported: {_ROWS_COME}",
+    "DELETE": f"DELETE is not supported: {_ROWS_COME}",
+    "MERGE": f"MERGE is not supported: {_ROWS_COME}",
+    "COPY": f"COPY is not supported: {_ROWS_COME}",
+    "TRUNCATE": "TRUNCATE is not supported: CREATE OR REPLACE TABLE makes the table anew",
+    "UNDROP": "UNDROP is not supported: what is dropped is gone",
+}
+_NO_ALTER = "ALTER {} is not supported: there is ALTER USER alone"
+
+
+def is_query(text: str) -> bool:
+    """Tell whether a statement is Spark's: SELECT, WITH, VALUES, FROM, EXPLAIN, or parenthesised.
+
+    Raises:
+        StatementError: If a string, quoted name or comment is not closed.
+    """
+    first = tokens_of(text)[0]
+    return first.kind in {TokenKind.WORD, TokenKind.SYMBOL} and first.text in _QUERY_WORDS
+
+
+def parse(text: str) -> Statement:
+    """Return what one statement says; a semicolon at its end is allowed.
+
+    Raises:
+        StatementError: If it cannot be understood or is not supported; says where and what
+            would be right.
+    """
+    cursor = Cursor(text)
+    word = cursor.token.text
+    if cursor.token.kind is TokenKind.WORD and word in _REFUSED:
+        raise cursor.error(_REFUSED[word])
+    if cursor.token.kind is TokenKind.WORD and word in _STATEMENTS:
+        cursor.take()
+        return _STATEMENTS[word](cursor)
+    if cursor.token.kind is TokenKind.END:
+        raise cursor.error("There is no statement here")
+    raise cursor.error(
+        f"{cursor.token.written} begins no statement; there are {', '.join(_STATEMENTS)}, and "
+        "queries beginning with SELECT, WITH, VALUES, FROM or EXPLAIN"
+    )
+
+
+def _create(cursor: Cursor) -> Statement:
+    replace = cursor.accept("OR", "REPLACE")
+    if cursor.token.text in _KINDS_OF_TABLE and cursor.token.kind is TokenKind.WORD:
+        raise cursor.error(
+            f"{cursor.token.text} is not supported: rows can be streamed into permanent objects "
+            "alone; leave the word out"
+        )
+    at = cursor.token
+    kind = cursor.expect_one_of(*_CREATABLE)
+    if replace and kind in {"USER", "ROLE"}:
+        raise cursor.error(f"OR REPLACE is not supported for a {kind.lower()}: DROP it first", at)
+    existing = Existing.REPLACE if replace else Existing.REFUSE
+    if cursor.ahead("IF"):
+        if replace:
+            raise cursor.error("OR REPLACE and IF NOT EXISTS exclude each other; write one of them")
+        cursor.expect("IF", "NOT", "EXISTS")
+        existing = Existing.KEEP
+    return _created(cursor, kind, existing)
+
+
+def _created(cursor: Cursor, kind: str, existing: Existing) -> Statement:
+    if kind == "TABLE":
+        return read_table(cursor, cursor.name("a table", 3), existing)
+    if kind == "SCHEMA":
+        name = cursor.name("a schema", 2)
+        cursor.end("the name of a schema")
+        return CreateSchema(name, existing)
+    word = cursor.identifier(f"a {kind.lower()}")
+    if kind == "USER":
+        return read_create_user(cursor, word, existing)
+    cursor.end(f"the name of a {kind.lower()}")
+    return CreateDatabase(word, existing) if kind == "DATABASE" else CreateRole(word, existing)
+
+
+def _drop(cursor: Cursor) -> Drop | DropPrincipal:
+    kind = cursor.expect_one_of(*_CREATABLE)
+    if_exists = cursor.accept("IF", "EXISTS")
+    if kind in {"USER", "ROLE"}:
+        word = cursor.identifier(f"a {kind.lower()}")
+        cursor.end(f"the name of a {kind.lower()}")
+        return DropPrincipal(kind, word, if_exists)
+    level = Level(kind)
+    name = cursor.name(f"a {kind.lower()}", level.parts)
+    behaviour = cursor.accept_one_of("CASCADE", "RESTRICT")
+    cursor.end("DROP")
+    restrict = behaviour is not None and behaviour.text == "RESTRICT"
+    return Drop(level, name, if_exists, restrict)
+
+
+def _describe(cursor: Cursor) -> Describe:
+    word = cursor.accept_one_of(*_OBJECTS)
+    level = Level(word.text) if word is not None else Level.TABLE
+    name = cursor.name(f"a {level.lower()}", level.parts)
+    cursor.end("DESCRIBE")
+    return Describe(level, name)
+
+
+def _show(cursor: Cursor) -> Show | ShowGrants:
+    cursor.accept("TERSE")
+    kind = cursor.expect_one_of(*_SHOWN, "GRANTS")
+    if kind == "GRANTS":
+        return read_show_grants(cursor)
+    like = cursor.string("a pattern") if cursor.accept("LIKE") else None
+    level, scope = _scope(cursor, _SHOWN[kind]) if cursor.accept("IN") else (Level.ACCOUNT, None)
+    prefix = cursor.string("a prefix") if cursor.accept("STARTS", "WITH") else None
+    limit = cursor.integer("the limit", 1, 10_000) if cursor.accept("LIMIT") else None
+    cursor.end(f"SHOW {kind}")
+    return Show(kind, like, level, scope, prefix, limit)
+
+
+def _scope(cursor: Cursor, deepest: Level) -> tuple[Level | None, Name | None]:
+    levels = [level for level in Level if level.parts <= deepest.parts]
+    word = cursor.accept_one_of(*levels)
+    if word is None:
+        if deepest is Level.ACCOUNT:
+            cursor.expect("ACCOUNT")
+        return None, cursor.name("a place to look in", deepest.parts)
+    level = Level(word.text)
+    if level is Level.ACCOUNT:
+        return level, None
+    return level, cursor.name(f"a {level.lower()}", level.parts)
+
+
+def _alter(cursor: Cursor) -> AlterUser:
+    if not cursor.accept("USER"):
+        raise cursor.error(_NO_ALTER.format(cursor.token.written or "alone"))
+    return read_alter_user(cursor)
+
+
+_STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
+    "CREATE": _create,
+    "DROP": _drop,
+    "DESCRIBE": _describe,
+    "DESC": _describe,
+    "SHOW": _show,
+    "ALTER": _alter,
+    "GRANT": lambda cursor: read_grant(cursor, revoke=False),
+    "REVOKE": lambda cursor: read_grant(cursor, revoke=True),
+}

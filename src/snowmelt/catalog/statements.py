@@ -1,0 +1,197 @@
+"""What a statement says, as data: names are internal names, nothing is looked up yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from snowmelt.catalog.access import Kind
+    from snowmelt.catalog.lexing import Place
+    from snowmelt.schema.types import Column
+
+
+class Level(StrEnum):
+    """What a name leads to, outermost first."""
+
+    ACCOUNT = "ACCOUNT"
+    DATABASE = "DATABASE"
+    SCHEMA = "SCHEMA"
+    TABLE = "TABLE"
+
+    @property
+    def parts(self) -> int:
+        """How many parts its full name has."""
+        return list(Level).index(self)
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of object that privileges are granted on; the account is none."""
+        return _KINDS[self]
+
+
+_KINDS: dict[Level, Kind] = {
+    Level.DATABASE: "DATABASE",
+    Level.SCHEMA: "SCHEMA",
+    Level.TABLE: "TABLE",
+}
+
+
+class Existing(StrEnum):
+    """What CREATE does with something of that name that is there already."""
+
+    REFUSE = "refuse"
+    KEEP = "if not exists"
+    REPLACE = "or replace"
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name as far as it was written: one to three parts, the innermost last."""
+
+    parts: tuple[str, ...]
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class CreateDatabase:
+    """CREATE DATABASE."""
+
+    name: str
+    existing: Existing
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSchema:
+    """CREATE SCHEMA."""
+
+    name: Name
+    existing: Existing
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """CREATE TABLE with its columns in ordinal order; `cluster_by` names some of them."""
+
+    name: Name
+    columns: tuple[Column, ...]
+    cluster_by: tuple[str, ...]
+    existing: Existing
+
+
+@dataclass(frozen=True, slots=True)
+class CreateUser:
+    """CREATE USER; keys are base64 texts of a public key, with or without PEM lines."""
+
+    name: str
+    existing: Existing
+    public_key: str | None
+    second_public_key: str | None
+    default_role: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateRole:
+    """CREATE ROLE."""
+
+    name: str
+    existing: Existing
+
+
+@dataclass(frozen=True, slots=True)
+class AlterUser:
+    """ALTER USER … SET or UNSET: properties and their new values, None for UNSET."""
+
+    name: str
+    properties: tuple[tuple[str, str | None], ...]
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """DROP DATABASE, SCHEMA or TABLE; `restrict` refuses when something is still inside."""
+
+    level: Level
+    name: Name
+    if_exists: bool
+    restrict: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropPrincipal:
+    """DROP USER or DROP ROLE; `kind` is that word."""
+
+    kind: str
+    name: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """DESCRIBE DATABASE, SCHEMA or TABLE."""
+
+    level: Level
+    name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """SHOW of a kind (`TABLES`, `CHANNELS` …), narrowed by pattern and scope.
+
+    `like` is an SQL pattern without regard to case, `starts_with` a prefix with it.
+    `level` is None where a bare name follows IN: its parts say what it is.
+    """
+
+    kind: str
+    like: str | None = None
+    level: Level | None = None
+    scope: Name | None = None
+    starts_with: str | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShowGrants:
+    """SHOW GRANTS TO ROLE r, TO USER u, OF ROLE r, ON TABLE t; or of the current role."""
+
+    relation: str | None = None
+    kind: str | None = None
+    name: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRole:
+    """GRANT ROLE … TO USER …, or REVOKE ROLE … FROM USER …."""
+
+    role: str
+    user: str
+    revoke: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GrantPrivileges:
+    """GRANT … ON … TO ROLE …, or REVOKE … ON … FROM ROLE …; ALL is spelt out already."""
+
+    privileges: tuple[str, ...]
+    level: Level
+    name: Name
+    role: str
+    revoke: bool
+
+
+Statement: TypeAlias = (
+    CreateDatabase
+    | CreateSchema
+    | CreateTable
+    | CreateUser
+    | CreateRole
+    | AlterUser
+    | Drop
+    | DropPrincipal
+    | Describe
+    | Show
+    | ShowGrants
+    | GrantRole
+    | GrantPrivileges
+)

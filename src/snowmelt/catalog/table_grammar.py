@@ -1,0 +1,152 @@
+"""CREATE TABLE: its columns, and a sentence for each thing that streamed tables cannot have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from snowmelt.catalog.column_types import read_type
+from snowmelt.catalog.lexing import TokenKind
+from snowmelt.catalog.statements import CreateTable
+from snowmelt.schema.types import Column
+
+if TYPE_CHECKING:
+    from snowmelt.catalog.cursor import Cursor
+    from snowmelt.catalog.statements import Existing, Name
+
+_NO_KEYS = (
+    "keys are not checked while rows stream in; leave it out, and write NOT NULL where nulls are "
+    "to be refused"
+)
+_NO_COMMENTS = "comments are not kept; leave it out, or write it after --"
+_NO_NUMBERS = "rows are numbered by nobody; send the number with the row"
+_NO_COMPUTING = "columns are not computed; send the value with the row, or compute it in the query"
+
+_COLUMN_REFUSALS = {
+    "COLLATE": "text is compared by its code points; leave it out",
+    "AUTOINCREMENT": _NO_NUMBERS,
+    "IDENTITY": _NO_NUMBERS,
+    "AS": _NO_COMPUTING,
+    "GENERATED": _NO_COMPUTING,
+    "PRIMARY": _NO_KEYS,
+    "UNIQUE": _NO_KEYS,
+    "FOREIGN": _NO_KEYS,
+    "REFERENCES": _NO_KEYS,
+    "CONSTRAINT": _NO_KEYS,
+    "CHECK": "rows are checked by type and NOT NULL alone; leave it out",
+    "COMMENT": _NO_COMMENTS,
+    "WITH": "policies and tags do not exist here; leave it out",
+    "MASKING": "policies and tags do not exist here; leave it out",
+    "TAG": "policies and tags do not exist here; leave it out",
+}
+_SHOWN = {"PRIMARY": "PRIMARY KEY", "FOREIGN": "FOREIGN KEY", "AS": "A computed column"}
+_TABLE_REFUSALS = {
+    "AS": "create the table with its columns, then stream rows into it",
+    "LIKE": "write the columns out",
+    "CLONE": "write the columns out",
+    "COMMENT": _NO_COMMENTS,
+}
+_TABLE_SHOWN = {"AS": "CREATE TABLE … AS SELECT", "LIKE": "CREATE TABLE … LIKE"}
+
+
+def read_table(cursor: Cursor, name: Name, existing: Existing) -> CreateTable:
+    """Go past columns and options of a CREATE TABLE whose name has been read.
+
+    Raises:
+        StatementError: If something is wrong, or not supported.
+    """
+    _refuse(cursor, _TABLE_REFUSALS, _TABLE_SHOWN)
+    cursor.expect("(")
+    columns = [_column(cursor, 1, frozenset())]
+    while cursor.accept(","):
+        if cursor.ahead(")"):
+            raise cursor.error("Expected another column after the comma, or no comma")
+        seen = frozenset(column.name for column in columns)
+        columns.append(_column(cursor, len(columns) + 1, seen))
+    if not cursor.ahead(")"):
+        cursor.expect_one_of(",", ")")
+    cursor.expect(")")
+    cluster_by = _cluster_by(cursor, frozenset(column.name for column in columns))
+    _refuse(cursor, _TABLE_REFUSALS, _TABLE_SHOWN)
+    cursor.end("the columns of a table but CLUSTER BY" if not cluster_by else "CLUSTER BY")
+    return CreateTable(name, tuple(columns), cluster_by, existing)
+
+
+def _column(cursor: Cursor, ordinal: int, seen: frozenset[str]) -> Column:
+    if cursor.token.kind is TokenKind.WORD and cursor.token.text in {
+        "PRIMARY", "UNIQUE", "FOREIGN", "CONSTRAINT", "CHECK",
+    }:  # fmt: skip
+        _refuse(cursor, _COLUMN_REFUSALS, _SHOWN)
+    at = cursor.token
+    name = cursor.identifier("a column")
+    if name in seen:
+        raise cursor.error(
+            f"Column {at.written} is there twice; names that fold alike are the same", at
+        )
+    column_type = read_type(cursor)
+    nullable = _nullable(cursor)
+    return Column(
+        name=name,
+        kind=column_type.kind,
+        ordinal=ordinal,
+        nullable=nullable,
+        precision=column_type.precision,
+        scale=column_type.scale,
+        length=column_type.length,
+        byte_length=column_type.byte_length,
+    )
+
+
+def _nullable(cursor: Cursor) -> bool:
+    """Go past what follows a column's type, and tell whether nulls are allowed."""
+    allowed: bool | None = None
+    while not (cursor.ahead(",") or cursor.ahead(")")):
+        at = cursor.token
+        if cursor.accept("DEFAULT"):
+            if not cursor.accept("NULL"):
+                raise cursor.error(
+                    "A default other than NULL is not supported: rows are stored as they are "
+                    "sent; send the value with the row"
+                )
+            continue
+        _refuse(cursor, _COLUMN_REFUSALS, _SHOWN)
+        if at.kind is TokenKind.END:
+            cursor.expect_one_of(",", ")")
+        wanted = not cursor.accept("NOT")
+        if not cursor.accept("NULL"):
+            raise cursor.error(f"Expected NOT NULL, a comma or ) here, not {cursor.token.written}")
+        if allowed not in {None, wanted}:
+            raise cursor.error("This column is both NULL and NOT NULL; write one of them", at)
+        allowed = wanted
+    return allowed is not False
+
+
+def _cluster_by(cursor: Cursor, columns: frozenset[str]) -> tuple[str, ...]:
+    if not cursor.accept("CLUSTER", "BY"):
+        return ()
+    cursor.expect("(")
+    names: list[str] = []
+    while True:
+        at = cursor.token
+        name = cursor.identifier("a column")
+        if not (cursor.ahead(",") or cursor.ahead(")")):
+            raise cursor.error(
+                "CLUSTER BY takes columns, not expressions: write the column's name alone", at
+            )
+        if name not in columns:
+            raise cursor.error(
+                f"CLUSTER BY names {at.written}, which is no column of this table", at
+            )
+        if name in names:
+            raise cursor.error(f"CLUSTER BY names {at.written} twice", at)
+        names.append(name)
+        if not cursor.accept(","):
+            break
+    cursor.expect(")")
+    return tuple(names)
+
+
+def _refuse(cursor: Cursor, refusals: dict[str, str], shown: dict[str, str]) -> None:
+    token = cursor.token
+    if token.kind is TokenKind.WORD and token.text in refusals:
+        what = shown.get(token.text, token.text)
+        raise cursor.error(f"{what} is not supported: {refusals[token.text]}")

@@ -1,0 +1,324 @@
+"""What a statement means, and what is refused; no database needed."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snowmelt.catalog.lexing import Place
+from snowmelt.catalog.parsing import is_query, parse
+from snowmelt.catalog.statements import (
+    AlterUser,
+    CreateDatabase,
+    CreateRole,
+    CreateSchema,
+    CreateTable,
+    CreateUser,
+    Describe,
+    Drop,
+    DropPrincipal,
+    Existing,
+    GrantPrivileges,
+    GrantRole,
+    Level,
+    Name,
+    Show,
+    ShowGrants,
+)
+from snowmelt.errors import StatementError
+from snowmelt.schema.types import display_name
+
+TYPES = {
+    "NUMBER": "NUMBER(38,0)",
+    "NUMBER(10)": "NUMBER(10,0)",
+    "NUMBER(10, 2)": "NUMBER(10,2)",
+    "DECIMAL(38,37)": "NUMBER(38,37)",
+    "DEC(5)": "NUMBER(5,0)",
+    "NUMERIC": "NUMBER(38,0)",
+    "INT": "NUMBER(38,0)",
+    "INTEGER": "NUMBER(38,0)",
+    "BIGINT": "NUMBER(38,0)",
+    "SMALLINT": "NUMBER(38,0)",
+    "TINYINT": "NUMBER(38,0)",
+    "BYTEINT": "NUMBER(38,0)",
+    "FLOAT": "FLOAT",
+    "FLOAT4": "FLOAT",
+    "FLOAT8": "FLOAT",
+    "DOUBLE": "FLOAT",
+    "DOUBLE PRECISION": "FLOAT",
+    "double\n  precision": "FLOAT",
+    "REAL": "FLOAT",
+    "BOOLEAN": "BOOLEAN",
+    "VARCHAR": "VARCHAR(16777216)",
+    "VARCHAR(10)": "VARCHAR(10)",
+    "STRING": "VARCHAR(16777216)",
+    "TEXT(3)": "VARCHAR(3)",
+    "NVARCHAR": "VARCHAR(16777216)",
+    "CHAR": "VARCHAR(1)",
+    "CHARACTER(7)": "VARCHAR(7)",
+    "NCHAR": "VARCHAR(1)",
+    "CHARACTER VARYING(9)": "VARCHAR(9)",
+    "CHAR VARYING": "VARCHAR(16777216)",
+    "NCHAR VARYING(2)": "VARCHAR(2)",
+    "BINARY": "BINARY(8388608)",
+    "VARBINARY(5)": "BINARY(5)",
+    "DATE": "DATE",
+    "TIME": "TIME(9)",
+    "TIME(0)": "TIME(0)",
+    "TIMESTAMP": "TIMESTAMP_NTZ(9)",
+    "TIMESTAMP(3)": "TIMESTAMP_NTZ(3)",
+    "DATETIME(6)": "TIMESTAMP_NTZ(6)",
+    "TIMESTAMP_NTZ": "TIMESTAMP_NTZ(9)",
+    "TIMESTAMPNTZ(1)": "TIMESTAMP_NTZ(1)",
+    "TIMESTAMP WITHOUT TIME ZONE": "TIMESTAMP_NTZ(9)",
+    "TIMESTAMP_LTZ(2)": "TIMESTAMP_LTZ(2)",
+    "TIMESTAMP WITH LOCAL TIME ZONE": "TIMESTAMP_LTZ(9)",
+    "TIMESTAMP_TZ": "TIMESTAMP_TZ(9)",
+    "TIMESTAMPTZ(4)": "TIMESTAMP_TZ(4)",
+    "TIMESTAMP(3) WITH TIME ZONE": "TIMESTAMP_TZ(3)",
+    "VARIANT": "VARIANT",
+    "ARRAY": "ARRAY",
+    "OBJECT": "OBJECT",
+}
+
+
+def table(columns: str, rest: str = "") -> CreateTable:
+    statement = parse(f"CREATE TABLE d.s.t ({columns}) {rest}")
+    assert isinstance(statement, CreateTable)
+    return statement
+
+
+def refusal(text: str) -> tuple[str, int, int]:
+    with pytest.raises(StatementError) as caught:
+        parse(text)
+    fields = caught.value.fields
+    assert str(caught.value).endswith(f"(line {fields['line']}, column {fields['column']}).")
+    return str(fields["reason"]), fields["line"], fields["column"]
+
+
+@pytest.mark.parametrize(("written", "meant"), TYPES.items(), ids=list(TYPES))
+def test_types_have_snowflakes_synonyms_and_defaults(written, meant):
+    assert table(f"c {written}").columns[0].sql_type == meant
+
+
+def test_text_is_counted_in_characters_and_bytes():
+    short, long = table("a VARCHAR(10), b VARCHAR(5000000)").columns
+    assert (short.length, short.byte_length) == (10, 40)
+    assert (long.length, long.byte_length) == (5_000_000, 16 * 1024 * 1024)
+
+
+def test_create_table_keeps_order_nullability_and_clustering():
+    statement = parse(
+        'create or replace table Demo."pu ""b".Flights (\n'
+        "  origin VARCHAR NOT NULL, -- the airport; really\n"
+        '  "Tail Num" VARCHAR DEFAULT NULL, delay NUMBER(4) NULL DEFAULT NULL\n'
+        ') CLUSTER BY (ORIGIN, "Tail Num");'
+    )
+    assert isinstance(statement, CreateTable)
+    assert statement.name.parts == ("DEMO", 'pu "b', "FLIGHTS")
+    assert statement.existing is Existing.REPLACE
+    assert [(c.name, c.ordinal, c.nullable) for c in statement.columns] == [
+        ("ORIGIN", 1, False),
+        ("Tail Num", 2, True),
+        ("DELAY", 3, True),
+    ]
+    assert statement.cluster_by == ("ORIGIN", "Tail Num")
+
+
+def test_words_that_are_only_types_elsewhere_may_name_columns():
+    names = [column.name for column in table("date DATE, time TIME, number INT, year INT").columns]
+    assert names == ["DATE", "TIME", "NUMBER", "YEAR"]
+
+
+MEANINGS = {
+    "CREATE DATABASE demo": CreateDatabase("DEMO", Existing.REFUSE),
+    "CREATE DATABASE IF NOT EXISTS demo": CreateDatabase("DEMO", Existing.KEEP),
+    "CREATE SCHEMA d.s": CreateSchema(Name(("D", "S"), Place(1, 15)), Existing.REFUSE),
+    "CREATE ROLE loader": CreateRole("LOADER", Existing.REFUSE),
+    "CREATE USER u RSA_PUBLIC_KEY='AB' DEFAULT_ROLE=r": CreateUser(
+        "U", Existing.REFUSE, "AB", None, "R"
+    ),
+    "ALTER USER u SET RSA_PUBLIC_KEY_2 = 'x'": AlterUser("U", (("RSA_PUBLIC_KEY_2", "x"),), False),
+    "ALTER USER IF EXISTS u UNSET RSA_PUBLIC_KEY, RSA_PUBLIC_KEY_2": AlterUser(
+        "U", (("RSA_PUBLIC_KEY", None), ("RSA_PUBLIC_KEY_2", None)), True
+    ),
+    "DROP TABLE IF EXISTS t": Drop(Level.TABLE, Name(("T",), Place(1, 22)), True, False),
+    "DROP SCHEMA d.s RESTRICT": Drop(Level.SCHEMA, Name(("D", "S"), Place(1, 13)), False, True),
+    "DROP DATABASE d CASCADE": Drop(Level.DATABASE, Name(("D",), Place(1, 15)), False, False),
+    "DROP USER u": DropPrincipal("USER", "U", False),
+    "DESC TABLE t": Describe(Level.TABLE, Name(("T",), Place(1, 12))),
+    "DESCRIBE d.s.t": Describe(Level.TABLE, Name(("D", "S", "T"), Place(1, 10))),
+    "DESCRIBE SCHEMA s": Describe(Level.SCHEMA, Name(("S",), Place(1, 17))),
+    "SHOW TABLES": Show("TABLES"),
+    "SHOW TERSE TABLES LIKE 'a%' IN SCHEMA d.s STARTS WITH 'A' LIMIT 5": Show(
+        "TABLES", "a%", Level.SCHEMA, Name(("D", "S"), Place(1, 39)), "A", 5
+    ),
+    "SHOW SCHEMAS IN d": Show("SCHEMAS", None, None, Name(("D",), Place(1, 17))),
+    "SHOW CHANNELS IN TABLE t": Show("CHANNELS", None, Level.TABLE, Name(("T",), Place(1, 24))),
+    "SHOW USERS": Show("USERS"),
+    "SHOW GRANTS": ShowGrants(),
+    "SHOW GRANTS TO ROLE r": ShowGrants("TO", "ROLE", Name(("R",), Place(1, 21))),
+    "SHOW GRANTS OF ROLE r": ShowGrants("OF", "ROLE", Name(("R",), Place(1, 21))),
+    "SHOW GRANTS ON SCHEMA s": ShowGrants("ON", "SCHEMA", Name(("S",), Place(1, 23))),
+    "GRANT ROLE r TO USER u": GrantRole("R", "U", False),
+    "REVOKE ROLE r FROM USER u": GrantRole("R", "U", True),
+    "GRANT INSERT, EVOLVE SCHEMA ON TABLE t TO ROLE r": GrantPrivileges(
+        ("INSERT", "EVOLVE SCHEMA"), Level.TABLE, Name(("T",), Place(1, 38)), "R", False
+    ),
+    "GRANT ALL PRIVILEGES ON DATABASE d TO r": GrantPrivileges(
+        ("USAGE", "CREATE SCHEMA"), Level.DATABASE, Name(("D",), Place(1, 34)), "R", False
+    ),
+    "REVOKE USAGE ON SCHEMA d.s FROM ROLE r": GrantPrivileges(
+        ("USAGE",), Level.SCHEMA, Name(("D", "S"), Place(1, 24)), "R", True
+    ),
+}
+
+
+@pytest.mark.parametrize("text", MEANINGS, ids=list(MEANINGS))
+def test_statements_mean_what_snowflake_means(text):
+    expected = MEANINGS[text]
+    statement = parse(text + " ;")
+    if isinstance(statement, Show) and statement.level is Level.ACCOUNT:
+        assert statement.scope is None
+        assert (statement.kind, statement.like) == (expected.kind, expected.like)
+    else:
+        assert statement == expected
+
+
+REFUSED_COLUMNS = {
+    "a GEOGRAPHY": ("GEOGRAPHY is not supported", 23),
+    "a GEOMETRY": ("GEOMETRY is not supported", 23),
+    "a VECTOR(FLOAT, 3)": ("VECTOR is not supported", 23),
+    "a MAP(VARCHAR, INT)": ("MAP is not supported", 23),
+    "a ARRAY(INT)": ("Typed ARRAY is not supported", 28),
+    "a OBJECT(b INT)": ("Typed OBJECT is not supported", 29),
+    "a VARCHAR COLLATE 'en-ci'": ("COLLATE is not supported", 31),
+    "a INT AUTOINCREMENT": ("AUTOINCREMENT is not supported", 27),
+    "a INT IDENTITY(1,1)": ("IDENTITY is not supported", 27),
+    "a INT DEFAULT 3": ("A default other than NULL is not supported", 35),
+    "a INT DEFAULT s.nextval": ("A default other than NULL is not supported", 35),
+    "a INT AS (b + 1)": ("A computed column is not supported", 27),
+    "a INT PRIMARY KEY": ("PRIMARY KEY is not supported", 27),
+    "a INT UNIQUE": ("UNIQUE is not supported", 27),
+    "a INT REFERENCES b(c)": ("REFERENCES is not supported", 27),
+    "a INT, PRIMARY KEY (a)": ("PRIMARY KEY is not supported", 28),
+    "a INT, CONSTRAINT x UNIQUE (a)": ("CONSTRAINT is not supported", 28),
+    "a INT, FOREIGN KEY (a) REFERENCES b (c)": ("FOREIGN KEY is not supported", 28),
+    "a INT COMMENT 'x'": ("COMMENT is not supported", 27),
+    "a FOO": ("FOO is not a type; there are NUMBER,", 23),
+    "a NUMBER(39)": ("The precision lies between 1 and 38", 30),
+    "a NUMBER(5,6)": ("The scale lies between 0 and 5", 32),
+    "a TIME(10)": ("The scale lies between 0 and 9", 28),
+    "a VARCHAR(16777217)": ("The length lies between 1 and 16777216", 31),
+    "a VARCHAR(x)": ("Expected the length (1 to 16777216) here, not x", 31),
+    "a INT(3)": ("INT takes no (more) parameters", 26),
+    "a INT, A INT": ("Column A is there twice", 28),
+    "select INT": ('select is a reserved word; as a name it is written in quotes: "select"', 21),
+    "é INT": ("é has signs a plain name cannot have", 21),
+    "`a` INT": ("Names are quoted with double quotes here", 21),
+    '"" INT': ("The name of a column has 1 to 255 signs", 21),
+    "a": ("Expected a type here", 22),
+    "a INT,": ("Expected another column after the comma", 27),
+    "a INT NULL NOT NULL": ("This column is both NULL and NOT NULL", 32),
+    "a INT NOT": ("Expected NOT NULL, a comma or ) here, not )", 30),
+}
+
+
+@pytest.mark.parametrize("columns", REFUSED_COLUMNS, ids=list(REFUSED_COLUMNS))
+def test_what_a_streamed_column_cannot_have_is_refused_at_its_place(columns):
+    expected, column = REFUSED_COLUMNS[columns]
+    reason, line, at = refusal(f"CREATE TABLE d.s.t (\n{' ' * 20}{columns})")
+    assert reason.startswith(expected)
+    assert (line, at) == (2, column)
+
+
+REFUSED = {
+    "CREATE TRANSIENT TABLE t (a INT)": ("TRANSIENT is not supported", 8),
+    "CREATE TEMPORARY TABLE t (a INT)": ("TEMPORARY is not supported", 8),
+    "CREATE OR REPLACE TEMP TABLE t (a INT)": ("TEMP is not supported", 19),
+    "CREATE TABLE t AS SELECT 1": ("CREATE TABLE … AS SELECT is not supported", 16),
+    "CREATE TABLE t (a INT) AS SELECT 1": ("CREATE TABLE … AS SELECT is not supported", 24),
+    "CREATE TABLE t LIKE u": ("CREATE TABLE … LIKE is not supported", 16),
+    "CREATE TABLE t CLONE u": ("CLONE is not supported", 16),
+    "CREATE TABLE t (a INT) COMMENT = 'x'": ("COMMENT is not supported", 24),
+    "CREATE TABLE t (a INT) CLUSTER BY (upper(a))": ("CLUSTER BY takes columns, not", 36),
+    "CREATE TABLE t (a INT) CLUSTER BY (b)": ("CLUSTER BY names b, which is no column", 36),
+    "CREATE TABLE t (a INT) CLUSTER BY (a, A)": ("CLUSTER BY names A twice", 39),
+    "CREATE TABLE t (a INT) DATA_RETENTION_TIME_IN_DAYS = 1": ("Nothing may follow", 24),
+    "CREATE TABLE t (a INT": ("Expected , or ) here, not end of the statement", 22),
+    "CREATE TABLE t": ("Expected ( here, not end of the statement", 15),
+    "CREATE TABLE a.b.c.d (a INT)": ("The name of a table has at most 3 parts", 19),
+    "CREATE TABLE (a INT)": ("Expected the name of a table here, not (", 14),
+    "CREATE OR REPLACE TABLE IF NOT EXISTS t (a INT)": ("OR REPLACE and IF NOT EXISTS", 25),
+    "CREATE VIEW v AS SELECT 1": ("Expected DATABASE, SCHEMA, TABLE, USER or ROLE", 8),
+    "CREATE OR REPLACE USER u": ("OR REPLACE is not supported for a user", 19),
+    "CREATE USER u PASSWORD = 'x'": ("Passwords are not supported", 15),
+    "CREATE USER u RSA_PUBLIC_KEY = x": ("Expected a public key in single quotes", 32),
+    "ALTER TABLE t ADD COLUMN a INT": ("ALTER TABLE is not supported", 7),
+    "ALTER USER u SET": ("Expected RSA_PUBLIC_KEY, RSA_PUBLIC_KEY_2 or", 17),
+    "DROP CHANNEL c": ("Expected DATABASE, SCHEMA, TABLE, USER or ROLE here, not CHANNEL", 6),
+    "USE ROLE r": ("USE is not supported", 1),
+    "INSERT INTO t VALUES (1)": ("INSERT is not supported: rows come in", 1),
+    "TRUNCATE TABLE t": ("TRUNCATE is not supported", 1),
+    "CREAT TABLE t": ("CREAT begins no statement; there are CREATE, DROP", 1),
+    "": ("There is no statement here", 1),
+    "-- nothing": ("There is no statement here", 11),
+    "SHOW CHANELS": ("Expected DATABASES, SCHEMAS, TABLES, CHANNELS,", 6),
+    "SHOW TABLES IN TABLE x": ("TABLE is a reserved word", 16),
+    "SHOW TABLES LIKE x": ("Expected a pattern in single quotes here, not x", 18),
+    "SHOW TABLES LIMIT 0": ("The limit lies between 1 and 10000", 19),
+    "SHOW ROLES IN d": ("Expected ACCOUNT here, not d", 15),
+    "GRANT SELEC ON TABLE t TO ROLE r": ("SELEC is no privilege; there are", 7),
+    "GRANT INSERT ON DATABASE d TO ROLE r": ("INSERT cannot be granted on a database", 7),
+    "GRANT INSERT ON TABLE t TO USER u": ("Privileges go to roles", 28),
+    "GRANT INSERT ON ALL TABLES IN SCHEMA s TO ROLE r": ("Grants on all or future", 17),
+    "GRANT INSERT ON t TO r WITH GRANT OPTION": ("GRANT OPTION is not supported", 24),
+    "GRANT USAGE ON ACCOUNT TO ROLE r": ("Nothing can be granted on the account", 16),
+    "GRANT ROLE a TO ROLE b": ("Roles within roles are not supported", 17),
+    "DROP DATABASE d; DROP DATABASE e": ("Nothing may follow DROP, but DROP does", 18),
+    "CREATE DATABASE 'd": ("This string, quoted name or comment is not closed", 17),
+    'CREATE DATABASE "d': ("This string, quoted name or comment is not closed", 17),
+    "SELECT 1 /* x": ("This string, quoted name or comment is not closed", 10),
+}
+
+
+@pytest.mark.parametrize("text", REFUSED, ids=list(REFUSED))
+def test_what_cannot_be_done_is_refused_with_a_sentence_at_its_place(text):
+    expected, column = REFUSED[text]
+    reason, line, at = refusal(text)
+    assert reason.startswith(expected)
+    assert (line, at) == (1, column)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["SELECT 1", " -- c\n with a as (select 1) select 2", "(SELECT 1)", "VALUES (1)",
+     "EXPLAIN SELECT 1", "FROM t SELECT a", "select `a;b` from t"],
+)  # fmt: skip
+def test_queries_are_told_by_their_first_word(text):
+    assert is_query(text)
+
+
+@pytest.mark.parametrize("text", ["SHOW TABLES", '"SELECT"', "'SELECT'", "", "DESC t"])
+def test_everything_else_is_no_query(text):
+    assert not is_query(text)
+
+
+@given(
+    st.text(
+        st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=40
+    )
+)
+def test_any_name_survives_quoting(name):
+    statement = parse(f"CREATE DATABASE {display_name(name)}")
+    assert statement == CreateDatabase(name, Existing.REFUSE)
+
+
+@given(st.text(alphabet="abAB01 .,;()'\"`$/*-\n=é", max_size=30))
+def test_any_text_is_a_statement_or_one_error(rest):
+    for start in ("", "CREATE TABLE ", "SHOW TABLES ", "GRANT "):
+        with contextlib.suppress(StatementError):
+            assert parse(start + rest) is not None
