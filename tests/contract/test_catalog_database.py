@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import threading
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from snowmelt.catalog import model
+from snowmelt.catalog.database import open_database
+from snowmelt.errors import CatalogBusy, CatalogUnavailable, ConfigurationError, UnknownOutcome
+
+
+@pytest.fixture
+def counter(database):
+    """One row with a number."""
+    with database.writing() as connection:
+        connection.execute(sa.text("CREATE TABLE counter (n INTEGER NOT NULL)"))
+        connection.execute(sa.text("INSERT INTO counter VALUES (0)"))
+
+
+def _read(connection) -> int:
+    return connection.execute(sa.text("SELECT n FROM counter")).scalar_one()
+
+
+def _lock(database) -> str:
+    return " FOR UPDATE" if database.dialect == "postgresql" else ""
+
+
+def test_no_update_is_lost_between_two_services_that_read_then_write(open_catalog, counter):
+    def work(database) -> None:
+        for _ in range(25):
+            with database.writing() as connection:
+                query = sa.text("SELECT n FROM counter" + _lock(database))
+                n = connection.execute(query).scalar_one()
+                connection.execute(sa.text("UPDATE counter SET n = :n"), {"n": n + 1})
+
+    databases = [open_catalog(), open_catalog()]
+    threads = [threading.Thread(target=work, args=(databases[i % 2],)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with databases[0].reading() as connection:
+        assert _read(connection) == 100
+
+
+def test_a_reader_sees_one_state_while_others_commit(database, counter):
+    with database.reading() as reader:
+        before = _read(reader)
+        with database.writing() as writer:
+            writer.execute(sa.text("UPDATE counter SET n = 7"))
+        assert _read(reader) == before == 0
+    with database.reading() as reader:
+        assert _read(reader) == 7
+
+
+def test_a_reader_cannot_write(database, counter):
+    with pytest.raises((sa.exc.DBAPIError, CatalogUnavailable)), database.reading() as connection:
+        connection.execute(sa.text("UPDATE counter SET n = 1"))
+
+
+def test_a_block_that_raises_leaves_nothing(database, counter):
+    def fail() -> None:
+        with database.writing() as connection:
+            connection.execute(sa.text("UPDATE counter SET n = 1"))
+            raise ZeroDivisionError
+
+    pytest.raises(ZeroDivisionError, fail)
+    with database.reading() as connection:
+        assert _read(connection) == 0
+
+
+def test_a_lock_held_by_another_process_ends_in_a_clear_error(open_catalog, counter):
+    holder, waiter = open_catalog(), open_catalog(busy_timeout_s=0.1)
+    with holder.writing() as connection:
+        connection.execute(sa.text("UPDATE counter SET n = 1"))
+        with (
+            pytest.raises(CatalogBusy, match=r"locked by another transaction for 0.1 s"),
+            waiter.writing() as other,
+        ):
+            other.execute(sa.text("UPDATE counter SET n = 2"))
+    with waiter.writing() as other:
+        other.execute(sa.text("UPDATE counter SET n = n + 2"))
+    with holder.reading() as connection:
+        assert _read(connection) == 3
+
+
+def test_a_commit_without_an_answer_has_an_unknown_outcome(database, counter):
+    """The connection is cut between the last statement and the COMMIT."""
+
+    def lose_the_answer() -> None:
+        with database.writing() as connection:
+            connection.execute(sa.text("UPDATE counter SET n = 1"))
+            if database.dialect == "postgresql":
+                _cut(database.url, connection)
+            else:
+                connection.connection.driver_connection.close()
+
+    pytest.raises(UnknownOutcome, lose_the_answer)
+    with database.writing() as connection:
+        assert _read(connection) == 0
+
+
+def _cut(url: str, connection: sa.Connection) -> None:
+    pid = connection.execute(sa.text("SELECT pg_backend_pid()")).scalar_one()
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as killer:
+        killer.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+
+
+def test_the_migrations_build_what_the_model_says(database):
+    with database.reading() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, model.metadata) == []
+
+
+def test_opening_again_changes_nothing(open_catalog):
+    deployments = set()
+    for _ in range(2):
+        with open_catalog().reading() as connection:
+            deployments.add(
+                connection.execute(sa.select(model.deployment.c.deployment_id)).scalar_one()
+            )
+    assert len(deployments) == 1
+
+
+def test_several_processes_may_open_a_new_catalog_at_once(tmp_path):
+    url = f"sqlite:///{tmp_path}/new.db"
+    _open_at_once(url)
+
+
+@pytest.mark.postgres
+def test_several_processes_may_open_a_new_catalog_at_once_on_postgres(empty_postgres_url):
+    _open_at_once(empty_postgres_url)
+
+
+def _open_at_once(url: str) -> None:
+    failures = []
+
+    def work() -> None:
+        try:
+            open_database(url).close()
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_a_catalog_of_a_newer_version_is_refused(open_catalog, catalog_url):
+    with open_catalog().writing() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(ConfigurationError, match="newer"):
+        open_database(catalog_url)
+
+
+def test_sqlite_without_a_file_is_refused():
+    with pytest.raises(ConfigurationError, match="file"):
+        open_database("sqlite:///:memory:")
+
+
+def test_a_server_that_is_away_is_a_sentence():
+    with pytest.raises(CatalogUnavailable, match="does not answer"):
+        open_database("postgresql://nobody@127.0.0.1:9/none", busy_timeout_s=2)
