@@ -1,0 +1,15 @@
+"""The tests' PostgreSQL, with the durability that it is shipped with."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from fix_postgres import postgres_server
+
+
+def running_postgres():
+    """Yield the URL of an empty database of a durable server."""
+    return postgres_server(durable=True)
