@@ -1,1 +1,59 @@
-"""Snowmelt: rows in within a second, exactly once, into open tables on Spark."""
+"""Snowmelt: rows in within a second, exactly once, into open tables on Spark.
+
+The names here are the SDK's. Each is imported when it is first used, so `import snowmelt` is cheap
+and one part never loads another.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from snowmelt import errors
+    from snowmelt.client.channel import Channel, InsertResult, OnError
+    from snowmelt.client.client import Client
+    from snowmelt.embedded import embedded
+    from snowmelt.errors import SnowmeltError
+    from snowmelt.schema.rows import RowError
+
+    __version__: str
+
+__all__ = [
+    "Channel",
+    "Client",
+    "InsertResult",
+    "OnError",
+    "RowError",
+    "SnowmeltError",
+    "__version__",
+    "embedded",
+    "errors",
+]
+
+_HOMES = {
+    "Channel": "snowmelt.client.channel",
+    "Client": "snowmelt.client.client",
+    "InsertResult": "snowmelt.client.channel",
+    "OnError": "snowmelt.client.channel",
+    "RowError": "snowmelt.schema.rows",
+    "SnowmeltError": "snowmelt.errors",
+    "embedded": "snowmelt.embedded",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        value: object = import_module("importlib.metadata").version("snowmelt")
+    elif name == "errors":
+        value = import_module("snowmelt.errors")
+    elif name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module 'snowmelt' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,1 +1,1 @@
-"""The SDK."""
+"""The SDK: rows become columns, chunks, blobs; blobs are staged and registered."""

@@ -1,0 +1,237 @@
+"""Rows that are inserted and not committed yet: what waits for a flush, and who waits for whom.
+
+One lock guards every channel of a client. Inserts hold it for microseconds: conversion happens
+before, encoding and requests after. Nothing polls: without rows, nobody wakes up.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from snowmelt.clock import Clock, milliseconds
+from snowmelt.errors import BufferFull, CommitTimeout, SnowmeltError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from snowmelt.client.buffer import Batch
+    from snowmelt.client.settings import ClientSettings
+    from snowmelt.client.state import ChannelState, Entry, Failure
+    from snowmelt.schema.types import TableName
+
+# Specification of v1, §3.6: a channel's buffer of this size is flushed at once.
+MAX_CHANNEL_BYTES = 64 * 1024 * 1024
+
+
+class Backlog:
+    """The open channels of one client and their rows; thread-safe."""
+
+    def __init__(
+        self, settings: ClientSettings, trouble: Callable[[], SnowmeltError | None]
+    ) -> None:
+        self._settings = settings
+        self._clock: Clock = settings.clock
+        self._lag_s = settings.max_client_lag.total_seconds()
+        self._trouble = trouble
+        self._states: dict[tuple[TableName, str], ChannelState] = {}
+        self._dirty: dict[ChannelState, None] = {}
+        self._due_at: float | None = None
+        self._bytes = 0
+        self._stopped = False
+        self._new_lock()
+
+    def _new_lock(self) -> None:
+        self._lock = threading.Lock()
+        self._due = threading.Condition(self._lock)
+        self._moved = threading.Condition(self._lock)
+
+    @property
+    def uncommitted_bytes(self) -> int:
+        """Estimated bytes of rows that are buffered or in flight."""
+        return self._bytes
+
+    def states(self) -> list[ChannelState]:
+        """Return the open channels, in the order of opening."""
+        with self._lock:
+            return list(self._states.values())
+
+    def attach(self, state: ChannelState, replaced: Failure) -> None:
+        """Add a channel just opened; an older object of the same channel fails at once."""
+        with self._lock:
+            other = self._states.get(state.key)
+            if other is not None and other.client_sequencer > state.client_sequencer:
+                # Two threads opened it, and the answers overtook each other.
+                self._fail(state, replaced)
+                return
+            if other is not None:
+                self._fail(other, replaced)
+            self._states[state.key] = state
+
+    def detach(self, state: ChannelState) -> None:
+        """Forget a channel that is closed."""
+        with self._lock:
+            if self._states.get(state.key) is state:
+                del self._states[state.key]
+
+    def close_channel(self, state: ChannelState) -> int:
+        """Take no more rows, flush at once; return the row sequencer to wait for."""
+        with self._lock:
+            state.closed = True
+            if state.buffer.rows:
+                self._hurry()
+            return state.inserted_sequencer
+
+    def insert(self, state: ChannelState, batch: Batch) -> None:
+        """Append a batch to its channel, whole, waiting while too much is uncommitted.
+
+        Raises:
+            BufferFull: It did not become less in time; nothing of the batch was kept.
+            ChannelClosed: Closed meanwhile.
+            ChannelFenced: Another client has opened the channel.
+            ChannelInvalid: The channel cannot commit rows any more.
+        """
+        with self._lock:
+            state.check()
+            if batch.rows:
+                self._admit(state, batch.size_bytes)
+                self._bytes += batch.size_bytes
+            state.buffer.add(batch, milliseconds(self._clock.now()))
+            if batch.rows:
+                self._schedule(state)
+
+    def _admit(self, state: ChannelState, size_bytes: int) -> None:
+        limit = self._settings.max_buffered_bytes
+        if not self._bytes or self._bytes + size_bytes <= limit:
+            return
+        seconds = self._settings.insert_timeout.total_seconds()
+        give_up_at = self._clock.monotonic() + seconds
+        while self._bytes and self._bytes + size_bytes > limit:
+            self._hurry()
+            left_s = give_up_at - self._clock.monotonic()
+            if left_s <= 0:
+                trouble = self._trouble()
+                raise BufferFull(
+                    channel=state.name,
+                    bytes=self._bytes,
+                    seconds=seconds,
+                    reason=trouble or "rows are inserted faster than they can be written",
+                ) from trouble
+            self._moved.wait(left_s)
+            state.check()
+
+    def _schedule(self, state: ChannelState) -> None:
+        self._dirty[state] = None
+        if state.buffer.size_bytes >= MAX_CHANNEL_BYTES:
+            self._hurry()
+        elif self._due_at is None:
+            self._due_at = self._clock.monotonic() + self._lag_s
+            self._due.notify()
+
+    def _hurry(self) -> None:
+        if self._dirty:
+            self._due_at = self._clock.monotonic()
+            self._due.notify()
+
+    def hurry(self, state: ChannelState | None = None) -> int:
+        """Flush at once; return the row sequencer that covers what `state` has inserted."""
+        with self._lock:
+            self._hurry()
+            return state.inserted_sequencer if state is not None else 0
+
+    def take(self) -> list[Entry] | None:
+        """Wait until a flush is due and return every buffered row; None when stopped."""
+        with self._lock:
+            while not self._stopped:
+                left_s = None
+                if self._due_at is not None:
+                    left_s = self._due_at - self._clock.monotonic()
+                    if left_s <= 0:
+                        return self._taken()
+                self._due.wait(left_s)
+            return None
+
+    def _taken(self) -> list[Entry]:
+        entries = [state.take() for state in self._dirty if state.failure is None]
+        self._dirty.clear()
+        self._due_at = None
+        return entries
+
+    def commit(self, entries: Iterable[Entry]) -> None:
+        """Note that entries are committed."""
+        with self._lock:
+            for entry in entries:
+                entry.state.commit(entry)
+                # Absent after a failure, which has given the bytes back already.
+                if entry in entry.state.in_flight:
+                    entry.state.in_flight.remove(entry)
+                    self._bytes -= entry.portion.size_bytes
+            self._moved.notify_all()
+
+    def fail(self, states: Iterable[ChannelState], failure: Failure) -> None:
+        """Invalidate channels; their uncommitted rows are given up."""
+        with self._lock:
+            for state in states:
+                self._fail(state, failure)
+
+    def _fail(self, state: ChannelState, failure: Failure) -> None:
+        if state.failure is not None:
+            return
+        state.failure = failure
+        self._dirty.pop(state, None)
+        self._bytes -= state.buffer.take().size_bytes
+        self._bytes -= sum(entry.portion.size_bytes for entry in state.in_flight)
+        state.in_flight.clear()
+        self._moved.notify_all()
+
+    def target_of(self, state: ChannelState, token: str | None) -> int | None:
+        """Return the row sequencer that commits `token` (None: everything inserted)."""
+        with self._lock:
+            state.check_valid()
+            return state.inserted_sequencer if token is None else state.sequencer_of(token)
+
+    def wait(
+        self, state: ChannelState, sequencer: int, token: str | None, timeout_s: float
+    ) -> None:
+        """Return when the channel's row sequencer is committed.
+
+        Raises:
+            CommitTimeout: Not in time.
+            ChannelFenced: Another client has opened the channel.
+            ChannelInvalid: The channel cannot commit rows any more.
+        """
+        give_up_at = self._clock.monotonic() + timeout_s
+        with self._lock:
+            while state.committed_sequencer < sequencer:
+                state.check_valid()
+                left_s = give_up_at - self._clock.monotonic()
+                if left_s <= 0:
+                    raise CommitTimeout(
+                        offset_token=repr(token),
+                        channel=state.name,
+                        seconds=f"{timeout_s:g}",
+                        committed=repr(state.committed_token),
+                    ) from self._trouble()
+                self._moved.wait(left_s)
+
+    def drain(self, timeout_s: float) -> int:
+        """Flush at once, wait for all to be committed or given up; return the bytes left over."""
+        give_up_at = self._clock.monotonic() + timeout_s
+        with self._lock:
+            self._hurry()
+            while self._bytes and (left_s := give_up_at - self._clock.monotonic()) > 0:
+                self._moved.wait(left_s)
+            return self._bytes
+
+    def stop(self, failure: Failure) -> None:
+        """End `take`, and invalidate whatever is still open."""
+        with self._lock:
+            self._stopped = True
+            for state in self._states.values():
+                self._fail(state, failure)
+            self._due.notify_all()
+
+    def abandon(self, failure: Failure) -> None:
+        """Give everything up in a forked child, where the lock may be held by nobody."""
+        self._new_lock()
+        self.stop(failure)

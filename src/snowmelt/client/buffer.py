@@ -1,0 +1,97 @@
+"""Rows of one channel between insert and flush."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Stored: TypeAlias = tuple[int | float | bool | str | bytes | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The good rows of one insert call: a table in chunk form, or one row as stored values.
+
+    Without rows it only moves the offset token.
+    """
+
+    part: pa.Table | Stored | None
+    rows: int
+    size_bytes: int
+    start_token: str | None = None
+    end_token: str | None = None
+
+
+@dataclass(slots=True)
+class Portion:
+    """What one flush takes from one channel, in the order of insertion.
+
+    `tokens` are all offset tokens that are committed by it; the last given is `end_token`.
+    """
+
+    parts: list[pa.Table | list[Stored]] = field(default_factory=list)
+    rows: int = 0
+    size_bytes: int = 0
+    start_token: str | None = None
+    end_token: str | None = None
+    tokens: list[str] = field(default_factory=list)
+    first_insert_ms: int = 0
+    last_insert_ms: int = 0
+
+
+class Buffer:
+    """Rows that no flush has taken yet; whoever shares it holds a lock.
+
+    `token` is the offset token last known for the channel: a call without one leaves it.
+    """
+
+    def __init__(self, token: str | None) -> None:
+        self._portion = Portion(end_token=token)
+
+    @property
+    def rows(self) -> int:
+        """Rows held."""
+        return self._portion.rows
+
+    @property
+    def size_bytes(self) -> int:
+        """Estimated bytes held."""
+        return self._portion.size_bytes
+
+    def add(self, batch: Batch, at_ms: int) -> None:
+        """Append a batch and move the offset token.
+
+        The token of a batch without rows waits for the next row (specification of v1, §7.4).
+        """
+        portion = self._portion
+        if portion.rows == 0:
+            portion.start_token = batch.start_token
+            portion.first_insert_ms = at_ms
+        if batch.end_token is not None:
+            portion.end_token = batch.end_token
+            portion.tokens.append(batch.end_token)
+        if batch.rows == 0:
+            return
+        portion.last_insert_ms = at_ms
+        portion.rows += batch.rows
+        portion.size_bytes += batch.size_bytes
+        parts = portion.parts
+        if not isinstance(batch.part, tuple):
+            parts.append(batch.part)
+        elif parts and isinstance(parts[-1], list):
+            parts[-1].append(batch.part)
+        else:
+            parts.append([batch.part])
+
+    def brings(self, token: str) -> bool:
+        """Tell whether the next portion commits this offset token."""
+        return token in self._portion.tokens
+
+    def take(self) -> Portion:
+        """Return what is held, and hold nothing."""
+        taken = self._portion
+        self._portion = Portion(end_token=taken.end_token)
+        return taken

@@ -1,0 +1,165 @@
+"""The short requests of a client: configure, open, status, drop (specification of v1, §2.1–2.4)."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from snowmelt.client.state import ChannelState, Target
+from snowmelt.errors import ChannelNotFound, InternalError
+from snowmelt.schema.metadata import column_from_fields
+from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.types import TableName, TableSchema
+from snowmelt.wire.streaming import (
+    ChannelStatus,
+    ChannelStatusQuery,
+    ConfigureRequest,
+    ConfigureResponse,
+    DropRequest,
+    DropResponse,
+    OpenRequest,
+    OpenResponse,
+    StageLocation,
+    StatusRequest,
+    StatusResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from zoneinfo import ZoneInfo
+
+    from snowmelt.client.transport import AnswerType, Transport
+
+_CONFIGURE = "/v1/streaming/client/configure/"
+_OPEN = "/v1/streaming/channels/open/"
+_STATUS = "/v1/streaming/channels/status/"
+_DROP = "/v1/streaming/channels/drop/"
+
+
+class ChannelName(NamedTuple):
+    """A channel as the user, or the service, writes it."""
+
+    database: str
+    schema: str
+    table: str
+    channel: str
+
+
+class Calls:
+    """Requests under one client prefix, which is asked for when this is made; thread-safe."""
+
+    def __init__(self, transport: Transport, role: str | None, timeout_s: float) -> None:
+        self._transport = transport
+        self._role = role
+        self._timeout_s = timeout_s
+        self._numbers = itertools.count()
+        configured = self._ask(_CONFIGURE, ConfigureRequest(role=role), ConfigureResponse)
+        if not configured.prefix or configured.stage_location is None:
+            raise InternalError("The service's configuration names no prefix or no stage.")
+        self.prefix = configured.prefix
+        if configured.deployment_id is not None:
+            self.prefix += f"_{configured.deployment_id}"
+        self.stage_location: StageLocation = configured.stage_location
+
+    def next_request_id(self) -> str:
+        """Return an id that this client has not used: opening is idempotent by it."""
+        return f"{self.prefix}_{next(self._numbers)}"
+
+    def open(self, name: ChannelName, offset_token: str | None, zone: ZoneInfo) -> ChannelState:
+        """Open a channel.
+
+        Raises:
+            SnowmeltError: The service refused, or does not answer.
+        """
+        request = OpenRequest(
+            request_id=self.next_request_id(),
+            role=self._role,
+            channel=name.channel,
+            table=name.table,
+            database=name.database,
+            schema=name.schema,
+            write_mode="CLOUD_STORAGE",
+            offset_token=offset_token,
+        )
+        return opened(self._ask(_OPEN, request, OpenResponse), zone)
+
+    def statuses(self, channels: Sequence[ChannelState]) -> list[ChannelStatus]:
+        """Return the status of each channel, in the same order.
+
+        Raises:
+            SnowmeltError: The service refused, or does not answer.
+        """
+        queries = [
+            ChannelStatusQuery(
+                database=channel.target.table.database,
+                schema=channel.target.table.schema,
+                table=channel.target.table.table,
+                channel_name=channel.name,
+                client_sequencer=channel.client_sequencer,
+            )
+            for channel in channels
+        ]
+        answer = self._ask(_STATUS, StatusRequest(queries, self._role), StatusResponse)
+        if len(answer.channels) != len(queries):
+            raise InternalError("The service's answer does not fit the channels asked for.")
+        return answer.channels
+
+    def drop(self, name: ChannelName, client_sequencer: int | None = None) -> DropResponse:
+        """Drop a channel; with a sequencer only if it is still that epoch.
+
+        Raises:
+            SnowmeltError: The service refused, or does not answer.
+        """
+        request = DropRequest(
+            request_id=self.next_request_id(),
+            role=self._role,
+            channel=name.channel,
+            table=name.table,
+            database=name.database,
+            schema=name.schema,
+            client_sequencer=client_sequencer,
+        )
+        try:
+            return self._ask(_DROP, request, DropResponse)
+        except ChannelNotFound as error:
+            # The first attempt dropped it, and its answer was lost.
+            if error.fields.get("retried"):
+                return DropResponse(0, "Success")
+            raise
+
+    def _ask(self, path: str, message: msgspec.Struct, kind: type[AnswerType]) -> AnswerType:
+        return self._transport.ask(path, message, kind, self._transport.patience(self._timeout_s))
+
+
+def opened(answer: OpenResponse, zone: ZoneInfo) -> ChannelState:
+    """Return the state of a channel as the service opened it.
+
+    Raises:
+        InternalError: The answer lacks something.
+        Unsupported: The table has a column that cannot be streamed into.
+    """
+    names = (answer.database, answer.schema, answer.table, answer.channel)
+    numbers = (answer.client_sequencer, answer.row_sequencer, answer.encryption_key_id)
+    if None in names or None in numbers or not (answer.table_columns and answer.encryption_key):
+        raise InternalError("The service's answer to open is not complete.")
+    columns = sorted(
+        (column_from_fields(msgspec.structs.asdict(column)) for column in answer.table_columns),
+        key=lambda column: column.ordinal,
+    )
+    schema = TableSchema(answer.schema_version or 1, tuple(columns))
+    target = Target(
+        TableName(str(answer.database), str(answer.schema), str(answer.table)),
+        schema,
+        answer.encryption_key_id or 0,
+        base64.b64decode(answer.encryption_key),
+    )
+    return ChannelState(
+        str(answer.channel),
+        target,
+        RowConverter(schema, zone=zone),
+        (answer.client_sequencer or 0, answer.row_sequencer or 0),
+        answer.offset_token,
+    )

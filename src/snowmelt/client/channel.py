@@ -1,0 +1,289 @@
+"""A channel: rows in order, exactly once, with offset tokens that say how far it got."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Self
+
+from snowmelt import faults
+from snowmelt.client.buffer import Batch, Stored
+from snowmelt.errors import (
+    InvalidRow,
+    SnowmeltError,
+    TokenNotInserted,
+)
+from snowmelt.schema.rows import Conversion, RowError, value_bytes
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterable, Mapping
+    from types import TracebackType
+
+    from snowmelt.client.desk import Desk
+    from snowmelt.client.state import ChannelState
+    from snowmelt.schema.types import TableName
+
+_log = logging.getLogger(__name__)
+
+_VALUE_BYTES = 4.25
+
+
+class OnError(StrEnum):
+    """What an insert call does with good rows when others are refused (specification of v1, §8)."""
+
+    ABORT = "abort"
+    CONTINUE = "continue"
+    SKIP_BATCH = "skip_batch"
+
+
+@dataclass(frozen=True, slots=True)
+class InsertResult:
+    """What became of one insert call: the rows that were refused, in order."""
+
+    errors: list[RowError] = field(default_factory=list)
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether any row was refused."""
+        return bool(self.errors)
+
+
+class Channel:
+    """One open channel of a table; made by `Client.open_channel`.
+
+    Any number of threads may insert: every call's rows stay together and in their order. As a
+    context manager it is closed, and so flushed and committed, at the end.
+    """
+
+    def __init__(self, state: ChannelState, desk: Desk, on_error: OnError) -> None:
+        self._state = state
+        self._backlog = desk.backlog
+        self._desk = desk
+        self._on_error = on_error
+        self._converting = threading.Lock()
+        widths = [value_bytes(column) for column in state.target.schema.columns]
+        self._texts = [place for place, width in enumerate(widths) if width is None]
+        self._row_bytes = sum(_VALUE_BYTES if width is None else width + 0.25 for width in widths)
+
+    def __repr__(self) -> str:
+        state = "valid" if self.is_valid else "invalid"
+        return f"<Channel {self.name} of {self.table}, {state}>"
+
+    @property
+    def state(self) -> ChannelState:
+        """What the client knows of it; not for users."""
+        return self._state
+
+    @property
+    def name(self) -> str:
+        """The channel's name, as the service knows it."""
+        return self._state.name
+
+    @property
+    def table(self) -> TableName:
+        """The table it writes to."""
+        return self._state.target.table
+
+    @property
+    def client_sequencer(self) -> int:
+        """How often the channel was opened before: a later opening has a higher one."""
+        return self._state.client_sequencer
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether rows can still be committed, as far as is known here."""
+        return self._state.failure is None
+
+    @property
+    def invalidation_reason(self) -> str | None:
+        """Why the channel is invalid, None as long as it is valid."""
+        return self._state.failure.reason if self._state.failure else None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed here."""
+        return self._state.closed
+
+    def insert_row(
+        self, row: Mapping[str, object], offset_token: str | None = None
+    ) -> InsertResult:
+        """Check one row, copy it and keep it for the next flush.
+
+        Args:
+            row: Values by column name; quotes and capitals as in SQL. Absent columns are NULL.
+            offset_token: Committed together with the row; None leaves the channel's token.
+
+        Returns:
+            The refusal, if the channel goes on after errors.
+
+        Raises:
+            InvalidRow: The row was refused and the channel aborts on errors (InvalidValue,
+                RowTooLarge: subclasses); nothing was kept and the token did not move.
+            ChannelFenced: Another client has opened the channel.
+            ChannelInvalid: The service refused earlier rows, or they could not be delivered.
+            ChannelClosed: It was closed.
+            BufferFull: Too much has been waiting to be committed for too long.
+        """
+        self._state.check()
+        try:
+            with self._converting:
+                stored = self._state.converter.convert_row(row)
+        except InvalidRow:
+            return self.insert_rows([row], offset_token, start_offset_token=offset_token)
+        self._insert(Batch(stored, 1, self._size(stored), offset_token, offset_token))
+        return InsertResult()
+
+    def insert_rows(
+        self,
+        rows: Iterable[Mapping[str, object]],
+        offset_token: str | None = None,
+        *,
+        start_offset_token: str | None = None,
+    ) -> InsertResult:
+        """Check rows, copy them and keep them for the next flush, as one piece.
+
+        Args:
+            rows: Each with its values by column name. Best in thousands.
+            offset_token: Committed together with the last row; None leaves the channel's token.
+                If all rows are refused, it is committed with the next good row.
+            start_offset_token: Where the rows began, for the service's log.
+
+        Returns:
+            The refused rows; what happened to the others is the channel's `on_error`.
+
+        Raises:
+            InvalidRow: A row was refused and the channel aborts on errors; nothing was kept and
+                the token did not move.
+            ChannelFenced: Another client has opened the channel.
+            ChannelInvalid: The service refused earlier rows, or they could not be delivered.
+            ChannelClosed: It was closed.
+            BufferFull: Too much has been waiting to be committed for too long; nothing was kept.
+        """
+        self._state.check()
+        batch = rows if isinstance(rows, list) else list(rows)
+        abort = self._on_error is OnError.ABORT
+        with self._converting:
+            converted: Conversion = self._state.converter.convert(batch, stop_at_first=abort)
+        if converted.errors and abort:
+            raise converted.errors[0].error
+        if not (converted.errors and self._on_error is OnError.SKIP_BATCH):
+            self._insert(
+                Batch(
+                    converted.table,
+                    converted.row_count,
+                    converted.size_bytes,
+                    start_offset_token,
+                    offset_token,
+                )
+            )
+        return InsertResult(converted.errors)
+
+    def flush(self, timeout: dt.timedelta | None = None) -> None:
+        """Send everything inserted so far at once, and return when it is committed.
+
+        Raises:
+            CommitTimeout: Not in `timeout` (None: as long as the client goes on trying).
+            ChannelFenced: Another client has opened the channel.
+            ChannelInvalid: The rows cannot be committed any more.
+            ChannelClosed: It was closed.
+        """
+        self._state.check()
+        self._wait(self._backlog.hurry(self._state), None, timeout)
+
+    def wait_for_commit(
+        self, token: str | None = None, timeout: dt.timedelta | None = None
+    ) -> None:
+        """Return when an offset token is committed; does not hurry the flush, as `flush` does.
+
+        Args:
+            token: One that was inserted through this object; None means everything inserted.
+            timeout: None waits as long as the client goes on trying.
+
+        Raises:
+            CommitTimeout: Not in time.
+            TokenNotInserted: The token did not come through this object, or very long ago.
+            ChannelFenced: Another client has opened the channel.
+            ChannelInvalid: The rows cannot be committed any more.
+        """
+        sequencer = self._backlog.target_of(self._state, token)
+        if sequencer is None:
+            raise TokenNotInserted(
+                offset_token=repr(token),
+                channel=self.name,
+                committed=repr(self._state.committed_token),
+            )
+        self._wait(sequencer, token, timeout)
+
+    def latest_committed_offset_token(self) -> str | None:
+        """Ask the service for the last committed offset token; None when there is none yet.
+
+        Raises:
+            ChannelFenced: Another client has opened the channel.
+            ChannelInvalid: The channel was dropped, or its rows cannot be committed any more.
+            ServiceUnavailable: The service does not answer.
+        """
+        self._state.check_valid()
+        return self._desk.committed_token(self._state)
+
+    def close(self, *, drop: bool = False, timeout: dt.timedelta | None = None) -> None:
+        """Flush, wait until everything is committed, and end; a second call does nothing.
+
+        Args:
+            drop: Afterwards drop the channel, unless somebody else has opened it.
+            timeout: None waits as long as the client goes on trying.
+
+        Raises:
+            CommitTimeout: Not everything was committed in time.
+            ChannelFenced: Another client has opened the channel.
+            ChannelInvalid: Not everything could be committed; not raised again if a call of this
+                channel has raised it before.
+        """
+        state = self._state
+        first = not state.closed
+        sequencer = self._backlog.close_channel(state)
+        try:
+            if first and not (state.failure and state.failure_told):
+                self._wait(sequencer, None, timeout)
+        finally:
+            if state.failure:
+                self._backlog.detach(state)
+        if drop and state.failure is None:
+            self._desk.drop(state)
+        self._backlog.detach(state)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.close()
+        except SnowmeltError as closing:
+            if error is None:
+                raise
+            # The error under way is the one to see; this one must not replace it.
+            _log.warning("Channel %s was not closed cleanly: %s", self.name, closing)
+
+    def _insert(self, batch: Batch) -> None:
+        self._backlog.insert(self._state, batch)
+        self._desk.start()
+        faults.point(faults.Point.ROWS_BUFFERED)
+
+    def _size(self, stored: Stored) -> int:
+        size = self._row_bytes
+        for place in self._texts:
+            value = stored[place]
+            if isinstance(value, str | bytes):
+                size += len(value)
+        return int(size)
+
+    def _wait(self, sequencer: int, token: str | None, timeout: dt.timedelta | None) -> None:
+        seconds = self._desk.commit_timeout_s if timeout is None else timeout.total_seconds()
+        self._backlog.wait(self._state, sequencer, token, seconds)

@@ -1,0 +1,277 @@
+"""The client: opens channels and commits their rows in the background."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Self, Unpack
+from zoneinfo import ZoneInfo
+
+from snowmelt.client.backlog import Backlog
+from snowmelt.client.calls import Calls, ChannelName
+from snowmelt.client.channel import Channel, OnError
+from snowmelt.client.desk import DROPPED, Desk
+from snowmelt.client.encoding import Encoder
+from snowmelt.client.flush import Flusher
+from snowmelt.client.naming import split_table_name
+from snowmelt.client.registration import Identified, Registrar
+from snowmelt.client.settings import ClientSettings, Options
+from snowmelt.client.stage import open_stage
+from snowmelt.client.state import ChannelState, Failure
+from snowmelt.client.tokens import KeyPairTokens, Tokens, load_private_key
+from snowmelt.client.transport import Service, Transport, parse_url
+from snowmelt.errors import ClientClosed, ConfigurationError, SnowmeltError
+from snowmelt.schema.types import TableName, internal_name
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+_log = logging.getLogger(__name__)
+
+_REOPENED = Failure("it was opened again by this client", fenced=True)
+
+
+class Client:
+    """A connection to a Snowmelt service, for any number of channels and threads.
+
+    As a context manager it is closed, with all its channels, at the end.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        user: str | None = None,
+        private_key: str | bytes | Path | None = None,
+        role: str | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        """Connect.
+
+        Args:
+            url: The service, such as `http://127.0.0.1:8080`.
+            user: The user whose public key the service knows.
+            private_key: RSA key: PEM text, base64 PKCS#8, or the path of a file. Without user
+                and key no token is sent, which only a development service accepts.
+            role: The role to act as; the user's default role when None.
+            options: See `ClientSettings`.
+
+        Raises:
+            ConfigurationError: An argument that cannot be used.
+            AuthenticationFailed: The service does not know user and key.
+            ServiceUnavailable: The service does not answer.
+            StageUnavailable: The stage's folder is not on this machine.
+        """
+        self._settings = settings = ClientSettings(**options)
+        service = parse_url(url)
+        tokens = _tokens(service, user, private_key, settings)
+        request_timeout_s = settings.request_timeout.total_seconds()
+        give_up_s = settings.give_up_after.total_seconds()
+        transport = Transport(service, tokens, settings.clock, timeout_s=max(request_timeout_s, 1))
+        self._calls = calls = Calls(transport, role, request_timeout_s)
+        who = Identified(role, settings.name, calls.prefix, calls.next_request_id)
+        self._process_id = os.getpid()
+        self._closed = False
+        stage = open_stage(calls.stage_location)
+        self._backlog = Backlog(settings, lambda: encoder.trouble or transport.trouble)
+        encoder = Encoder(stage, calls.prefix, self._backlog, settings, transport.stopping)
+        registrar = Registrar(transport, who, encoder, self._backlog, give_up_s)
+        self._flusher = Flusher(self._backlog, encoder, registrar, transport)
+        # A flush may first wait for the stage, then for the service.
+        self._commit_timeout_s = settings.max_client_lag.total_seconds() + 2 * give_up_s + 60
+        self._desk = Desk(self._backlog, self._flusher, calls, self._commit_timeout_s)
+
+    @property
+    def name(self) -> str:
+        """The name given to it."""
+        return self._settings.name
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
+    def open_channel(
+        self,
+        name: str,
+        *,
+        table: str,
+        on_error: OnError | str = OnError.ABORT,
+        default_timezone: str | ZoneInfo = "America/Los_Angeles",
+        offset_token: str | None = None,
+    ) -> Channel:
+        """Open a channel, or open it again: whoever had it open before can write no more.
+
+        What the former owner had not committed is gone; `latest_committed_offset_token` of the
+        new object says where to go on.
+
+        Args:
+            name: The channel's name, unique in its table.
+            table: `database.schema.table`, with `"…"` around names that SQL would fold.
+            on_error: What an insert does with good rows when others are refused.
+            default_timezone: Zone of dates and times that name none.
+            offset_token: Set the channel's offset token to this; None leaves what was committed.
+
+        Raises:
+            ConfigurationError: An argument that cannot be used.
+            TableNotFound: No such table, or no privilege (DatabaseNotFound, SchemaNotFound: alike).
+            Unsupported: The table has a column that cannot be streamed into.
+            ServiceUnavailable: The service does not answer.
+            ClientClosed: The client was closed.
+        """
+        self._check_open()
+        mode = _on_error(on_error)
+        state = self._calls.open(
+            ChannelName(*split_table_name(table), name), offset_token, _zone(default_timezone)
+        )
+        self._backlog.attach(state, _REOPENED)
+        return Channel(state, self._desk, mode)
+
+    def drop_channel(self, name: str, *, table: str) -> None:
+        """Drop a channel whoever owns it; what is not committed is discarded.
+
+        Raises:
+            ChannelNotFound: No such channel, or no privilege.
+            ServiceUnavailable: The service does not answer.
+            ClientClosed: The client was closed.
+        """
+        self._check_open()
+        typed = ChannelName(*split_table_name(table), name)
+        answer = self._calls.drop(typed)
+        where = TableName(*(internal_name(part) for part in typed[:3]))
+        dropped = answer.channel or internal_name(name)
+        for state in self._backlog.states():
+            if state.key == (where, dropped):
+                self._backlog.fail([state], DROPPED)
+                self._backlog.detach(state)
+
+    def latest_committed_offset_tokens(
+        self, channels: Sequence[Channel]
+    ) -> dict[Channel, str | None]:
+        """Return the committed offset tokens of several channels, with one request.
+
+        A channel that is not this client's any more keeps the token that the service reports.
+
+        Raises:
+            ServiceUnavailable: The service does not answer.
+            ClientClosed: The client was closed.
+        """
+        self._check_open()
+        statuses = self._calls.statuses([channel.state for channel in channels])
+        return {
+            channel: status.persisted_offset_token
+            for channel, status in zip(channels, statuses, strict=True)
+        }
+
+    def flush(self, timeout: dt.timedelta | None = None) -> None:
+        """Send everything inserted into all channels, and return when it is committed.
+
+        Raises:
+            CommitTimeout: Not in `timeout` (None: as long as the client goes on trying).
+            ChannelFenced: Somebody else has opened one of the channels.
+            ChannelInvalid: Rows of a channel cannot be committed any more; the others are.
+            ClientClosed: The client was closed.
+        """
+        self._check_open()
+        targets = [(state, self._backlog.hurry(state)) for state in self._backlog.states()]
+        failures = self._wait(targets, timeout)
+        if failures:
+            raise failures[0]
+
+    def close(self, timeout: dt.timedelta | None = None) -> None:
+        """Close all channels: flush, wait for the commits, end; a second call does nothing.
+
+        Raises:
+            CommitTimeout: Not everything was committed in time.
+            ChannelFenced: Somebody else has opened one of the channels.
+            ChannelInvalid: Not everything could be committed (the first such channel's error,
+                unless a call has raised it before).
+        """
+        if self._closed:
+            return
+        self._closed = True
+        told = {state for state in self._backlog.states() if state.failure_told}
+        targets = [
+            (state, self._backlog.close_channel(state))
+            for state in self._backlog.states()
+            if state not in told
+        ]
+        failures = self._wait(targets, timeout)
+        self._flusher.stop()
+        if failures:
+            raise failures[0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.close()
+        except SnowmeltError as closing:
+            if error is None:
+                raise
+            # The error under way is the one to see; this one must not replace it.
+            _log.warning("The client was not closed cleanly: %s", closing)
+
+    def _wait(
+        self, targets: Sequence[tuple[ChannelState, int]], timeout: dt.timedelta | None
+    ) -> list[SnowmeltError]:
+        """Wait for all, whatever becomes of one; return what went wrong."""
+        clock = self._settings.clock
+        seconds = self._commit_timeout_s if timeout is None else timeout.total_seconds()
+        give_up_at = clock.monotonic() + seconds
+        failures: list[SnowmeltError] = []
+        for state, sequencer in targets:
+            left_s = max(give_up_at - clock.monotonic(), 0.0)
+            try:
+                self._backlog.wait(state, sequencer, None, left_s)
+            except SnowmeltError as error:
+                failures.append(error)
+        return failures
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosed
+        if self._process_id != os.getpid():
+            raise ClientClosed("This process was forked from the client's; make one of its own.")
+
+
+def _tokens(
+    service: Service,
+    user: str | None,
+    private_key: str | bytes | Path | None,
+    settings: ClientSettings,
+) -> Tokens | None:
+    if user is None and private_key is None:
+        return None
+    if user is None or private_key is None:
+        missing = "user" if user is None else "private_key"
+        raise ConfigurationError(setting=missing, reason="user and private_key go together")
+    account = settings.account or service.account
+    return KeyPairTokens(account, user, load_private_key(private_key), settings.clock)
+
+
+def _on_error(mode: OnError | str) -> OnError:
+    try:
+        return OnError(mode)
+    except ValueError as error:
+        reason = f"{mode!r} is none of {', '.join(OnError)}"
+        raise ConfigurationError(setting="on_error", reason=reason) from error
+
+
+def _zone(zone: str | ZoneInfo) -> ZoneInfo:
+    if isinstance(zone, ZoneInfo):
+        return zone
+    try:
+        return ZoneInfo(zone)
+    except (ValueError, OSError, LookupError) as error:
+        reason = f"{zone!r} is not a time zone such as Europe/Berlin"
+        raise ConfigurationError(setting="default_timezone", reason=reason) from error

@@ -1,0 +1,66 @@
+"""What a client does for its channels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from snowmelt.client.calls import Calls, ChannelName
+from snowmelt.client.refusals import reason_of
+from snowmelt.client.state import Failure
+from snowmelt.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from snowmelt.client.backlog import Backlog
+    from snowmelt.client.flush import Flusher
+    from snowmelt.client.state import ChannelState
+
+DROPPED = Failure("it was dropped by this client")
+
+
+class Desk:
+    """The client's side that its channels see.
+
+    `commit_timeout_s` is how long rows may take before they are committed or their channel is
+    invalid, s.
+    """
+
+    def __init__(
+        self, backlog: Backlog, flusher: Flusher, calls: Calls, commit_timeout_s: float
+    ) -> None:
+        self.backlog = backlog
+        self.commit_timeout_s = commit_timeout_s
+        self._flusher = flusher
+        self._calls = calls
+
+    def start(self) -> None:
+        """See that flushes happen."""
+        self._flusher.start()
+
+    def committed_token(self, channel: ChannelState) -> str | None:
+        """Ask the service for a channel's committed offset token.
+
+        Raises:
+            ChannelFenced: Somebody else has opened the channel.
+            ChannelInvalid: It was dropped.
+            ServiceUnavailable: The service does not answer.
+        """
+        status = self._calls.statuses([channel])[0]
+        if status.status_code != 0:
+            fenced = status.status_code == ResponseCode.STALE_CLIENT_SEQUENCER
+            reason = reason_of(status.status_code, status.message)
+            self.backlog.fail([channel], Failure(reason, fenced=fenced))
+            channel.check_valid()
+        return status.persisted_offset_token
+
+    def drop(self, channel: ChannelState) -> None:
+        """Drop a channel if it is still this client's.
+
+        Raises:
+            ChannelFenced: Somebody else has opened the channel.
+            ChannelNotFound: Somebody has dropped it.
+            ServiceUnavailable: The service does not answer.
+        """
+        where = channel.target.table
+        name = ChannelName(where.database, where.schema, where.table, channel.name)
+        self._calls.drop(name, channel.client_sequencer)
+        self.backlog.fail([channel], DROPPED)

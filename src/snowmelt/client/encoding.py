@@ -1,0 +1,204 @@
+"""Planned chunks become blobs on the stage, with the metadata that registers them."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+
+from snowmelt import faults
+from snowmelt.blob.layout import BDEC_VERSION, blob_path
+from snowmelt.blob.writer import Blob, BlobChunk, ChunkSource, build_blob
+from snowmelt.client.planning import ChunkPlan, plan_blobs
+from snowmelt.client.state import Failure
+from snowmelt.clock import milliseconds
+from snowmelt.errors import SnowmeltError, StageUnavailable
+from snowmelt.retry import Patience
+from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.statistics import collect
+from snowmelt.wire.eps import to_wire
+from snowmelt.wire.streaming import BlobMetadata, BlobStats, ChunkChannel, ChunkMetadata
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Iterable, Sequence
+
+    from snowmelt.client.backlog import Backlog
+    from snowmelt.client.settings import ClientSettings
+    from snowmelt.client.stage import Stage
+
+_log = logging.getLogger(__name__)
+
+_THREAD_ID = 1
+
+
+@dataclass(slots=True, eq=False)
+class StagedChunk:
+    """A chunk whose blob is on the stage; `sent` once a registration named it."""
+
+    plan: ChunkPlan
+    path: str
+    blob_md5: str
+    metadata: ChunkMetadata
+    stats: BlobStats
+    spans_mixed_tables: bool
+    sent: bool = field(default=False)
+
+    def blob_metadata(self, chunks: list[ChunkMetadata]) -> BlobMetadata:
+        """Describe its blob, with these of its chunks."""
+        return BlobMetadata(
+            path=self.path,
+            md5=self.blob_md5,
+            chunks=chunks,
+            bdec_version=BDEC_VERSION,
+            blob_stats=self.stats,
+            spans_mixed_tables=self.spans_mixed_tables,
+        )
+
+
+class Encoder:
+    """Builds blobs and puts them on the stage, under names that are never used again."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        client_prefix: str,
+        backlog: Backlog,
+        settings: ClientSettings,
+        stopping: threading.Event,
+    ) -> None:
+        self.trouble: SnowmeltError | None = None
+        self._stage = stage
+        self._client_prefix = client_prefix
+        self._backlog = backlog
+        self._clock = settings.clock
+        self._give_up_s = settings.give_up_after.total_seconds()
+        self._stopping = stopping
+        self._counter = itertools.count()
+
+    def stage_all(self, plans: Sequence[ChunkPlan]) -> list[StagedChunk]:
+        """Stage all chunks; the channels of one that cannot be staged become invalid."""
+        staged: list[StagedChunk] = []
+        for blob_plans in plan_blobs(plans):
+            staged += self._stage_or_fail(blob_plans)
+        return staged
+
+    def _stage_or_fail(self, plans: Sequence[ChunkPlan]) -> list[StagedChunk]:
+        try:
+            return self._staged(plans)
+        except StageUnavailable as error:
+            self._fail(plans, str(error), error)
+            return []
+        except Exception as error:  # noqa: BLE001 - whatever it is, the rows' channels must hear of it
+            if len(plans) > 1:
+                # One table's rows must not cost another's: encode them apart.
+                return [chunk for plan in plans for chunk in self._stage_or_fail((plan,))]
+            _log.exception("Rows could not be encoded.")
+            cause = error if isinstance(error, SnowmeltError) else None
+            reason = f"its rows could not be encoded: {type(error).__name__}: {error}"
+            self._fail(plans, reason, cause)
+            return []
+
+    def _fail(self, plans: Sequence[ChunkPlan], reason: str, cause: SnowmeltError | None) -> None:
+        states = [entry.state for plan in plans for entry in plan.entries]
+        self._backlog.fail(states, Failure(reason.rstrip("."), cause=cause))
+
+    def _staged(self, plans: Sequence[ChunkPlan]) -> list[StagedChunk]:
+        started_at = self._clock.now()
+        path = blob_path(started_at, self._client_prefix, _THREAD_ID, next(self._counter))
+        tables = [_table(plan) for plan in plans]
+        sources = [
+            ChunkSource(rows=table, schema=plan.target.schema, data_key=plan.target.data_key)
+            for plan, table in zip(plans, tables, strict=True)
+        ]
+        built_from = self._clock.monotonic()
+        blob = build_blob(path, sources)
+        described = [
+            _metadata(plan, table, chunk)
+            for plan, table, chunk in zip(plans, tables, blob.chunks, strict=True)
+        ]
+        del tables, sources
+        built_at = self._clock.monotonic()
+        faults.point(faults.Point.BLOB_BUILT)
+        self._put(blob)
+        faults.point(faults.Point.BLOB_STAGED)
+        stats = BlobStats(
+            flush_start_ms=milliseconds(started_at),
+            build_duration_ms=round((built_at - built_from) * 1000),
+            upload_duration_ms=round((self._clock.monotonic() - built_at) * 1000),
+        )
+        return [
+            StagedChunk(plan, path, blob.md5, metadata, stats, spans_mixed_tables=len(plans) > 1)
+            for plan, metadata in zip(plans, described, strict=True)
+        ]
+
+    def _put(self, blob: Blob) -> None:
+        """Put until it works or patience ends; the rows are kept meanwhile."""
+        patience = Patience(self._give_up_s, self._clock)
+        while True:
+            try:
+                faults.point(faults.Point.STAGE_WRITE)
+                self._stage.put(blob.path, blob.data)
+            except (StageUnavailable, OSError) as error:
+                failure = error if isinstance(error, StageUnavailable) else _unavailable(error)
+            else:
+                self.trouble = None
+                return
+            self.trouble = failure
+            pause_s = patience.next_pause_s()
+            _log.warning("%s Trying again.", failure)
+            if pause_s is None or self._stopping.wait(pause_s):
+                raise failure
+
+
+def _unavailable(error: OSError) -> StageUnavailable:
+    return StageUnavailable(reason=error.strerror or str(error))
+
+
+def _table(plan: ChunkPlan) -> pa.Table:
+    """Return the rows of a chunk, in order, as one contiguous table."""
+    converter: RowConverter | None = None
+    tables = []
+    for part in _parts(plan):
+        if isinstance(part, list):
+            # The channel's own converter may be at work in another thread; the zone is not used.
+            converter = converter or RowConverter(plan.target.schema, zone=ZoneInfo("UTC"))
+            part = converter.table_of(part)
+        tables.append(part)
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def _parts(plan: ChunkPlan) -> Iterable[object]:
+    return itertools.chain.from_iterable(entry.portion.parts for entry in plan.entries)
+
+
+def _metadata(plan: ChunkPlan, table: pa.Table, chunk: BlobChunk) -> ChunkMetadata:
+    schema, where = plan.target.schema, plan.target.table
+    return ChunkMetadata(
+        database=where.database,
+        schema=where.schema,
+        table=where.table,
+        chunk_start_offset=chunk.offset,
+        chunk_length=chunk.length,
+        chunk_length_uncompressed=plan.size_bytes,
+        channels=[
+            ChunkChannel(
+                channel_name=entry.state.name,
+                client_sequencer=entry.state.client_sequencer,
+                row_sequencer=entry.row_sequencer,
+                offset_token=entry.portion.end_token,
+                start_offset_token=entry.portion.start_token,
+                end_offset_token=entry.portion.end_token,
+            )
+            for entry in plan.entries
+        ],
+        chunk_md5=chunk.md5,
+        eps=to_wire(schema, collect(table, schema)),
+        encryption_key_id=plan.target.key_id,
+        first_insert_time_in_ms=min(entry.portion.first_insert_ms for entry in plan.entries),
+        last_insert_time_in_ms=max(entry.portion.last_insert_ms for entry in plan.entries),
+    )

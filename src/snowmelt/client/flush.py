@@ -1,0 +1,125 @@
+"""The background of a client: one thread encodes and stages, one registers.
+
+So flush n+1 is encoded while flush n is being registered; flushes are registered one after the
+other. Both threads start with the first row and sleep without a timeout when there is none.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import queue
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from snowmelt.client.planning import plan_chunks
+from snowmelt.client.state import Failure
+
+if TYPE_CHECKING:
+    from snowmelt.client.backlog import Backlog
+    from snowmelt.client.encoding import Encoder, StagedChunk
+    from snowmelt.client.registration import Registrar
+    from snowmelt.client.transport import Transport
+
+_log = logging.getLogger(__name__)
+
+# How long the interpreter's exit is held up for rows of clients that were never closed.
+_EXIT_S = 5.0
+_JOIN_S = 10.0
+
+_CLOSED = Failure("its client was closed")
+_FORKED = Failure("this process was forked from the one that opened it; make a client of its own")
+
+
+class Flusher:
+    """The two threads of one client."""
+
+    def __init__(
+        self, backlog: Backlog, encoder: Encoder, registrar: Registrar, transport: Transport
+    ) -> None:
+        self._backlog = backlog
+        self._encoder = encoder
+        self._registrar = registrar
+        self._transport = transport
+        self._staged: queue.SimpleQueue[list[StagedChunk] | None] = queue.SimpleQueue()
+        self._threads: tuple[threading.Thread, ...] = ()
+        self._starting = threading.Lock()
+        _running.add(self)
+
+    def start(self) -> None:
+        """Start the threads, once; cheap when they run."""
+        if self._threads:
+            return
+        with self._starting:
+            if self._threads:
+                return
+            threads = (
+                threading.Thread(target=self._encode, name="snowmelt-encode", daemon=True),
+                threading.Thread(target=self._register, name="snowmelt-register", daemon=True),
+            )
+            for thread in threads:
+                thread.start()
+            self._threads = threads
+
+    def stop(self) -> None:
+        """End the threads; what is not committed by now is given up."""
+        _running.discard(self)
+        self._backlog.stop(_CLOSED)
+        self._transport.stop()
+        for thread in self._threads:
+            thread.join(_JOIN_S)
+
+    def exit(self) -> None:
+        """At the interpreter's end: commit what was inserted if that is quick, else say so."""
+        if self._backlog.uncommitted_bytes and self._backlog.drain(_EXIT_S):
+            _log.error("The process ends with rows that are not committed; close the client first.")
+        self._backlog.stop(_CLOSED)
+        self._transport.stop()
+
+    def abandon(self) -> None:
+        """In a forked child: nothing of the parent's is flushed here, nothing is waited for."""
+        self._transport.abandon()
+        self._backlog.abandon(_FORKED)
+        self._starting = threading.Lock()
+        self._threads = ()
+
+    def _encode(self) -> None:
+        while (entries := self._backlog.take()) is not None:
+            # Held no longer than needed: a flush may be hundreds of megabytes.
+            self._staged.put(self._encoder.stage_all(plan_chunks(entries)))
+            del entries
+        self._staged.put(None)
+
+    def _register(self) -> None:
+        while (staged := self._staged.get()) is not None:
+            self._registered(staged)
+            del staged
+
+    def _registered(self, staged: list[StagedChunk]) -> None:
+        try:
+            self._registrar.register(staged)
+        except Exception as error:  # noqa: BLE001 - the thread must live on for other channels
+            _log.exception("Rows could not be registered.")
+            states = [entry.state for chunk in staged for entry in chunk.plan.entries]
+            reason = f"its rows could not be registered: {type(error).__name__}: {error}"
+            self._backlog.fail(states, Failure(reason))
+
+
+_running: weakref.WeakSet[Flusher] = weakref.WeakSet()
+
+
+def _at_exit() -> None:
+    for flusher in list(_running):
+        flusher.exit()
+
+
+def _after_fork() -> None:
+    for flusher in list(_running):
+        flusher.abandon()
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

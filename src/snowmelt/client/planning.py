@@ -1,0 +1,76 @@
+"""Which rows go into which chunk, and which chunks into which blob (specification of v1, §3.5, §3.6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from snowmelt.client.state import ChannelState, Entry, Target
+
+MAX_BLOB_BYTES = 1024 * 1024 * 1024
+MAX_CHUNK_BYTES = 256 * 1024 * 1024
+# Also the most that one registration may name, so a blob is never split over requests.
+MAX_CHUNKS = 100
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkPlan:
+    """Rows of one target: the channels' portions one after the other."""
+
+    target: Target
+    entries: tuple[Entry, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """The estimate that the limits mean."""
+        return sum(entry.portion.size_bytes for entry in self.entries)
+
+    def without(self, gone: Collection[ChannelState]) -> ChunkPlan | None:
+        """Return the plan for the other channels, None when there are none."""
+        kept = tuple(entry for entry in self.entries if entry.state not in gone)
+        return ChunkPlan(self.target, kept) if kept else None
+
+
+def plan_chunks(
+    entries: Sequence[Entry], *, max_chunk_bytes: int = MAX_CHUNK_BYTES
+) -> list[ChunkPlan]:
+    """Group entries by target, in order, into chunks below the limit.
+
+    One entry above the limit is a chunk of its own: an insert call is never torn.
+    """
+    grouped: dict[Target, list[list[Entry]]] = {}
+    sizes: dict[Target, int] = {}
+    for entry in entries:
+        target = entry.state.target
+        chunks = grouped.setdefault(target, [[]])
+        size = sizes.get(target, 0) + entry.portion.size_bytes
+        if chunks[-1] and size > max_chunk_bytes:
+            chunks.append([])
+            size = entry.portion.size_bytes
+        chunks[-1].append(entry)
+        sizes[target] = size
+    return [
+        ChunkPlan(target, tuple(chunk)) for target, chunks in grouped.items() for chunk in chunks
+    ]
+
+
+def plan_blobs(
+    chunks: Sequence[ChunkPlan],
+    *,
+    max_blob_bytes: int = MAX_BLOB_BYTES,
+    max_chunks: int = MAX_CHUNKS,
+) -> list[tuple[ChunkPlan, ...]]:
+    """Put chunks into blobs, in order, below the limits."""
+    blobs: list[tuple[ChunkPlan, ...]] = []
+    size = 0
+    for chunk in chunks:
+        size += chunk.size_bytes
+        if blobs and size <= max_blob_bytes and len(blobs[-1]) < max_chunks:
+            blobs[-1] = (*blobs[-1], chunk)
+        else:
+            blobs.append((chunk,))
+            size = chunk.size_bytes
+    return blobs

@@ -1,0 +1,220 @@
+"""Staged chunks become committed rows: requests, verdicts, and what a refusal costs.
+
+An unknown outcome (no answer, codes 7 and 10) is asked again with the same bytes. Only a definite
+refusal lets a chunk be rebuilt without the refused channels; the others keep their row sequencers,
+so that rows which were committed after all cannot be committed twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from snowmelt import faults
+from snowmelt.client.planning import MAX_CHUNKS, ChunkPlan
+from snowmelt.client.refusals import TRANSIENT, reason_of
+from snowmelt.client.state import Failure
+from snowmelt.errors import ServiceUnavailable, SnowmeltError
+from snowmelt.wire.codes import ResponseCode
+from snowmelt.wire.streaming import (
+    BlobMetadata,
+    ChannelVerdict,
+    RegisterRequest,
+    RegisterResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from snowmelt.client.backlog import Backlog
+    from snowmelt.client.encoding import Encoder, StagedChunk
+    from snowmelt.client.state import Entry
+    from snowmelt.client.transport import Transport
+    from snowmelt.retry import Patience
+
+_log = logging.getLogger(__name__)
+
+_PATH = "/v1/streaming/channels/write/blobs/"
+_SIBLING_OR_NOTHING = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.SIBLING_REFUSED)})
+
+Identity: TypeAlias = tuple[str | None, str | None, str | None, str | None, int | None]
+
+
+class Identified(NamedTuple):
+    """How requests of a client name themselves."""
+
+    role: str | None
+    name: str
+    client_prefix: str
+    next_request_id: Callable[[], str]
+
+
+class Registrar:
+    """Registers staged chunks; used by one thread, so that each channel's order is kept."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        who: Identified,
+        encoder: Encoder,
+        backlog: Backlog,
+        give_up_s: float,
+    ) -> None:
+        self._transport = transport
+        self._who = who
+        self._encoder = encoder
+        self._backlog = backlog
+        self._give_up_s = give_up_s
+
+    def register(self, staged: Sequence[StagedChunk]) -> None:
+        """Return when every channel in the chunks has its rows committed or is invalid."""
+        patience = self._transport.patience(self._give_up_s)
+        waiting = list(staged)
+        while waiting := self._without_invalid(waiting):
+            count = request_size(waiting)
+            waiting = self._attempt(waiting[:count], patience) + waiting[count:]
+
+    def _without_invalid(self, chunks: list[StagedChunk]) -> list[StagedChunk]:
+        """Rebuild chunks that no request has named yet and whose channels are invalid by now."""
+        usable: list[StagedChunk] = []
+        for chunk in chunks:
+            gone = {entry.state for entry in chunk.plan.entries if entry.state.failure}
+            if chunk.sent or not gone:
+                usable.append(chunk)
+            else:
+                usable += self._rebuilt(chunk.plan.without(gone))
+        return usable
+
+    def _rebuilt(self, plan: ChunkPlan | None) -> list[StagedChunk]:
+        return self._encoder.stage_all([plan]) if plan is not None else []
+
+    def _attempt(self, chunks: list[StagedChunk], patience: Patience) -> list[StagedChunk]:
+        """Send one request; return the chunks that must be sent (again)."""
+        for chunk in chunks:
+            chunk.sent = True
+        request = RegisterRequest(
+            request_id=self._who.next_request_id(),
+            role=self._who.role,
+            blobs=described(chunks),
+            client_name=self._who.name,
+            client_key=self._who.client_prefix,
+        )
+        try:
+            answer = self._transport.ask(_PATH, request, RegisterResponse, patience)
+        except SnowmeltError as error:
+            self._give_up(chunks, error)
+            return []
+        faults.point(faults.Point.REGISTERED)
+        verdicts = verdicts_of(answer)
+        again: list[StagedChunk] = []
+        transient: str | None = None
+        for chunk in chunks:
+            judged = [(entry, verdict_on(entry, verdicts)) for entry in chunk.plan.entries]
+            codes = {verdict.status_code for _, verdict in judged}
+            if codes == {int(ResponseCode.SUCCESS)}:
+                self._backlog.commit(chunk.plan.entries)
+            elif codes & TRANSIENT and codes <= TRANSIENT | _SIBLING_OR_NOTHING:
+                transient = next(_reason(v) for _, v in judged if v.status_code in TRANSIENT)
+                again.append(chunk)
+            else:
+                again += self._refused(chunk, judged)
+        self._wait_if(transient, again, patience)
+        return [chunk for chunk in again if not chunk.sent or _alive(chunk)]
+
+    def _wait_if(
+        self, transient: str | None, chunks: list[StagedChunk], patience: Patience
+    ) -> None:
+        if transient is None:
+            patience.renew()
+            return
+        try:
+            self._transport.pause(patience, self._transport.unavailable(transient))
+        except ServiceUnavailable as error:
+            self._give_up([chunk for chunk in chunks if chunk.sent], error)
+
+    def _refused(
+        self, chunk: StagedChunk, judged: list[tuple[Entry, ChannelVerdict]]
+    ) -> list[StagedChunk]:
+        """Invalidate the channels refused for themselves, rebuild for the others."""
+        culprits = [
+            (entry, verdict)
+            for entry, verdict in judged
+            if verdict.status_code not in _SIBLING_OR_NOTHING | TRANSIENT
+        ]
+        # Nobody to blame: leaving the chunk as it is would ask the same question for ever.
+        blamed = culprits or judged
+        for entry, verdict in blamed:
+            fenced = verdict.status_code == ResponseCode.STALE_CLIENT_SEQUENCER
+            reason = f"the service refused rows in blob {chunk.path}: {_reason(verdict)}"
+            _log.warning("Channel %s: %s", entry.state.name, reason)
+            self._backlog.fail([entry.state], Failure(reason, fenced=fenced))
+        return self._rebuilt(chunk.plan.without({entry.state for entry, _ in blamed}))
+
+    def _give_up(self, chunks: Sequence[StagedChunk], error: SnowmeltError) -> None:
+        reason = str(error).rstrip(".")
+        if isinstance(error, ServiceUnavailable):
+            reason += "; whether its last rows were committed is not known"
+        _log.error("Rows could not be registered: %s.", reason)
+        states = [entry.state for chunk in chunks for entry in chunk.plan.entries]
+        self._backlog.fail(states, Failure(reason, cause=error))
+
+
+def request_size(chunks: Sequence[StagedChunk]) -> int:
+    """Return how many of the chunks go into one request: whole blobs, within the limit."""
+    count = 0
+    for group in _by_blob(chunks):
+        if count and count + len(group) > MAX_CHUNKS:
+            break
+        count += len(group)
+    return count
+
+
+def described(chunks: Sequence[StagedChunk]) -> list[BlobMetadata]:
+    """Return the `blobs` of a request; chunks of one blob follow each other."""
+    return [
+        group[0].blob_metadata([chunk.metadata for chunk in group]) for group in _by_blob(chunks)
+    ]
+
+
+def _by_blob(chunks: Sequence[StagedChunk]) -> Iterator[list[StagedChunk]]:
+    for _, group in itertools.groupby(chunks, key=lambda chunk: chunk.path):
+        yield list(group)
+
+
+def verdicts_of(answer: RegisterResponse) -> dict[Identity, ChannelVerdict]:
+    """Return the verdicts by names and client sequencer; position means nothing (§2.5)."""
+    return {
+        (
+            chunk.database,
+            chunk.schema,
+            chunk.table,
+            verdict.channel,
+            verdict.client_sequencer,
+        ): verdict
+        for blob in answer.blobs
+        for chunk in blob.chunks
+        for verdict in chunk.channels
+    }
+
+
+def verdict_on(entry: Entry, verdicts: dict[Identity, ChannelVerdict]) -> ChannelVerdict:
+    """Return what the service said about an entry; silence counts as an unknown outcome."""
+    state, where = entry.state, entry.state.target.table
+    identity = (where.database, where.schema, where.table, state.name, state.client_sequencer)
+    silence = ChannelVerdict(
+        int(ResponseCode.TRY_AGAIN),
+        state.name,
+        state.client_sequencer,
+        "its answer does not mention the channel",
+    )
+    return verdicts.get(identity, silence)
+
+
+def _reason(verdict: ChannelVerdict) -> str:
+    return reason_of(verdict.status_code, verdict.message)
+
+
+def _alive(chunk: StagedChunk) -> bool:
+    """Tell whether a chunk that was sent still has a channel to answer to."""
+    return any(entry.state.failure is None for entry in chunk.plan.entries)

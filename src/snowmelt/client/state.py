@@ -1,0 +1,147 @@
+"""What the client knows of a channel; the lock of its backlog guards all that changes."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from snowmelt.client.buffer import Buffer, Portion
+from snowmelt.errors import ChannelClosed, ChannelFenced, ChannelInvalid, SnowmeltError
+
+if TYPE_CHECKING:
+    from snowmelt.schema.rows import RowConverter
+    from snowmelt.schema.types import TableName, TableSchema
+
+# Committed tokens that a channel still recognises in wait_for_commit.
+_REMEMBERED_TOKENS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a channel's rows go; only channels of equal targets share a chunk."""
+
+    table: TableName
+    schema: TableSchema
+    key_id: int
+    data_key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a channel can no longer commit rows."""
+
+    reason: str
+    fenced: bool = False
+    cause: SnowmeltError | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One channel's rows in a chunk."""
+
+    state: ChannelState
+    portion: Portion
+    row_sequencer: int
+
+
+class ChannelState:
+    """One opened channel."""
+
+    def __init__(
+        self,
+        name: str,
+        target: Target,
+        converter: RowConverter,
+        sequencers: tuple[int, int],
+        token: str | None,
+    ) -> None:
+        self.name = name
+        self.target = target
+        self.converter = converter
+        self.client_sequencer, self.row_sequencer = sequencers
+        self.committed_sequencer = self.row_sequencer
+        self.committed_token = token
+        self.buffer = Buffer(token)
+        self.in_flight: deque[Entry] = deque()
+        self.failure: Failure | None = None
+        self.failure_told = False
+        self.closed = False
+        self._recent: deque[str] = deque(maxlen=_REMEMBERED_TOKENS)
+
+    @property
+    def key(self) -> tuple[TableName, str]:
+        """What is unique among the open channels of a client."""
+        return self.target.table, self.name
+
+    @property
+    def inserted_sequencer(self) -> int:
+        """The row sequencer with which everything inserted so far is committed."""
+        return self.row_sequencer + (1 if self.buffer.rows else 0)
+
+    def check(self) -> None:
+        """Raise when rows can no longer be committed, or the channel was closed.
+
+        Raises:
+            ChannelFenced: Another client has opened the channel.
+            ChannelInvalid: The service refused its rows, or they could not be delivered.
+            ChannelClosed: It was closed.
+        """
+        self.check_valid()
+        if self.closed:
+            raise ChannelClosed(channel=self.name)
+
+    def check_valid(self) -> None:
+        """Raise when rows can no longer be committed.
+
+        Raises:
+            ChannelFenced: Another client has opened the channel.
+            ChannelInvalid: The service refused its rows, or they could not be delivered.
+        """
+        if self.failure is not None:
+            self.failure_told = True
+            raise self._error(self.failure) from self.failure.cause
+
+    def take(self) -> Entry:
+        """Move the buffered rows into flight, under the next row sequencer."""
+        self.row_sequencer += 1
+        entry = Entry(self, self.buffer.take(), self.row_sequencer)
+        self.in_flight.append(entry)
+        return entry
+
+    def commit(self, entry: Entry) -> None:
+        """Note that an entry is committed."""
+        self.committed_sequencer = max(self.committed_sequencer, entry.row_sequencer)
+        self.committed_token = entry.portion.end_token
+        self._recent.extend(entry.portion.tokens[-_REMEMBERED_TOKENS:])
+
+    def sequencer_of(self, token: str) -> int | None:
+        """Return the row sequencer that commits a token, None when this object does not know it.
+
+        A token whose rows were all refused waits for the next row, so its sequencer may be one
+        that no flush will use soon.
+        """
+        if self.buffer.brings(token):
+            return self.row_sequencer + 1
+        for entry in reversed(self.in_flight):
+            if token in entry.portion.tokens:
+                return entry.row_sequencer
+        if token == self.committed_token or token in self._recent:
+            return self.committed_sequencer
+        return None
+
+    def _error(self, failure: Failure) -> SnowmeltError:
+        committed = f"the last committed offset token is {self.committed_token!r}"
+        if failure.fenced:
+            return ChannelFenced(
+                f"Channel {self.name} of {self.target.table} may no longer write: "
+                f"{failure.reason}; {committed}.",
+                channel=self.name,
+                reason=failure.reason,
+                committed=self.committed_token,
+            )
+        return ChannelInvalid(
+            channel=f"{self.name} of {self.target.table}",
+            reason=f"{failure.reason}; {committed}",
+            committed=self.committed_token,
+        )

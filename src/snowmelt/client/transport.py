@@ -1,0 +1,282 @@
+"""Requests to the service: kept-alive connections, JSON, tokens, and trying again (§1.5, §2.8).
+
+Every request of v1 may safely arrive twice, so a broken connection, a timeout and the HTTP
+answers 408, 429 and 5xx are simply sent again, the same bytes, until patience ends.
+"""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import platform
+import ssl
+import threading
+import uuid
+from http import HTTPStatus
+from importlib import metadata
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from snowmelt.client.refusals import TRANSIENT, error_of
+from snowmelt.errors import (
+    AuthenticationFailed,
+    ConfigurationError,
+    RequestRefused,
+    ServiceUnavailable,
+)
+from snowmelt.retry import Patience
+
+if TYPE_CHECKING:
+    from snowmelt.client.tokens import Tokens
+    from snowmelt.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+_IDLE_CONNECTIONS = 4
+_BROKEN = (OSError, http.client.HTTPException)
+_STALE = (http.client.RemoteDisconnected, ConnectionError)
+_LONGEST_REASON = 500
+
+
+class Answer(Protocol):
+    """What every answer has."""
+
+    status_code: int
+    message: str
+
+
+AnswerType = TypeVar("AnswerType", bound=Answer)
+
+
+class _Reply(NamedTuple):
+    status: int
+    body: bytes
+
+
+class Service(NamedTuple):
+    """Where the service is."""
+
+    url: str
+    secure: bool
+    host: str
+    port: int
+    path: str
+
+    @property
+    def account(self) -> str:
+        """The account in tokens: the first label of the host (specification of v1, §1.3)."""
+        return self.host.split(".", 1)[0].upper()
+
+
+def parse_url(url: str) -> Service:
+    """Take apart `http://host:port`; a path before the API's own is allowed.
+
+    Raises:
+        ConfigurationError: Another scheme, no host, a query, or a port that is none.
+    """
+    try:
+        parts = urlsplit(url.strip())
+        port = parts.port
+    except ValueError as error:
+        raise ConfigurationError(setting="url", reason=f"{url!r}: {error}") from error
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query:
+        reason = f"{url!r} is not of the form http://host:port or https://host"
+        raise ConfigurationError(setting="url", reason=reason)
+    secure = parts.scheme == "https"
+    if port is None:
+        port = 443 if secure else 80
+    path = parts.path.rstrip("/")
+    return Service(url.strip().rstrip("/"), secure, parts.hostname, port, path)
+
+
+class Transport:
+    """Requests of one client; thread-safe.
+
+    `trouble` is why the last attempt failed, None after a success; `stopping` ends all pauses.
+    """
+
+    def __init__(
+        self, service: Service, tokens: Tokens | None, clock: Clock, *, timeout_s: float
+    ) -> None:
+        self.service = service
+        self.stopping = threading.Event()
+        self.trouble: ServiceUnavailable | None = None
+        self._tokens = tokens
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._idle: list[http.client.HTTPConnection] = []
+        self._secure = ssl.create_default_context() if service.secure else None
+        version = metadata.version("snowmelt")
+        self._headers = {
+            "Accept": "application/json",
+            "Content-Type": "application/json; charset=UTF-8",
+            "User-Agent": f"snowmelt/{version} Python/{platform.python_version()}",
+            "X-Snowmelt-Client": version,
+        }
+
+    def patience(self, seconds: float) -> Patience:
+        """Return a deadline for one or more requests."""
+        return Patience(seconds, self._clock)
+
+    def ask(
+        self, path: str, message: msgspec.Struct, kind: type[AnswerType], patience: Patience
+    ) -> AnswerType:
+        """Send `message` until it is answered, and return an answer whose status is 0.
+
+        Raises:
+            ServiceUnavailable: No answer, only HTTP 408, 429, 5xx, or only codes 7 and 10, until
+                patience ended; whether the request was carried out is not known.
+            AuthenticationFailed: HTTP 401 for a fresh token, too.
+            SnowmeltError: The service refused; the error that its code stands for, with `retried`
+                among its fields.
+        """
+        body = msgspec.json.encode(message)
+        retried = False
+        while True:
+            try:
+                answer = self._answer(path, body, kind)
+            except ServiceUnavailable as failure:
+                self.pause(patience, failure)
+                retried = True
+                continue
+            if answer.status_code == 0:
+                self.trouble = None
+                return answer
+            refusal = error_of(answer.status_code, answer.message, self.service.url)
+            refusal.fields["retried"] = retried
+            if answer.status_code not in TRANSIENT:
+                raise refusal
+            self.pause(patience, self.unavailable(str(refusal)))
+
+    def pause(self, patience: Patience, failure: ServiceUnavailable) -> None:
+        """Wait before the next attempt.
+
+        Raises:
+            ServiceUnavailable: `failure`, when patience has ended or the client stops.
+        """
+        self.trouble = failure
+        pause_s = patience.next_pause_s()
+        if pause_s is None:
+            reason = f"{failure.fields['reason']}; given up after {patience.seconds:g} s"
+            raise self.unavailable(reason) from failure
+        _log.debug("%s Trying again in %.2f s.", failure, pause_s)
+        if self.stopping.wait(pause_s):
+            raise failure
+
+    def stop(self) -> None:
+        """Let no request be tried again, and close idle connections."""
+        self.stopping.set()
+        self._forget_idle()
+
+    def abandon(self) -> None:
+        """Forget everything shared with the parent, in a forked child."""
+        self._lock = threading.Lock()
+        self._idle = []
+        self.stopping = threading.Event()
+        self.stopping.set()
+
+    def _answer(self, path: str, body: bytes, kind: type[AnswerType]) -> AnswerType:
+        reply = self._exchange(path, body)
+        if reply.status == HTTPStatus.OK:
+            try:
+                return msgspec.json.decode(reply.body, type=kind)
+            except msgspec.DecodeError as error:
+                # Something between us answered, or the answer was cut: ask again.
+                raise self.unavailable(f"its answer cannot be read ({error})") from error
+        said = _words(reply)
+        if reply.status == HTTPStatus.UNAUTHORIZED:
+            raise AuthenticationFailed(reason=said)
+        if reply.status in {408, 429} or reply.status >= 500:
+            raise self.unavailable(said)
+        raise RequestRefused(url=self.service.url, reason=said, status=reply.status)
+
+    def _exchange(self, path: str, body: bytes) -> _Reply:
+        if self._tokens is None:
+            return self._sent(path, body, None)
+        token = self._tokens.current()
+        reply = self._sent(path, body, token)
+        if reply.status == HTTPStatus.UNAUTHORIZED:
+            reply = self._sent(path, body, self._tokens.replace(token))
+        return reply
+
+    def _sent(self, path: str, body: bytes, token: str | None) -> _Reply:
+        headers = dict(self._headers)
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+            headers["X-Snowflake-Authorization-Token-Type"] = "KEYPAIR_JWT"
+        target = f"{self.service.path}{path}?requestId={uuid.uuid4()}"
+        try:
+            kept = self._kept_connection()
+            if kept is not None:
+                try:
+                    return self._over(kept, target, body, headers)
+                except _STALE:
+                    # The service closes connections that idle; its others are as old.
+                    self._forget_idle()
+            return self._over(self._new_connection(), target, body, headers)
+        except _BROKEN as error:
+            raise self.unavailable(str(error) or type(error).__name__) from error
+
+    def _over(
+        self,
+        connection: http.client.HTTPConnection,
+        target: str,
+        body: bytes,
+        headers: dict[str, str],
+    ) -> _Reply:
+        try:
+            connection.request("POST", target, body, headers)
+            response = connection.getresponse()
+            reply = _Reply(response.status, response.read())
+        except BaseException:
+            connection.close()
+            raise
+        if response.will_close:
+            connection.close()
+        else:
+            self._keep(connection)
+        return reply
+
+    def _new_connection(self) -> http.client.HTTPConnection:
+        where, timeout_s = self.service, self._timeout_s
+        if self._secure is not None:
+            return http.client.HTTPSConnection(
+                where.host, where.port, timeout=timeout_s, context=self._secure
+            )
+        return http.client.HTTPConnection(where.host, where.port, timeout=timeout_s)
+
+    def _kept_connection(self) -> http.client.HTTPConnection | None:
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def _keep(self, connection: http.client.HTTPConnection) -> None:
+        with self._lock:
+            if len(self._idle) < _IDLE_CONNECTIONS and not self.stopping.is_set():
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _forget_idle(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def unavailable(self, reason: str) -> ServiceUnavailable:
+        """Return the error that says so; it is not raised."""
+        return ServiceUnavailable(url=self.service.url, reason=reason)
+
+
+def _words(reply: _Reply) -> str:
+    """Return what a reply that is not 200 says, in one short line."""
+    said = ""
+    try:
+        document = msgspec.json.decode(reply.body)
+        if isinstance(document, dict):
+            said = str(document.get("message") or "")
+    except msgspec.DecodeError:
+        said = " ".join(reply.body.decode("utf-8", "replace").split())
+    return f"HTTP {reply.status}: {said[:_LONGEST_REASON]}" if said else f"HTTP {reply.status}"
