@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from snowmelt.errors import AlreadyExists, ObjectMissing, PathRefused, StageUnavailable
-from snowmelt.storage.store import UNFINISHED, ObjectInfo, Readable, path_parts
+from snowmelt.storage.store import UNFINISHED, ObjectInfo, Readable, is_path, path_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -94,12 +94,12 @@ class LocalStore:
             return
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Yield the objects beneath folder `prefix`; links, pipes and unfinished puts are not."""
+        """Yield the objects beneath folder `prefix`; links, pipes, unfinished puts are none."""
         pending = [path_parts(prefix.removesuffix("/")) if prefix else ()]
         while pending:
             parts = pending.pop()
             for name, status in self._entries(parts):
-                if name.startswith(UNFINISHED):
+                if not is_path(name):
                     continue
                 if stat.S_ISDIR(status.st_mode):
                     pending.append((*parts, name))

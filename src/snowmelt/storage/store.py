@@ -118,6 +118,11 @@ def path_parts(path: str) -> tuple[str, ...]:
     return tuple(path.split("/"))
 
 
+def is_path(path: str) -> bool:
+    """Return whether `path_parts` takes this path."""
+    return _objection(path) is None
+
+
 def _objection(path: str) -> str | None:
     try:
         size = len(path.encode())

@@ -1,0 +1,208 @@
+"""A local store never leaves its folder and never shows half an object."""
+
+from __future__ import annotations
+
+import datetime as dt
+import errno
+import os
+import pickle
+import stat
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from snowmelt.errors import PathRefused, StageUnavailable
+from snowmelt.storage import local
+from snowmelt.storage.local import LocalStore
+from snowmelt.storage.store import UNFINISHED
+
+
+@pytest.fixture
+def store(tmp_path):
+    return LocalStore(tmp_path / "stage")
+
+
+def test_files_are_private(store):
+    store.put("a/b", b"x")
+    assert stat.S_IMODE((store.root / "a/b").stat().st_mode) == 0o600
+    assert stat.S_IMODE((store.root / "a").stat().st_mode) == 0o700
+    assert stat.S_IMODE(store.root.stat().st_mode) == 0o700
+
+
+def test_a_link_to_a_file_outside_is_refused(store, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"secret")
+    store.put("a/b", b"x")
+    (store.root / "a/link").symlink_to(secret)
+    for operation in (store.get, store.head, lambda path: store.get_range(path, 0, 1)):
+        with pytest.raises(PathRefused, match="regular file"):
+            operation("a/link")
+    assert [info.path for info in store.list()] == ["a/b"]
+
+
+def test_a_linked_folder_is_never_entered(store, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "f").write_bytes(b"f")
+    (store.root / "link").symlink_to(outside)
+    for operation in (store.get, store.delete, lambda path: store.put(path, b"x")):
+        with pytest.raises(PathRefused):
+            operation("link/f")
+    assert list(store.list()) == []
+    with pytest.raises(PathRefused):
+        list(store.list("link"))
+    assert (outside / "f").read_bytes() == b"f"
+
+
+def test_put_and_delete_replace_a_planted_link_itself(store, tmp_path):
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"before")
+    (store.root / "a").symlink_to(outside)
+    store.put("a", b"new")
+    assert store.get("a") == b"new"
+    (store.root / "b").symlink_to(outside)
+    store.delete("b")
+    assert outside.read_bytes() == b"before"
+
+
+def test_a_planted_pipe_does_not_hang_a_reader(store):
+    os.mkfifo(store.root / "pipe")
+    with pytest.raises(PathRefused, match="regular file"):
+        store.get("pipe")
+    with pytest.raises(PathRefused):
+        store.head("pipe")
+    assert list(store.list()) == []
+
+
+def test_a_folder_is_no_object(store):
+    store.put("a/b", b"x")
+    for operation in (store.get, store.head, store.delete, lambda path: store.put(path, b"x")):
+        with pytest.raises(PathRefused):
+            operation("a")
+    with pytest.raises(PathRefused):
+        store.put("a/b/c", b"x")
+
+
+def test_a_full_disk_leaves_no_object(store, monkeypatch):
+    def full(file, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(local.os, "write", full)
+    with pytest.raises(StageUnavailable, match="No space left"):
+        store.put("a/b", b"x")
+    monkeypatch.undo()
+    assert list(store.list()) == []
+    assert os.listdir(store.root / "a") == []
+
+
+@pytest.mark.slow
+def test_a_real_full_disk_is_said_so(tmp_path):
+    mounted = tmp_path / "small"
+    mounted.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(mounted)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("may not mount")
+    try:
+        store = LocalStore(mounted / "stage")
+        store.put("ok", b"x" * 1000)
+        with pytest.raises(StageUnavailable, match="No space left"):
+            store.put("a/big", b"x" * 200_000)
+        assert [info.path for info in store.list()] == ["ok"]
+    finally:
+        subprocess.run(["umount", str(mounted)], check=True)
+
+
+def test_a_put_killed_halfway_leaves_no_visible_object(store):
+    script = """
+import os, signal, sys
+from snowmelt.storage import local
+real = os.write
+def half(file, data):
+    real(file, data[: len(data) // 2])
+    os.kill(os.getpid(), signal.SIGKILL)
+local.os.write = half
+local.LocalStore(sys.argv[1]).put("a/b", b"x" * 1000)
+"""
+    killed = subprocess.run([sys.executable, "-c", script, store.root], check=False)
+    assert killed.returncode == -9
+    assert list(store.list()) == []
+    assert store.head("a/b") is None
+    assert len(os.listdir(store.root / "a")) == 1
+    later = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)
+    assert store.sweep(later - dt.timedelta(hours=1)) == 0
+    assert store.sweep(later) == 1
+    assert os.listdir(store.root / "a") == []
+
+
+def test_readers_see_the_old_or_the_new_object_only(store):
+    versions = [bytes([number]) * 100_000 for number in range(8)]
+    store.put("a", versions[0])
+    done = threading.Event()
+
+    def write():
+        for _ in range(20):
+            for version in versions:
+                store.put("a", version)
+        done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while not done.is_set():
+        assert store.get("a") in versions
+    writer.join()
+
+
+def test_delete_removes_the_folders_it_empties(store):
+    store.put("2026/1/2/3/4/a.bdec", b"x")
+    store.put("2026/1/2/9/4/b.bdec", b"x")
+    store.delete("2026/1/2/3/4/a.bdec")
+    assert os.listdir(store.root / "2026/1/2") == ["9"]
+    store.delete("2026/1/2/9/4/b.bdec")
+    assert os.listdir(store.root) == []
+
+
+def test_names_that_are_no_paths_are_not_listed(store):
+    (store.root / os.fsdecode(b"\xff")).write_bytes(b"x")
+    (store.root / "back\\slash").write_bytes(b"x")
+    (store.root / f"{UNFINISHED}1").write_bytes(b"x")
+    store.put("a", b"x")
+    assert [info.path for info in store.list()] == ["a"]
+
+
+def test_a_root_that_vanished_is_unavailable(store):
+    store.root.rmdir()
+    for operation in (store.get, lambda path: store.put(path, b"x")):
+        with pytest.raises(StageUnavailable):
+            operation("a")
+    with pytest.raises(StageUnavailable):
+        store.sync()
+
+
+def test_the_root_may_be_a_link(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    store = LocalStore(tmp_path / "link")
+    store.put("a", b"x")
+    assert store.root == tmp_path / "real"
+
+
+def test_a_store_can_be_sent_to_another_process(store):
+    store.put("a", b"x")
+    assert pickle.loads(pickle.dumps(store)).get("a") == b"x"
+
+
+def test_no_descriptors_are_left_open(store):
+    store.put("a/b/c", b"x")
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        store.put("a/b/c", b"x")
+        store.get("a/b/c")
+        store.head("a/b/x")
+        list(store.list())
+        store.delete("q/r")
+        store.sync()
+        with pytest.raises(PathRefused):
+            store.get("a/b")
+    assert len(os.listdir("/proc/self/fd")) == before
