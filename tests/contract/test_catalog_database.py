@@ -68,7 +68,8 @@ def test_a_block_that_raises_leaves_nothing(database, counter):
             connection.execute(sa.text("UPDATE counter SET n = 1"))
             raise ZeroDivisionError
 
-    pytest.raises(ZeroDivisionError, fail)
+    with pytest.raises(ZeroDivisionError):
+        fail()
     with database.reading() as connection:
         assert _read(connection) == 0
 
@@ -99,7 +100,8 @@ def test_a_commit_without_an_answer_has_an_unknown_outcome(database, counter):
             else:
                 connection.connection.driver_connection.close()
 
-    pytest.raises(UnknownOutcome, lose_the_answer)
+    with pytest.raises(UnknownOutcome):
+        lose_the_answer()
     with database.writing() as connection:
         assert _read(connection) == 0
 

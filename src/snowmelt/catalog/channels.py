@@ -1,0 +1,318 @@
+"""Channels: opening fences the owner before, dropping leaves the sequencer behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from snowmelt.catalog import model
+from snowmelt.catalog.tables import lock_tables
+from snowmelt.catalog.tombstones import bury_channel, last_sequencer
+from snowmelt.errors import ChannelFenced, ChannelNotFound, TableNotFound, TooManyChannels
+from snowmelt.schema.types import display_name
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Collection
+
+    from snowmelt.catalog.tables import TableRecord
+
+# The limit that Snowpipe Streaming documents for one table.
+MAX_CHANNELS_PER_TABLE = 10_000
+
+_C = model.channels
+_H = model.channel_history
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelRecord:
+    """A channel as it is persisted.
+
+    `client_sequencer` is the epoch, one more at each open; `row_sequencer` counts the channel's
+    committed chunks. `last_…` describe the last of these, `rows` and `bytes` what all of them
+    held: None once a chunk came that was shared with other channels and did not say whose rows
+    were whose.
+    """
+
+    table_id: int
+    name: str
+    client_sequencer: int
+    row_sequencer: int
+    offset_token: str | None
+    owner_user: str
+    client_prefix: str | None
+    last_path: str | None
+    last_chunk_offset: int | None
+    last_chunk_md5: str | None
+    opened_at: dt.datetime
+    last_commit_at: dt.datetime | None
+    rows: int | None
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The answer to an open.
+
+    `previous_owner` is the client prefix of who had the channel before (None when nobody had);
+    `replayed` says that this request was answered before and nothing was changed now.
+    """
+
+    record: ChannelRecord
+    previous_owner: str | None
+    replayed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """Who opens: the user, and the client and request that make a repeated open harmless."""
+
+    user: str
+    client_prefix: str | None
+    request_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelEvent:
+    """A line of a channel's history: `opened`, `dropped` or `table dropped`."""
+
+    table_id: int
+    channel: str
+    event: str
+    at: dt.datetime
+    client_sequencer: int
+    row_sequencer: int
+    offset_token: str | None
+    user: str | None
+    client_prefix: str | None
+    previous_user: str | None
+    previous_owner: str | None
+
+
+def open_channel(
+    connection: sa.Connection,
+    table: TableRecord,
+    channel: str,
+    *,
+    opener: Opener,
+    offset_token: str | None = None,
+    now: dt.datetime,
+) -> Opened:
+    """Open a channel for a new owner, created when it is missing, and fence the one before.
+
+    The same request of the same client again gets the same sequencer, and fences nobody: an
+    answer that was lost must not cost the channel, a request that was late not its next owner.
+
+    Args:
+        connection: A writing transaction.
+        table: The table, as found in this transaction.
+        channel: The channel's internal name.
+        opener: Who opens it.
+        offset_token: Becomes the channel's committed token at once, when given.
+        now: The time of the opening.
+
+    Raises:
+        TableNotFound: The table was dropped meanwhile.
+        TooManyChannels: The table has 10,000 channels and this would be one more.
+    """
+    if not lock_tables(connection, [table.table_id]):
+        raise TableNotFound(table=table.name)
+    earlier = _answered(connection, table, channel, opener)
+    if earlier is not None:
+        return earlier
+    row = _row(connection, table.table_id, channel)
+    changed: dict[str, Any] = {
+        "owner_user": opener.user,
+        "client_prefix": opener.client_prefix,
+        "opened_at": now,
+    }
+    if offset_token is not None:
+        changed["offset_token"] = offset_token
+    if row is None:
+        changed |= _new_channel(connection, table, channel)
+        connection.execute(sa.insert(_C).values(changed))
+    else:
+        changed["client_sequencer"] = row.client_sequencer + 1
+        connection.execute(sa.update(_C).where(_C.c.channel_id == row.channel_id).values(changed))
+    record = find_channel(connection, table, channel)
+    connection.execute(
+        sa.insert(_H).values(
+            table_id=table.table_id,
+            channel=channel,
+            event="opened",
+            at=now,
+            client_sequencer=record.client_sequencer,
+            row_sequencer=record.row_sequencer,
+            offset_token=record.offset_token,
+            user=opener.user,
+            client_prefix=opener.client_prefix,
+            request_id=opener.request_id,
+            previous_user=row.owner_user if row else None,
+            previous_owner=row.client_prefix if row else None,
+        )
+    )
+    return Opened(record, row.client_prefix if row else None, replayed=False)
+
+
+def find_channel(connection: sa.Connection, table: TableRecord, channel: str) -> ChannelRecord:
+    """Return a channel of a table.
+
+    Raises:
+        ChannelNotFound: There is no such channel.
+    """
+    row = _row(connection, table.table_id, channel)
+    if row is None:
+        raise ChannelNotFound(channel=display_name(channel), table=table.name)
+    return _record(row)
+
+
+def find_channels(
+    connection: sa.Connection, names: Collection[tuple[int, str]]
+) -> dict[tuple[int, str], ChannelRecord]:
+    """Return those of many channels, given as (table id, name), that exist."""
+    found = {}
+    for table_id in sorted({table_id for table_id, _ in names}):
+        wanted = [name for each, name in names if each == table_id]
+        query = sa.select(_C).where(_C.c.table_id == table_id, _C.c.name.in_(wanted))
+        found.update({(row.table_id, row.name): _record(row) for row in connection.execute(query)})
+    return found
+
+
+def channels_of(
+    connection: sa.Connection, table_ids: Collection[int] | None = None
+) -> list[ChannelRecord]:
+    """Return the channels of these tables, or of all, ordered by table id and name."""
+    query = sa.select(_C).order_by(_C.c.table_id, _C.c.name)
+    if table_ids is not None:
+        query = query.where(_C.c.table_id.in_(table_ids))
+    return [_record(row) for row in connection.execute(query)]
+
+
+def drop_channel(
+    connection: sa.Connection,
+    table: TableRecord,
+    channel: str,
+    *,
+    client_sequencer: int | None = None,
+    user: str,
+    now: dt.datetime,
+) -> ChannelRecord:
+    """Drop a channel with its offset token; committed rows stay.
+
+    Args:
+        connection: A writing transaction.
+        table: The table, as found in this transaction.
+        channel: The channel's internal name.
+        client_sequencer: Drop only this epoch; whatever there is when not given.
+        user: Who drops it, for the history.
+        now: The time of the drop.
+
+    Raises:
+        ChannelFenced: Another client has opened it since.
+        ChannelNotFound: There is no such channel.
+    """
+    lock_tables(connection, [table.table_id])
+    row = _row(connection, table.table_id, channel)
+    if row is None:
+        raise ChannelNotFound(channel=display_name(channel), table=table.name)
+    if client_sequencer is not None and client_sequencer != row.client_sequencer:
+        raise ChannelFenced(channel=display_name(channel))
+    bury_channel(connection, row.channel_id, now, user=user)
+    return _record(row)
+
+
+def channel_history(
+    connection: sa.Connection, table_id: int, channel: str | None = None, *, limit: int = 10_000
+) -> list[ChannelEvent]:
+    """Return the history of a table's channels, or of one, the newest line first."""
+    query = sa.select(_H).where(_H.c.table_id == table_id)
+    if channel is not None:
+        query = query.where(_H.c.channel == channel)
+    fields = ChannelEvent.__dataclass_fields__
+    return [
+        ChannelEvent(**{name: row[name] for name in fields})
+        for row in connection.execute(
+            query.order_by(_H.c.history_id.desc()).limit(limit)
+        ).mappings()
+    ]
+
+
+def _answered(
+    connection: sa.Connection, table: TableRecord, channel: str, opener: Opener
+) -> Opened | None:
+    """Return the stored answer to this open request, with the sequencer it was given then."""
+    if opener.client_prefix is None or opener.request_id is None:
+        return None
+    line = connection.execute(
+        sa.select(_H).where(
+            _H.c.client_prefix == opener.client_prefix,
+            _H.c.request_id == opener.request_id,
+            _H.c.table_id == table.table_id,
+            _H.c.channel == channel,
+            _H.c.user == opener.user,
+        )
+    ).first()
+    if line is None:
+        return None
+    row = _row(connection, table.table_id, channel)
+    if row is not None and row.client_sequencer == line.client_sequencer:
+        return Opened(_record(row), line.previous_owner, replayed=True)
+    # Opened by somebody else or dropped since: the old answer, whose holder is fenced already.
+    stale = ChannelRecord(
+        table_id=table.table_id,
+        name=channel,
+        client_sequencer=line.client_sequencer,
+        row_sequencer=line.row_sequencer,
+        offset_token=line.offset_token,
+        owner_user=opener.user,
+        client_prefix=opener.client_prefix,
+        last_path=None,
+        last_chunk_offset=None,
+        last_chunk_md5=None,
+        opened_at=line.at,
+        last_commit_at=None,
+        rows=None,
+        bytes=None,
+    )
+    return Opened(stale, line.previous_owner, replayed=True)
+
+
+def _new_channel(connection: sa.Connection, table: TableRecord, channel: str) -> dict[str, Any]:
+    count = sa.select(sa.func.count()).where(_C.c.table_id == table.table_id)
+    if connection.execute(count).scalar_one() >= MAX_CHANNELS_PER_TABLE:
+        raise TooManyChannels(table=table.name, limit=f"{MAX_CHANNELS_PER_TABLE:,}")
+    last = last_sequencer(connection, table.name, channel)
+    return {
+        "table_id": table.table_id,
+        "name": channel,
+        "client_sequencer": 0 if last is None else last + 1,
+        "row_sequencer": 0,
+        "rows": 0,
+        "bytes": 0,
+    }
+
+
+def _row(connection: sa.Connection, table_id: int, channel: str) -> sa.Row[Any] | None:
+    query = sa.select(_C).where(_C.c.table_id == table_id, _C.c.name == channel)
+    return connection.execute(query).first()
+
+
+def _record(row: sa.Row[Any]) -> ChannelRecord:
+    return ChannelRecord(
+        table_id=row.table_id,
+        name=row.name,
+        client_sequencer=row.client_sequencer,
+        row_sequencer=row.row_sequencer,
+        offset_token=row.offset_token,
+        owner_user=row.owner_user,
+        client_prefix=row.client_prefix,
+        last_path=row.last_path,
+        last_chunk_offset=row.last_chunk_offset,
+        last_chunk_md5=row.last_chunk_md5,
+        opened_at=row.opened_at,
+        last_commit_at=row.last_commit_at,
+        rows=row.rows,
+        bytes=row.bytes,
+    )
