@@ -111,6 +111,15 @@ class Settings:
         return texts
 
 
+# Set for children of a service: their standard input is a pipe that closes with the service.
+PARENT_PIPE = "SNOWMELT_PARENT_PIPE"
+
+
+def has_parent_pipe() -> bool:
+    """Tell whether a service started this process and holds the other end of standard input."""
+    return PARENT_PIPE in os.environ
+
+
 def inherited_environment() -> dict[str, str]:
     """Return a copy of this process's environment, to start a child with."""
     return dict(os.environ)

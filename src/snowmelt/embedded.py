@@ -1,0 +1,173 @@
+"""A whole service inside this process, for one user: the shortest way to a table that streams."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Self, Unpack
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from snowmelt.catalog import access
+from snowmelt.client.client import Client
+from snowmelt.config import Settings
+from snowmelt.errors import NotFound
+from snowmelt.server.running import RunningService
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from snowmelt.client.settings import Options
+    from snowmelt.server.app import Service
+
+USER = "EMBEDDED"
+_KEY_FILE = "embedded.pem"
+
+
+class Embedded:
+    """A service in a thread of this process, listening on a free port of 127.0.0.1.
+
+    Its user is EMBEDDED, who may do everything; the key lies in the data folder's `keys`.
+    """
+
+    def __init__(self, data_dir: str | os.PathLike[str] | None = None, **settings: object) -> None:
+        """Start it.
+
+        Args:
+            data_dir: Where everything is kept; `./snowmelt-data` when None.
+            settings: As in `snowmelt.config.Settings`. Migration is off unless asked for.
+
+        Raises:
+            DataFolderBusy: The folder is served already.
+            ConfigurationError: Settings that do not go together.
+        """
+        # The port is free unless given; nothing outside needs to know it.
+        chosen = {"port": 0, "migrate": False} | settings
+        self._settings = Settings.load(data_dir, **chosen)
+        self._running = RunningService(self._settings)
+        self._private_key = _prepare_user(self._running.service, self._settings.keys_dir)
+        self._thread = threading.Thread(target=self._running.run, name="snowmelt", daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return self._running.url
+
+    @property
+    def service(self) -> Service:
+        """Its parts: catalog, stage, keys."""
+        return self._running.service
+
+    @property
+    def settings(self) -> Settings:
+        """What it runs with."""
+        return self._settings
+
+    def client(self, **options: Unpack[Options]) -> Client:
+        """Return a new client of user EMBEDDED; options as for `snowmelt.Client`."""
+        return Client(
+            self.url,
+            user=USER,
+            private_key=self._private_key,
+            role=access.ACCOUNTADMIN,
+            **options,
+        )
+
+    def close(self) -> None:
+        """Finish open requests and stop; clients should be closed before."""
+        self._running.stop()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class EmbeddedClient(Client):
+    """A client that owns its service: closing it stops both."""
+
+    def __init__(
+        self,
+        data_dir: str | os.PathLike[str] | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        """Start a service on `data_dir` and connect to it; options as for `snowmelt.Client`."""
+        self._embedded = Embedded(data_dir)
+        try:
+            super().__init__(
+                self._embedded.url,
+                user=USER,
+                private_key=self._embedded._private_key,  # noqa: SLF001 - same module
+                role=access.ACCOUNTADMIN,
+                **options,
+            )
+        except BaseException:
+            self._embedded.close()
+            raise
+
+    @property
+    def service(self) -> Embedded:
+        """The service it owns."""
+        return self._embedded
+
+    def close(self) -> None:
+        """Flush and close the client, then stop the service."""
+        try:
+            super().close()
+        finally:
+            self._embedded.close()
+
+
+def embedded(
+    data_dir: str | os.PathLike[str] | None = None, **options: Unpack[Options]
+) -> EmbeddedClient:
+    """Start a service in this process and return a client that owns it.
+
+    Args:
+        data_dir: Where everything is kept; `./snowmelt-data` when None.
+        options: As for `snowmelt.Client`.
+
+    Raises:
+        DataFolderBusy: The folder is served already.
+    """
+    return EmbeddedClient(data_dir, **options)
+
+
+def _prepare_user(service: Service, folder: Path) -> str:
+    """Create the user if need be, and return the private key, the same one every time."""
+    path = folder / _KEY_FILE
+    if path.exists():
+        pem = path.read_text()
+    else:
+        key = rsa.generate_private_key(65537, 2048)
+        pem = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ).decode()
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:  # noqa: PTH123 - by descriptor
+            file.write(pem)
+    private_key = serialization.load_pem_private_key(pem.encode(), password=None)
+    public_key = private_key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    with service.database.writing() as connection:
+        try:
+            access.user_by_name(connection, USER)
+        except NotFound:
+            access.create_user(
+                connection, USER, default_role=access.ACCOUNTADMIN, now=service.clock.now()
+            )
+        access.set_public_key(connection, USER, public_key.decode())
+        access.grant_role(connection, access.ACCOUNTADMIN, USER)
+    return pem

@@ -1,0 +1,252 @@
+"""Channels, from the receiving side: configure a client; open, look at and drop channels."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from snowmelt.catalog import access, channels, deployment, stages, tables
+from snowmelt.errors import (
+    ChannelFenced,
+    ChannelNotFound,
+    NameMissing,
+    SnowmeltError,
+    Unsupported,
+    UserError,
+)
+from snowmelt.schema.types import TableName, display_name, internal_name
+from snowmelt.wire import columns
+from snowmelt.wire.codes import ResponseCode
+from snowmelt.wire.streaming import (
+    ChannelStatus,
+    ConfigureResponse,
+    DropResponse,
+    OpenResponse,
+    StageLocation,
+    StatusResponse,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import sqlalchemy as sa
+
+    from snowmelt.catalog.database import Database
+    from snowmelt.catalog.keys import KeyRing
+    from snowmelt.catalog.tables import TableRecord
+    from snowmelt.clock import Clock
+    from snowmelt.ingest.known import Known
+    from snowmelt.wire.streaming import (
+        ChannelStatusQuery,
+        ConfigureRequest,
+        DropRequest,
+        OpenRequest,
+        StatusRequest,
+    )
+
+_WRITES = "INSERT"
+_NAMES = (
+    ("database", ResponseCode.DATABASE_NAME_MISSING),
+    ("schema", ResponseCode.SCHEMA_NAME_MISSING),
+    ("table", ResponseCode.TABLE_NAME_MISSING),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What the receiving half needs; every method is one short transaction."""
+
+    database: Database
+    keyring: KeyRing
+    known: Known
+    stage_folder: Path
+    clock: Clock
+
+    def configure(self, request: ConfigureRequest, user: str) -> ConfigureResponse:
+        """Give a client a prefix of its own, which is never given again.
+
+        Raises:
+            RoleNotGranted: The role is not the user's.
+        """
+        with self.database.writing() as connection:
+            access.effective_role(connection, user, _role(request.role))
+            prefix = stages.issue_prefix(connection, user, self.clock.now())
+            deployment_id = deployment.deployment_id(connection)
+        location = self.stage_folder / prefix
+        # Made here, so that a client of another account on this machine may only fill it.
+        location.mkdir(parents=True, exist_ok=True)
+        return ConfigureResponse(
+            status_code=0,
+            message="Success",
+            prefix=prefix,
+            deployment_id=deployment_id,
+            stage_location=StageLocation(locationType="LOCAL_FS", location=str(location)),
+        )
+
+    def open(self, request: OpenRequest, user: str) -> OpenResponse:
+        """Open a channel, or answer again to a request that came before; fences older owners.
+
+        Raises:
+            RoleNotGranted: The role is not the user's.
+            DatabaseNotFound: It, or the right to use it, is missing; schema, table likewise.
+            TooManyChannels: The table's limit is reached.
+            Unsupported: The table cannot take rows this way.
+        """
+        if request.is_iceberg:
+            raise Unsupported(
+                what="Streaming in Iceberg mode", instead="leave enable_iceberg_streaming off"
+            )
+        name, channel = _table_name(request), _channel_name(request.channel)
+        client_prefix, request_id = self._request_identity(request.request_id, user)
+        with self.database.writing() as connection:
+            table = self._writable(connection, name, user, request.role)
+            table_columns = columns.to_wire(table.schema)
+            opened = channels.open_channel(
+                connection,
+                table,
+                channel,
+                user=user,
+                client_prefix=client_prefix,
+                request_id=request_id,
+                offset_token=request.offset_token,
+                now=self.clock.now(),
+            )
+            data_key = self.keyring.data_key(connection, table, user)
+        record = opened.record
+        return OpenResponse(
+            status_code=0,
+            message="Success",
+            database=display_name(table.name.database),
+            schema=display_name(table.name.schema),
+            table=display_name(table.name.table),
+            channel=display_name(record.name),
+            client_sequencer=record.client_sequencer,
+            row_sequencer=record.row_sequencer,
+            offset_token=record.offset_token,
+            table_columns=table_columns,
+            encryption_key=base64.b64encode(data_key.key).decode(),
+            encryption_key_id=data_key.key_id,
+            previous_owner=opened.previous_owner,
+            last_path=record.last_path,
+            last_chunk_offset=record.last_chunk_offset,
+            schema_version=table.schema.version,
+        )
+
+    def status(self, request: StatusRequest, user: str) -> StatusResponse:
+        """Tell what is committed, in the order asked; a channel's problem is its own code.
+
+        Raises:
+            RoleNotGranted: The role is not the user's.
+        """
+        with self.database.reading() as connection:
+            access.effective_role(connection, user, _role(request.role))
+            readable: dict[TableName, TableRecord | SnowmeltError] = {}
+            answers = [
+                self._status_of(connection, query, (user, request.role), readable)
+                for query in request.channels
+            ]
+        return StatusResponse(status_code=0, message="Success", channels=answers)
+
+    def drop(self, request: DropRequest, user: str) -> DropResponse:
+        """Drop a channel; with a client sequencer only if it is still that owner's.
+
+        Raises:
+            RoleNotGranted: The role is not the user's.
+            DatabaseNotFound: It, or the right to use it, is missing; schema, table likewise.
+            ChannelNotFound: There is no such channel.
+            ChannelFenced: Somebody else has opened it since.
+        """
+        name, channel = _table_name(request), _channel_name(request.channel)
+        with self.database.writing() as connection:
+            table = self._writable(connection, name, user, request.role)
+            channels.drop_channel(
+                connection,
+                table,
+                channel,
+                client_sequencer=request.client_sequencer,
+                now=self.clock.now(),
+            )
+        return DropResponse(
+            status_code=0,
+            message="Success",
+            database=display_name(name.database),
+            schema=display_name(name.schema),
+            table=display_name(name.table),
+            channel=display_name(channel),
+        )
+
+    def _writable(
+        self, connection: sa.Connection, name: TableName, user: str, role: str | None
+    ) -> TableRecord:
+        effective = access.effective_role(connection, user, _role(role))
+        table = tables.find_table(connection, name)
+        access.require_table(connection, effective, table, _WRITES)
+        return table
+
+    def _status_of(
+        self,
+        connection: sa.Connection,
+        query: ChannelStatusQuery,
+        caller: tuple[str, str | None],
+        readable: dict[TableName, TableRecord | SnowmeltError],
+    ) -> ChannelStatus:
+        try:
+            name, channel = _table_name(query), _channel_name(query.channel_name)
+            if name not in readable:
+                try:
+                    readable[name] = self._writable(connection, name, *caller)
+                except UserError as error:
+                    readable[name] = error
+            table = readable[name]
+            if isinstance(table, SnowmeltError):
+                raise table
+            record = channels.find_channel(connection, table, channel)
+            if record is None:
+                raise ChannelNotFound(channel=display_name(channel), table=name)
+            asked = query.client_sequencer
+            if asked is not None and asked != record.client_sequencer:
+                raise ChannelFenced(channel=display_name(channel))
+        except (UserError, ChannelFenced) as error:
+            code = getattr(error, "wire_code", error.response_code)
+            return ChannelStatus(status_code=int(code), message=str(error))
+        return ChannelStatus(
+            status_code=int(ResponseCode.SUCCESS),
+            persisted_offset_token=record.offset_token,
+            persisted_client_sequencer=record.client_sequencer,
+            persisted_row_sequencer=record.row_sequencer,
+        )
+
+    def _request_identity(self, request_id: str | None, user: str) -> tuple[str, str]:
+        """Return the client prefix and the request's id: `<client prefix>_<n>`.
+
+        An id that does not carry a prefix of this user's own is not taken as an identity, or one
+        user could answer for another.
+        """
+        client_prefix, _, count = (request_id or "").rpartition("_")
+        prefix = client_prefix.rpartition("_")[0] or client_prefix
+        if count and prefix and self.known.prefix_owner(prefix) == user:
+            return client_prefix, request_id or ""
+        return client_prefix, f"{request_id or ''}#{uuid.uuid4()}"
+
+
+def _role(requested: str | None) -> str | None:
+    return internal_name(requested) if requested else None
+
+
+def _channel_name(text: str | None) -> str:
+    if not text:
+        raise NameMissing("channel", ResponseCode.CHANNEL_NAME_MISSING)
+    return internal_name(text)
+
+
+def _table_name(
+    message: OpenRequest | DropRequest | ChannelStatusQuery,
+) -> TableName:
+    parts = (message.database, message.schema, message.table)
+    for part, (what, code) in zip(parts, _NAMES, strict=True):
+        if not part:
+            raise NameMissing(what, code)
+    database, schema, table = (internal_name(part or "") for part in parts)
+    return TableName(database, schema, table)

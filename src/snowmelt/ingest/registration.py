@@ -1,0 +1,239 @@
+"""The registrar: many registrations, one transaction (group commit).
+
+Submissions pass two stages. Verifying threads check them against the stage; then one writing
+thread takes all that wait, makes their blobs durable with one `sync`, registers them in one
+transaction, and answers. A pause between groups lets other writers of the catalog through.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from snowmelt import faults
+from snowmelt.catalog import registration
+from snowmelt.errors import (
+    CatalogBusy,
+    CatalogUnavailable,
+    RegistrationRefused,
+    ServiceBusy,
+    SnowmeltError,
+    StageUnavailable,
+    UnknownOutcome,
+)
+from snowmelt.ingest.answers import answer_of, same_answer
+from snowmelt.ingest.structure import Refusal, check_request
+from snowmelt.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from snowmelt.catalog.database import Database
+    from snowmelt.catalog.registration import Verdict
+    from snowmelt.clock import Clock
+    from snowmelt.ingest.verification import Candidate, Sender, Verifier
+    from snowmelt.storage.store import Store
+    from snowmelt.wire.streaming import RegisterRequest, RegisterResponse
+
+_log = logging.getLogger("snowmelt.ingest")
+
+# Called once, from a thread of the registrar's, with the answer or with what to raise.
+Respond: TypeAlias = "Callable[[RegisterResponse | Exception], None]"
+
+_UNKNOWN = Refusal(
+    ResponseCode.TRY_AGAIN,
+    "It is not known whether this was registered; send the same bytes again.",
+)
+_FAILED = Refusal(
+    ResponseCode.TRY_AGAIN,
+    "The service failed on this registration; its log says why. Send it again.",
+)
+_FULL = Refusal(
+    ResponseCode.QUEUE_FULL, "Too many registrations are waiting; send it again in a moment."
+)
+# After these every further transaction would only wait for the same thing again.
+_OUTAGES = (CatalogBusy, CatalogUnavailable)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How the registrar groups: least pause between groups, and limits."""
+
+    pause_s: float = 0.002
+    group_limit: int = 512
+    queue_limit: int = 20_000
+    verify_threads: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Submission:
+    request: RegisterRequest
+    sender: Sender
+    respond: Respond
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    submission: _Submission
+    candidates: list[Candidate]
+
+
+class Registrar:
+    """Takes registrations from any thread and answers each exactly once."""
+
+    def __init__(
+        self, database: Database, stage: Store, verifier: Verifier, *, clock: Clock, pace: Pace
+    ) -> None:
+        self._database = database
+        self._stage = stage
+        self._verifier = verifier
+        self._clock = clock
+        self._pace = pace
+        self._submitted: queue.SimpleQueue[_Submission | None] = queue.SimpleQueue()
+        self._checked: queue.SimpleQueue[_Checked | None] = queue.SimpleQueue()
+        self._waiting = 0
+        self._lock = threading.Lock()
+        self._closed = False
+        self._verifying = [
+            threading.Thread(target=self._verify, name=f"verify-{number}", daemon=True)
+            for number in range(max(pace.verify_threads, 1))
+        ]
+        self._writing = threading.Thread(target=self._write, name="register", daemon=True)
+        for thread in (*self._verifying, self._writing):
+            thread.start()
+
+    def submit(self, request: RegisterRequest, sender: Sender, respond: Respond) -> None:
+        """Queue a registration; `respond` gets the answer, from another thread or at once.
+
+        Raises:
+            RegistrationRefused: The request as a whole is wrong; `respond` is not called.
+            ServiceBusy: The registrar is closed; `respond` is not called.
+        """
+        check_request(request)
+        with self._lock:
+            if self._closed:
+                raise ServiceBusy(reason="it is stopping")
+            is_full = self._waiting >= self._pace.queue_limit
+            if not is_full:
+                self._waiting += 1
+                self._submitted.put(_Submission(request, sender, respond))
+        if is_full:
+            respond(same_answer(request, _FULL))
+
+    def close(self) -> None:
+        """Answer what was submitted, then stop; further submissions are refused."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        for _ in self._verifying:
+            self._submitted.put(None)
+        for thread in self._verifying:
+            thread.join()
+        self._checked.put(None)
+        self._writing.join()
+
+    def _verify(self) -> None:
+        while (submission := self._submitted.get()) is not None:
+            try:
+                candidates = self._verifier.check(submission.request, submission.sender)
+            except Exception as error:  # noqa: BLE001 - answered; the thread lives on
+                self._answer(submission, _failure_answer(submission, error))
+            else:
+                self._checked.put(_Checked(submission, candidates))
+
+    def _write(self) -> None:
+        is_open = True
+        while is_open:
+            first = self._checked.get()
+            if first is None:
+                return
+            group = [first]
+            while len(group) < self._pace.group_limit:
+                try:
+                    following = self._checked.get_nowait()
+                except queue.Empty:
+                    break
+                if following is None:
+                    is_open = False
+                    break
+                group.append(following)
+            self._settle(group)
+            # A writer back to back would starve everybody else who writes to the catalog.
+            self._clock.sleep(self._pace.pause_s)
+
+    def _settle(self, group: Sequence[_Checked]) -> None:
+        """Register a group; on any failure each of its members alone."""
+        try:
+            answers: list[RegisterResponse | Exception] = list(self._register(group))
+        except Exception as error:
+            if len(group) == 1:
+                answers = [_failure_answer(group[0].submission, error)]
+            else:
+                _log.warning("group of %d registrations failed: %r", len(group), error)
+                self._settle_one_by_one(group)
+                return
+        for member, answer in zip(group, answers, strict=True):
+            self._answer(member.submission, answer)
+
+    def _settle_one_by_one(self, group: Sequence[_Checked]) -> None:
+        outage: Exception | None = None
+        for member in group:
+            if outage is not None:
+                self._answer(member.submission, _failure_answer(member.submission, outage))
+                continue
+            try:
+                self._answer(member.submission, self._register([member])[0])
+            except Exception as error:  # noqa: BLE001 - answered per registration
+                if isinstance(error, _OUTAGES):
+                    outage = error
+                self._answer(member.submission, _failure_answer(member.submission, error))
+
+    def _register(self, group: Sequence[_Checked]) -> list[RegisterResponse]:
+        offers = [
+            candidate.offer
+            for member in group
+            for candidate in member.candidates
+            if candidate.offer is not None
+        ]
+        verdicts: list[tuple[Verdict, ...]] = []
+        if offers:
+            if any(offer.refusal is None for offer in offers):
+                self._stage.sync()
+            faults.point(faults.Point.BEFORE_REGISTRATION)
+            with self._database.writing() as connection:
+                verdicts = registration.register(connection, offers, now=self._clock.now())
+                faults.point(faults.Point.INSIDE_REGISTRATION)
+            faults.point(faults.Point.AFTER_REGISTRATION)
+        remaining = iter(verdicts)
+        return [
+            answer_of(member.submission.request, member.candidates, remaining) for member in group
+        ]
+
+    def _answer(self, submission: _Submission, answer: RegisterResponse | Exception) -> None:
+        with self._lock:
+            self._waiting -= 1
+        try:
+            submission.respond(answer)
+        except Exception:
+            _log.exception("an answer could not be delivered")
+
+
+def _failure_answer(
+    submission: _Submission, error: Exception
+) -> RegisterResponse | Exception:
+    """Return what a client may send again; never what would make it drop rows."""
+    match error:
+        case UnknownOutcome():
+            _log.warning("unknown outcome of a registration: %s", error)
+            return same_answer(submission.request, _UNKNOWN)
+        case StageUnavailable() | RegistrationRefused():
+            return error
+        case SnowmeltError() if error.retryable:
+            return error
+        case _:
+            _log.error("a registration failed", exc_info=error)
+            return same_answer(submission.request, _FAILED)

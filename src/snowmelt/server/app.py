@@ -1,0 +1,149 @@
+"""The one place where the service's parts are built and joined."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.responses import Response
+
+from snowmelt.catalog import access, deployment, keys
+from snowmelt.catalog.database import open_database
+from snowmelt.clock import Clock, SystemClock
+from snowmelt.errors import ConfigurationError, NotFound, RouteNotFound
+from snowmelt.ingest.channels import Desk
+from snowmelt.ingest.known import Known
+from snowmelt.ingest.registration import Pace, Registrar
+from snowmelt.ingest.verification import Verifier
+from snowmelt.server.auth import Authenticator
+from snowmelt.server.front import Checks, Front
+from snowmelt.server.problems import problem_answer
+from snowmelt.server.routes.health import health_route
+from snowmelt.server.routes.streaming import StreamingRoutes
+from snowmelt.storage.local import LocalStore
+from snowmelt.storage.opening import open_store
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from snowmelt.catalog.database import Database
+    from snowmelt.catalog.keys import KeyRing
+    from snowmelt.config import Settings
+
+_log = logging.getLogger("snowmelt.server")
+
+DEVELOPER = "DEVELOPER"
+_THREADS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Everything a running service consists of, but its sockets."""
+
+    settings: Settings
+    clock: Clock
+    database: Database
+    keyring: KeyRing
+    stage: LocalStore
+    desk: Desk
+    registrar: Registrar
+    authenticator: Authenticator
+    threads: ThreadPoolExecutor
+
+    def close(self) -> None:
+        """Answer what is waiting, then let go of threads and connections."""
+        self.registrar.close()
+        self.threads.shutdown()
+        self.database.close()
+
+
+def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
+    """Open catalog, keys and stage, creating what is missing, and start the registrar.
+
+    Raises:
+        ConfigurationError: Settings that do not go together.
+        CatalogUnavailable: The catalog cannot be reached.
+    """
+    _check(settings)
+    clock = clock or SystemClock()
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    keyring = keys.KeyRing(keys.load_master_key(settings.keys_dir))
+    stage = open_store(settings.stage_url)
+    if not isinstance(stage, LocalStore):
+        raise ConfigurationError(setting="stage_url", reason="the stage must be a folder so far")
+    database = open_database(settings.catalog_url, clock=clock)
+    with database.reading() as connection:
+        deployment_id = deployment.deployment_id(connection)
+    known = Known(database, keyring)
+    verifier = Verifier(
+        known, stage, deployment_id=deployment_id, full=settings.verify == "full"
+    )
+    pace = Pace(
+        pause_s=settings.group_pause_ms / 1000,
+        group_limit=settings.group_limit,
+        queue_limit=settings.queue_limit,
+        verify_threads=settings.verify_threads,
+    )
+    return Service(
+        settings=settings,
+        clock=clock,
+        database=database,
+        keyring=keyring,
+        stage=stage,
+        desk=Desk(database, keyring, known, stage.root, clock),
+        registrar=Registrar(database, stage, verifier, clock=clock, pace=pace),
+        authenticator=Authenticator(
+            database, clock, anonymous_user=_developer(database, clock) if settings.dev else None
+        ),
+        threads=ThreadPoolExecutor(_THREADS, thread_name_prefix="serve"),
+    )
+
+
+def create_app(service: Service) -> Starlette:
+    """Return the ASGI application of a service."""
+    streaming = StreamingRoutes(service.desk, service.registrar, service.threads)
+    checks = Checks(
+        authenticator=service.authenticator,
+        threads=service.threads,
+        max_body_bytes=service.settings.max_body_bytes,
+        loopback_only=service.settings.listens_on_loopback,
+    )
+    return Starlette(
+        routes=[health_route(service.database, service.stage, service.threads)],
+        middleware=[Middleware(Front, lanes=streaming.lanes(), checks=checks)],
+        exception_handlers={HTTPStatus.NOT_FOUND: _not_found},
+    )
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    del error
+    problem = RouteNotFound(path=request.url.path)
+    answer = problem_answer(problem, path=request.url.path, user=None)
+    return Response(answer.body, answer.status, media_type="application/json")
+
+
+def _check(settings: Settings) -> None:
+    if settings.dev and not settings.listens_on_loopback:
+        raise ConfigurationError(
+            setting="dev",
+            reason=f"requests without a token are taken on loopback only, not on {settings.host}",
+        )
+
+
+def _developer(database: Database, clock: Clock) -> str:
+    """Create the user that requests without a token belong to; it has no key."""
+    _log.warning("development mode: requests without a token may do everything")
+    with database.writing() as connection:
+        try:
+            access.user_by_name(connection, DEVELOPER)
+        except NotFound:
+            access.create_user(
+                connection, DEVELOPER, default_role=access.ACCOUNTADMIN, now=clock.now()
+            )
+            access.grant_role(connection, access.ACCOUNTADMIN, DEVELOPER)
+    return DEVELOPER

@@ -1,0 +1,154 @@
+"""Who is asking: key-pair JWTs, RS256 only (specification of v1, §1.3)."""
+
+from __future__ import annotations
+
+import base64
+import math
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import jwt
+from cryptography.hazmat.primitives.serialization import load_der_public_key
+
+from snowmelt.catalog import access
+from snowmelt.errors import AuthenticationFailed, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import NoReturn
+
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+    from snowmelt.catalog.access import UserRecord
+    from snowmelt.catalog.database import Database
+    from snowmelt.clock import Clock
+
+MAX_LIFETIME_S = 3600
+SKEW_S = 30
+# A key that is withdrawn stops to count at most this much later.
+RECHECK_S = 5.0
+_MAX_TOKEN_CHARACTERS = 8192
+_MAX_REMEMBERED = 10_000
+_UNVERIFIED = {"verify_signature": False, "verify_exp": False, "verify_iat": False}
+
+
+@dataclass(frozen=True, slots=True)
+class _Verified:
+    user: str
+    expires_at: float
+    recheck_at: float
+
+
+class Authenticator:
+    """Verifies tokens against the registered keys and remembers them for a few seconds.
+
+    With `anonymous_user` a request without a token is that user's.
+    """
+
+    def __init__(
+        self, database: Database, clock: Clock, *, anonymous_user: str | None = None
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._anonymous = anonymous_user
+        self._verified: dict[str, _Verified] = {}
+        self._lock = threading.Lock()
+
+    def remembered(self, headers: Mapping[bytes, bytes]) -> str | None:
+        """Return the user of a token verified a moment ago, else None; reads nothing."""
+        token = headers.get(b"authorization")
+        if token is None:
+            return self._anonymous
+        known = self._verified.get(token.decode("latin-1"))
+        if known is None or self._clock.monotonic() >= known.recheck_at:
+            return None
+        if self._clock.now().timestamp() >= known.expires_at + SKEW_S:
+            return None
+        return known.user
+
+    def authenticate(self, headers: Mapping[bytes, bytes]) -> str:
+        """Return the user that the token speaks for; may read the catalog.
+
+        Raises:
+            AuthenticationFailed: No token, another kind of token, or one that does not hold.
+        """
+        user = self.remembered(headers)
+        if user is not None:
+            return user
+        text = headers.get(b"authorization", b"").decode("latin-1")
+        scheme, _, token = text.partition(" ")
+        if not text:
+            _refuse("a key-pair JWT is needed in the Authorization header")
+        if scheme.lower() != "bearer":
+            _refuse("the Authorization header must say Bearer")
+        if headers.get(b"x-snowflake-authorization-token-type", b"KEYPAIR_JWT") != b"KEYPAIR_JWT":
+            _refuse("only key-pair tokens are accepted, OAuth is not; register a public key")
+        if len(token) > _MAX_TOKEN_CHARACTERS:
+            _refuse("it is too long")
+        verified = self._verify(token.strip())
+        self._remember(text, verified)
+        return verified.user
+
+    def _verify(self, token: str) -> _Verified:
+        try:
+            claims = jwt.decode(token, options=_UNVERIFIED)
+        except jwt.PyJWTError as error:
+            _refuse(f"it is no JWT ({error})")
+        issuer, subject = claims.get("iss"), claims.get("sub")
+        if not isinstance(issuer, str) or not isinstance(subject, str):
+            _refuse("claims iss and sub are needed")
+        # The account is the first label of whatever host name the client was given.
+        user = self._user(subject.partition(".")[2])
+        if not issuer.startswith(subject + "."):
+            _refuse("iss must be sub and the key's fingerprint")
+        key = _key_of(user, issuer[len(subject) + 1 :])
+        try:
+            jwt.decode(
+                token, key, algorithms=["RS256"], options={**_UNVERIFIED, "verify_signature": True}
+            )
+        except jwt.PyJWTError as error:
+            _refuse(f"its signature does not hold ({error})")
+        return _Verified(user.name, self._expiry(claims), self._clock.monotonic() + RECHECK_S)
+
+    def _user(self, name: str) -> UserRecord:
+        try:
+            with self._database.reading() as connection:
+                return access.user_by_name(connection, name)
+        except NotFound:
+            _refuse(f"there is no user {name!r}")
+
+    def _expiry(self, claims: Mapping[str, object]) -> float:
+        now = self._clock.now().timestamp()
+        expires_at, issued_at = claims.get("exp"), claims.get("iat", now)
+        for value in (expires_at, issued_at):
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                _refuse("claims exp and iat are seconds since 1970")
+            if not math.isfinite(value):
+                _refuse("claims exp and iat are seconds since 1970")
+        expires_at, issued_at = float(str(expires_at)), float(str(issued_at))
+        if expires_at + SKEW_S <= now:
+            _refuse("it has expired")
+        if issued_at > now + SKEW_S:
+            _refuse("it was issued in the future; compare the clocks")
+        if expires_at - min(now, max(issued_at, now - SKEW_S)) > MAX_LIFETIME_S + SKEW_S:
+            _refuse("it is valid for more than an hour")
+        return expires_at
+
+    def _remember(self, text: str, verified: _Verified) -> None:
+        with self._lock:
+            if len(self._verified) >= _MAX_REMEMBERED:
+                self._verified.clear()
+            self._verified[text] = verified
+
+
+def _key_of(user: UserRecord, fingerprint: str) -> RSAPublicKey:
+    """Return the public key of `user` that has this fingerprint."""
+    for known, der in zip(user.fingerprints, user.public_keys, strict=True):
+        if known == fingerprint:
+            return load_der_public_key(base64.b64decode(der))  # type: ignore[return-value]
+    raise AuthenticationFailed(reason=f"user {user.name} has no key with that fingerprint")
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise AuthenticationFailed(reason=reason)

@@ -1,0 +1,156 @@
+"""The front of the service: every request's checks, and the short way to the busy routes.
+
+A plain ASGI layer: thousands of small registrations a second pass here, and a framework's
+request objects would cost as much as the registration itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from snowmelt import faults
+from snowmelt.errors import (
+    ContentTypeRefused,
+    HostRefused,
+    MethodRefused,
+    RequestTooLarge,
+)
+from snowmelt.server.problems import problem_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from concurrent.futures import Executor
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from snowmelt.server.auth import Authenticator
+    from snowmelt.server.problems import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request that passed the front: who asks, and with what."""
+
+    path: str
+    user: str
+    body: bytes
+    headers: Mapping[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A POST route; `open_to_all` needs no token, `interruptible` has a fault point."""
+
+    handle: Callable[[Call], Awaitable[Answer]]
+    open_to_all: bool = False
+    interruptible: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """What the front asks of each request; `max_body_bytes` is a guard against nonsense only."""
+
+    authenticator: Authenticator
+    threads: Executor
+    max_body_bytes: int
+    loopback_only: bool
+
+
+class Front:
+    """ASGI layer before `app`: paths in `lanes` (without trailing slash) never reach `app`."""
+
+    def __init__(self, app: ASGIApp, *, lanes: Mapping[str, Lane], checks: Checks) -> None:
+        self._app = app
+        self._lanes = {slash: lane for path, lane in lanes.items() for slash in (path, path + "/")}
+        self._checks = checks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        user: str | None = None
+        path: str = scope["path"]
+        lane = self._lanes.get(path)
+        try:
+            if self._checks.loopback_only:
+                check_host(headers.get(b"host", b""))
+            if lane is None:
+                await self._app(scope, receive, send)
+                return
+            self._check(scope["method"], path, headers)
+            body = await self._body(receive)
+            if body is None:
+                return
+            if not lane.open_to_all:
+                user = await self._user(headers)
+            answer = await lane.handle(Call(path, user or "", body, headers))
+        except Exception as error:  # noqa: BLE001 - nothing a client sends may end the service
+            answer = problem_answer(error, path=path, user=user)
+        await send(answer.start())
+        if lane is not None and lane.interruptible:
+            faults.point(faults.Point.ANSWERING)
+        await send({"type": "http.response.body", "body": answer.body})
+
+    def _check(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> None:
+        if method != "POST":
+            raise MethodRefused(path=path, allowed="POST", method=method)
+        if self._checks.loopback_only:
+            check_content_type(headers.get(b"content-type", b""))
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length) > self._checks.max_body_bytes:
+            raise RequestTooLarge(limit=self._checks.max_body_bytes)
+
+    async def _user(self, headers: Mapping[bytes, bytes]) -> str:
+        authenticator = self._checks.authenticator
+        user = authenticator.remembered(headers)
+        if user is not None:
+            return user
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._checks.threads, authenticator.authenticate, headers)
+
+    async def _body(self, receive: Receive) -> bytes | None:
+        """Read the body to its end; None when the client has gone away."""
+        message = await receive()
+        if message["type"] == "http.request" and not message.get("more_body", False):
+            return bytes(message.get("body", b""))
+        parts: list[bytes] = []
+        size = 0
+        while message["type"] == "http.request":
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > self._checks.max_body_bytes:
+                raise RequestTooLarge(limit=self._checks.max_body_bytes)
+            if not message.get("more_body", False):
+                return b"".join(parts)
+            message = await receive()
+        return None
+
+
+def check_host(host: bytes) -> None:
+    """Refuse names that a web page could have rebound to this machine.
+
+    Raises:
+        HostRefused: Neither a loopback address nor a name in `localhost`.
+    """
+    name = host.decode("latin-1").lower()
+    name = name.partition("]")[0][1:] if name.startswith("[") else name.partition(":")[0]
+    name = name.rstrip(".")
+    numbers = name.split(".")
+    is_address = len(numbers) == 4 and numbers[0] == "127" and all(map(str.isdigit, numbers))
+    if not (is_address or name in {"localhost", "::1"} or name.endswith(".localhost")):
+        raise HostRefused(host=repr(name[:200]))
+
+
+def check_content_type(content_type: bytes) -> None:
+    """Refuse what a web page may send without asking: forms and plain text.
+
+    Raises:
+        ContentTypeRefused: Anything but JSON.
+    """
+    kind = content_type.partition(b";")[0].strip().lower()
+    if kind != b"application/json":
+        raise ContentTypeRefused(content_type=repr(content_type[:200].decode("latin-1")))

@@ -1,0 +1,96 @@
+"""Errors as answers: which HTTP status, and which JSON."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from snowmelt.errors import InternalError, SnowmeltError, UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_log = logging.getLogger("snowmelt.server")
+_encoder = msgspec.json.Encoder()
+_JSON = (b"content-type", b"application/json")
+# Errors of the conversation itself; every other mistake of a caller is told in a 200 by its
+# `status_code`, because the official clients read nothing else (specification of v1, §2).
+_BY_HTTP_STATUS = {
+    "request_malformed",
+    "request_too_large",
+    "host_refused",
+    "content_type_refused",
+    "route_not_found",
+    "method_refused",
+    "authentication_failed",
+}
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What goes back: HTTP status, JSON body, headers beside type and length."""
+
+    status: int
+    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    def start(self) -> dict[str, object]:
+        """Return the ASGI message that begins this answer."""
+        length = (b"content-length", str(len(self.body)).encode())
+        return {
+            "type": "http.response.start",
+            "status": self.status,
+            "headers": [_JSON, length, *self.headers],
+        }
+
+
+class Problem(msgspec.Struct):
+    """The body of every failure; `error` is the stable word of `errors`.
+
+    There must be no key `code`: the official client closes itself when it finds "59" there.
+    """
+
+    status_code: int
+    message: str
+    error: str
+
+
+def json_answer(message: object) -> Answer:
+    """Return a 200 with `message` as JSON."""
+    return Answer(HTTPStatus.OK, _encoder.encode(message))
+
+
+def problem_answer(error: Exception, *, path: str, user: str | None) -> Answer:
+    """Turn whatever was raised into an answer, and log what an operator should see."""
+    if not isinstance(error, SnowmeltError):
+        _log.error("%s failed for user %s", path, user, exc_info=error)
+        error = InternalError("The service failed on this request; its log says why.")
+    known = error
+    response_code = getattr(known, "wire_code", known.response_code)
+    body = _encoder.encode(Problem(response_code, str(known), known.code))
+    if isinstance(known, UserError) and known.code not in _BY_HTTP_STATUS:
+        _log.info("%s refused for user %s: %s", path, user, known)
+        return Answer(HTTPStatus.OK, body)
+    status = known.status if not _is_temporary(known) else HTTPStatus.SERVICE_UNAVAILABLE
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        _log.warning("%s answered %d to user %s: %s", path, status, user, known)
+    elif known.code in _BY_HTTP_STATUS:
+        _log.warning("%s answered %d: %s", path, status, known)
+    elif not known.retryable:
+        status = HTTPStatus.OK
+    return Answer(status, body, _headers(status))
+
+
+def _is_temporary(error: SnowmeltError) -> bool:
+    # 503 is what clients of v1 send again for two minutes (specification §2.8).
+    return error.retryable
+
+
+def _headers(status: int) -> Sequence[tuple[bytes, bytes]]:
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        return ((b"retry-after", b"1"),)
+    if status == HTTPStatus.UNAUTHORIZED:
+        return ((b"www-authenticate", b"Bearer"),)
+    return ()

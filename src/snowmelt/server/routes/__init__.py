@@ -1,0 +1,1 @@
+"""One module per conversation: messages in, messages out, no rules of the domain."""

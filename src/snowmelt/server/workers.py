@@ -1,0 +1,154 @@
+"""What goes on behind the requests: the migrator, a process of its own, and housekeeping."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from snowmelt import config
+from snowmelt.catalog import tables
+from snowmelt.server.housekeeping import keep_house
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from snowmelt.server.app import Service
+
+_log = logging.getLogger("snowmelt.server")
+
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
+# A child that has run this long did its work; the next failure begins a new series.
+_SETTLED_S = 120.0
+_STOP_S = 10.0
+
+
+class Workers:
+    """Background threads of a service."""
+
+    def __init__(self, service: Service) -> None:
+        self._stopping = threading.Event()
+        self._threads = [
+            threading.Thread(
+                target=self._every,
+                args=(service.settings.cleanup_interval_s, lambda: keep_house(service)),
+                name="housekeeping",
+                daemon=True,
+            )
+        ]
+        self._migrator = Migrator(service) if service.settings.migrate else None
+        if self._migrator is not None:
+            self._threads.append(
+                threading.Thread(
+                    target=self._every,
+                    args=(min(service.settings.migrate_interval_s, 1.0), self._migrator.look),
+                    name="migrator",
+                    daemon=True,
+                )
+            )
+
+    def start(self) -> None:
+        """Start the threads; each begins with a pause."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Stop threads and the migrator, waiting for a round that is under way."""
+        self._stopping.set()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+        if self._migrator is not None:
+            self._migrator.stop()
+
+    def _every(self, seconds: float, work: Callable[[], object]) -> None:
+        while not self._stopping.wait(seconds):
+            try:
+                work()
+            except Exception:
+                _log.exception("%s failed; trying again", threading.current_thread().name)
+
+
+class Migrator:
+    """Keeps one migrating child process alive from the first chunk on.
+
+    The child holds the reading end of a pipe; when this process ends, however it ends, the pipe
+    closes and the child ends itself (`end_with_parent`).
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._database = service.database
+        self._settings = service.settings
+        self._clock = service.clock
+        self._child: subprocess.Popen[bytes] | None = None
+        self._started_at = 0.0
+        self._pause_s = 0.0
+        self._not_before = 0.0
+
+    def look(self) -> None:
+        """Start the child when there is something to migrate, again when it has died."""
+        now = self._clock.monotonic()
+        if self._child is not None:
+            code = self._child.poll()
+            if code is None:
+                return
+            self._child = None
+            if now - self._started_at >= _SETTLED_S:
+                self._pause_s = 0.0
+            self._pause_s = min(max(self._pause_s * 2, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+            self._not_before = now + self._pause_s
+            _log.warning("the migrator ended with %d; again in %.0f s", code, self._pause_s)
+        if now >= self._not_before and self._has_backlog():
+            self._start(now)
+
+    def stop(self) -> None:
+        """Let the child finish, for ten seconds; then end it."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        if child.stdin is not None:
+            child.stdin.close()
+        for end in (lambda: None, child.terminate, child.kill):
+            end()
+            try:
+                child.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                continue
+            return
+
+    def _has_backlog(self) -> bool:
+        with self._database.reading() as connection:
+            return any(
+                table.last_seq > table.migrated_seq for table in tables.tables_of(connection)
+            )
+
+    def _start(self, now: float) -> None:
+        environment = config.inherited_environment() | self._settings.environment()
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "snowmelt", "migrate", "--loop"],
+            stdin=subprocess.PIPE,
+            env=environment | {config.PARENT_PIPE: "1"},
+        )
+        self._started_at = now
+        _log.info("the migrator runs as process %d", self._child.pid)
+
+
+def end_with_parent() -> None:
+    """In a child that a service started: end when standard input ends, as it does with the parent.
+
+    Does nothing in a process that was started by hand.
+    """
+    if not config.has_parent_pipe():
+        return
+
+    def watch() -> None:
+        while os.read(0, 4096):
+            pass
+        _log.info("the service has gone; ending")
+        os._exit(0)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
