@@ -7,7 +7,7 @@ surely that of `convert_value`; in any doubt it returns None and the exact path 
 from __future__ import annotations
 
 import re
-from datetime import date, datetime, time, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -46,6 +46,9 @@ _TZ_BIAS = 1440
 _CERTAIN_BELOW = float(2**40)
 _NEAR_HALF = 1e-3
 _MAX_FLOAT_SCALE = 15
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a local clock's epoch
+_DURATION = pa.duration("us")
+_NO_OFFSET = np.array(0, dtype=np.int64)
 _MAX_OFFSET = timedelta(hours=18)
 _ISO = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}"
@@ -61,6 +64,7 @@ class ColumnConverter:
         self.type = chunk_type(column)
         self._zone = zone
         self._offsets = {zone.key: DayOffsets(zone)}
+        self._limit = _int64_limit(column)
         self._fast = self._choose()
 
     def convert(self, values: list[object]) -> tuple[pa.Array | pa.ChunkedArray, list[int]]:
@@ -120,16 +124,14 @@ class ColumnConverter:
 
     def _integers(self, values: list[object]) -> pa.Array | None:
         array = _array(values, pa.int64())
-        if array is None:
+        if array is None or self._limit == 0:
             return None
         numbers = _int64s(array)
         precision, scale = self.type.precision, self.type.scale
-        factor = 10**scale
-        limit = min(10**precision - 1, _MAX_INT64) // factor
-        if int(numbers.max()) > limit or int(numbers.min()) < -limit:
+        if numbers.max() > self._limit or numbers.min() < -self._limit:
             return None
         if scale:
-            numbers = numbers * factor
+            numbers = numbers * np.int64(10**scale)
         return decimal_from_int64(numbers, _nulls(array), precision, scale)
 
     def _floats(self, values: list[object]) -> pa.Array | None:
@@ -168,7 +170,7 @@ class ColumnConverter:
             return None
         limit = MAX_TEXT_BYTES if self.column.length is None else self.column.length
         longest = _longest(array)
-        if longest <= min(limit, MAX_TEXT_BYTES):
+        if longest <= limit <= MAX_TEXT_BYTES:
             return array
         if longest > MAX_TEXT_BYTES or pc.max(pc.utf8_length(array)).as_py() > limit:
             return None
@@ -199,36 +201,37 @@ class ColumnConverter:
         return None
 
     def _moments(self, values: list[datetime | None]) -> pa.Array | None:
-        zones = {value.tzinfo for value in values if value is not None}
-        zone = zones.pop()
-        if zones:
+        given = [value for value in values if value is not None]
+        zones = [value.tzinfo for value in given]
+        zone = zones[0]
+        if zones.count(zone) != len(zones):
             return None
-        array = _array(values, pa.timestamp("us", None if zone is None else "UTC"))
+        # Clock times: within one zone the difference does not ask for offsets.
+        array = _array(_since(_EPOCH.replace(tzinfo=zone), values, len(given)), _DURATION)
         if array is None:
             return None
-        given = _int64s(array)
-        if zone is None:
-            offsets = self._offsets_in(self._zone).of_local(given)
-            local = True
-        elif isinstance(zone, ZoneInfo) and zone.key:
-            offsets = self._offsets_in(zone).of_utc(given)
-            local = False
-        elif type(zone) is timezone:
-            offsets = _fixed_offset(zone)
-            local = False
-        else:
-            return None
+        clock, nulls = _int64s(array), _nulls(array)
+        if zone is not None and self.column.kind is Kind.TIMESTAMP_NTZ:
+            return self._scaled(clock, _NO_OFFSET, nulls)
+        offsets = self._offset_of(zone, clock)
         if offsets is None:
             return None
-        utc = given - offsets * 1_000_000 if local else given
-        clock = given if local else given + offsets * 1_000_000
-        return self._packed(clock, utc, offsets, _nulls(array))
+        if self.column.kind is not Kind.TIMESTAMP_NTZ:
+            clock = clock - offsets * 1_000_000
+        return self._scaled(clock, offsets, nulls)
 
-    def _packed(
-        self, clock: Int64s, utc: Int64s, offsets: Int64s, nulls: Mask | None
-    ) -> pa.Array | None:
+    def _offset_of(self, zone: tzinfo | None, clock: Int64s) -> Int64s | None:
+        """Return the offsets in seconds; None where only the exact path knows."""
+        if zone is None:
+            return self._offsets_in(self._zone).of_local(clock)
+        if type(zone) is timezone:
+            return _fixed_offset(zone)
+        if isinstance(zone, ZoneInfo) and zone.key:
+            return self._offsets_in(zone).of_local(clock)
+        return None
+
+    def _scaled(self, us: Int64s, offsets: Int64s, nulls: Mask | None) -> pa.Array | None:
         precision, scale = self.type.precision, self.type.scale
-        us = clock if self.column.kind is Kind.TIMESTAMP_NTZ else utc
         if scale > 6 and max(int(us.max()), -int(us.min())) > _MAX_INT64 // 10 ** (scale - 6):
             return None
         units = _rescaled(us, scale)
@@ -245,6 +248,12 @@ class ColumnConverter:
         if known is None:
             known = self._offsets[zone.key] = DayOffsets(zone)
         return known
+
+
+def _int64_limit(column: Column) -> int:
+    """Return the largest integer of a FIXED column whose unscaled value has 64 bits."""
+    precision, scale = column.precision or 38, column.scale or 0
+    return int(min(10**precision - 1, _MAX_INT64) // 10**scale)
 
 
 def _never(values: list[object], types: set[type]) -> pa.Array | None:  # noqa: ARG001
@@ -269,13 +278,19 @@ def _float64s(array: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return np.frombuffer(array.buffers()[1], dtype=np.float64, count=len(array))
 
 
+def _since(epoch: datetime, values: list[datetime | None], given: int) -> list[timedelta | None]:
+    if given == len(values):
+        return [value - epoch for value in values]  # type: ignore[operator]
+    return [None if value is None else value - epoch for value in values]
+
+
 def _nulls(array: pa.Array) -> Mask | None:
     return nulls_of(array) if array.null_count else None
 
 
 def _longest(array: pa.Array) -> int:
     offsets = np.frombuffer(array.buffers()[1], dtype=np.int32, count=len(array) + 1)
-    return int(np.diff(offsets).max())
+    return int((offsets[1:] - offsets[:-1]).max())
 
 
 def _rescaled(us: Int64s, scale: int) -> Int64s:

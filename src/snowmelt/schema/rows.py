@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +23,7 @@ from snowmelt.schema.types import TIMESTAMPS, Column, Kind, TableSchema, interna
 from snowmelt.schema.values import convert_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from zoneinfo import ZoneInfo
 
     from numpy.typing import NDArray
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from snowmelt.schema.refusals import Stored
 
     Row = Mapping[str, object]
+    Source = Callable[[], list[object] | None]
 
 MAX_ROW_BYTES = 64 * 1024 * 1024
 
@@ -92,15 +94,10 @@ class RowConverter:
         """
         if not rows:
             return Conversion(self._arrow_schema.empty_table(), 0, 0, [])
-        columns, refused = self._gather(rows)
-        arrays: list[pa.Array | pa.ChunkedArray] = []
-        for values, converter in zip(columns, self._converters, strict=True):
-            if values is None:
-                array, positions = self._absent(converter, len(rows))
-            else:
-                array, positions = converter.convert(values)
-            arrays.append(array)
-            refused.update(positions)
+        try:
+            arrays, refused = self._arrays(rows, *self._sources(rows))
+        except _Uneven:
+            arrays, refused = self._arrays(rows, *self._sources(rows, uneven=True))
         total = sum(map(_array_bytes, arrays, self._widths))
         if total > self._max_row_bytes:
             refused.update(self._oversized(arrays))
@@ -137,28 +134,54 @@ class RowConverter:
         ]
         return pa.Table.from_arrays(arrays, schema=self._arrow_schema)
 
-    def _gather(self, rows: Sequence[Row]) -> tuple[list[list[object] | None], set[int]]:
-        """Turn rows into columns; None for a column that no row names."""
-        columns: list[list[object] | None] = [None] * len(self._columns)
+    def _arrays(
+        self, rows: Sequence[Row], sources: Sequence[Source], refused: set[int]
+    ) -> tuple[list[pa.Array | pa.ChunkedArray], set[int]]:
+        """Gather and convert one column after the other, while its values are in the cache."""
+        arrays: list[pa.Array | pa.ChunkedArray] = []
+        for source, converter in zip(sources, self._converters, strict=True):
+            values = source()
+            if values is not None:
+                array, positions = converter.convert(values)
+                refused.update(positions)
+            else:
+                array = pa.nulls(len(rows), converter.type)
+                if not converter.column.nullable:
+                    refused.update(range(len(rows)))
+            arrays.append(array)
+        return arrays, refused
+
+    def _sources(
+        self, rows: Sequence[Row], *, uneven: bool = False
+    ) -> tuple[list[Source], set[int]]:
+        """Tell how to gather each column, and which rows are refused already.
+
+        Rows that all have the keys of the first one are read directly; if one turns out to have
+        others, gathering stops with _Uneven.
+        """
         if set(map(type, rows)) == {dict}:
             keys = rows[0].keys()
             places = self._distinct_places(keys)
-            if places is not None and set(map(len, rows)) == {len(keys)}:
-                try:
-                    for key, place in places.items():
-                        columns[place] = [row[key] for row in rows]
-                except KeyError:
-                    columns = [None] * len(self._columns)
-                else:
-                    return columns, set()
+            if not uneven and places is not None and set(map(len, rows)) == {len(keys)}:
+                return self._by_key(rows, places, _even), set()
             places = self._distinct_places(set().union(*rows))
             if places is not None:
-                for key, place in places.items():
-                    columns[place] = [row.get(key) for row in rows]
-                return columns, set()
-        return self._gather_each(rows)
+                return self._by_key(rows, places, _present), set()
+        gathered, refused = self._gather_each(rows)
+        return [partial(_given, values) for values in gathered], refused
 
-    def _gather_each(self, rows: Sequence[Row]) -> tuple[list[list[object] | None], set[int]]:
+    def _by_key(
+        self,
+        rows: Sequence[Row],
+        places: dict[str, int],
+        gather: Callable[[Sequence[Row], str], list[object]],
+    ) -> list[Source]:
+        sources: list[Source] = [_absent] * len(self._columns)
+        for key, place in places.items():
+            sources[place] = partial(gather, rows, key)
+        return sources
+
+    def _gather_each(self, rows: Sequence[Row]) -> tuple[list[list[object]], set[int]]:
         gathered: list[list[object]] = [[None] * len(rows) for _ in self._columns]
         refused: set[int] = set()
         for index, row in enumerate(rows):
@@ -171,13 +194,7 @@ class RowConverter:
                 continue
             for place, value in given.items():
                 gathered[place][index] = value
-        return list(gathered), refused
-
-    def _absent(
-        self, converter: ColumnConverter, count: int
-    ) -> tuple[pa.Array | pa.ChunkedArray, Sequence[int]]:
-        refused = () if converter.column.nullable else range(count)
-        return pa.nulls(count, converter.type), refused
+        return gathered, refused
 
     def _distinct_places(self, keys: Iterable[object]) -> dict[str, int] | None:
         """Map keys to places of columns; None if one is unknown or two mean the same column."""
@@ -275,6 +292,29 @@ class RowConverter:
                 _names(error, "null_for_not_null"),
             )
         raise InternalError(f"row {row_index} was refused by a column but is valid")
+
+
+class _Uneven(Exception):
+    """A row has other keys than the first."""
+
+
+def _even(rows: Sequence[Row], key: str) -> list[object]:
+    try:
+        return [row[key] for row in rows]
+    except KeyError:
+        raise _Uneven from None
+
+
+def _present(rows: Sequence[Row], key: str) -> list[object]:
+    return [row.get(key) for row in rows]
+
+
+def _given(values: list[object]) -> list[object]:
+    return values
+
+
+def _absent() -> None:
+    return None
 
 
 def value_bytes(column: Column) -> float | None:

@@ -22,7 +22,8 @@ _HEX = re.compile(r"(?:[0-9a-fA-F]{2})*")
 def text(value: object, column: Column, row_index: int) -> str:
     """Return the text of a string, number or boolean; nothing is trimmed."""
     if isinstance(value, str):
-        written = str(value)
+        # An enumeration's own str() would be its name.
+        written = str.__str__(value)
     elif isinstance(value, (bool, np.bool_)):
         written = "true" if value else "false"
     elif isinstance(value, NUMBERS):

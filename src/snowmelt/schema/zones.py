@@ -26,19 +26,14 @@ class DayOffsets:
 
     def __init__(self, zone: ZoneInfo) -> None:
         self._zone = zone
-        self._local: dict[int, int | None] = {}
-        self._utc: dict[int, int | None] = {}
+        self._known: dict[int, int | None] = {}
 
     def of_local(self, local_us: Int64s) -> Int64s | None:
         """Return offsets (seconds) of local clock times (µs since 1970).
 
         None when some day has a gap or an overlap, or lies at the calendar's ends.
         """
-        return _by_day(local_us, self._local, self._probe_local)
-
-    def of_utc(self, utc_us: Int64s) -> Int64s | None:
-        """Return offsets (seconds) of instants (µs since 1970); None as in `of_local`."""
-        return _by_day(utc_us, self._utc, self._probe_utc)
+        return _by_day(local_us, self._known, self._probe_local)
 
     def _probe_local(self, day: int) -> int | None:
         start = _EPOCH.replace(tzinfo=self._zone)
@@ -48,15 +43,6 @@ class DayOffsets:
             for fold in (0, 1)
         }
         return _single(offsets)
-
-    def _probe_utc(self, day: int) -> int | None:
-        start = _EPOCH.replace(tzinfo=self._zone)
-        return _single(
-            {
-                self._zone.fromutc(start + timedelta(seconds=day * _DAY_S + second)).utcoffset()
-                for second in range(0, _DAY_S + 1, _HOUR_S)
-            }
-        )
 
 
 def _single(offsets: set[timedelta | None]) -> int | None:
@@ -69,14 +55,14 @@ def _single(offsets: set[timedelta | None]) -> int | None:
 def _by_day(
     us: Int64s, known: dict[int, int | None], probe: Callable[[int], int | None]
 ) -> Int64s | None:
-    days = us // DAY_US
-    first, last = int(days.min()), int(days.max())
+    first, last = int(us.min()) // DAY_US, int(us.max()) // DAY_US
     if first <= _FIRST_DAY or last >= _LAST_DAY:
         return None
     if first == last:
-        wanted, places = [first], days - first
+        # One number serves all rows: numpy stretches it.
+        wanted, places = [first], None
     else:
-        unique, places = np.unique(days, return_inverse=True)
+        unique, places = np.unique(us // DAY_US, return_inverse=True)
         wanted = unique.tolist()
     if len(known) + len(wanted) > _MAX_DAYS:
         known.clear()
@@ -88,4 +74,5 @@ def _by_day(
         if offset is None:
             return None
         offsets.append(offset)
-    return np.array(offsets, dtype=np.int64)[places]
+    found = np.array(offsets, dtype=np.int64)
+    return found if places is None else found[places]

@@ -1,0 +1,130 @@
+"""JSON is normalised without losing anything, and refused without crashing."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snowmelt.schema.json import Duplicate, InvalidJson, Unwritable, normalise, write
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+def trimmed_keys_differ(value):
+    if isinstance(value, dict):
+        return len({key.rstrip("\0") for key in value}) == len(value) and all(
+            map(trimmed_keys_differ, value.values())
+        )
+    return not isinstance(value, list) or all(map(trimmed_keys_differ, value))
+
+
+@given(VALUES.filter(trimmed_keys_differ), st.sampled_from([None, 1, "\t"]), st.booleans())
+def test_what_is_normalised_means_the_same(value, indent, ascii_only):
+    text = normalise(json.dumps(value, indent=indent, ensure_ascii=ascii_only))
+    assert json.loads(text) == value
+    assert normalise(text) == text
+    assert (
+        text
+        == json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False).replace(
+            "\x7f", "\x7f"
+        )
+        or "\\u" in text
+    )
+
+
+@given(VALUES.filter(trimmed_keys_differ))
+def test_what_is_written_is_normal(value):
+    text = write(value)
+    assert json.loads(text) == value
+    assert normalise(text) == text
+
+
+@given(st.text(alphabet=' []{},:"\\u0a1e.-+tfnrlsx\n', max_size=12))
+def test_exactly_strict_json_is_taken(text):
+    try:
+        strict = json.loads(text, parse_constant=refuse)
+    except ValueError:
+        strict = InvalidJson
+    try:
+        ours = json.loads(normalise(text))
+    except Duplicate:
+        return
+    except InvalidJson:
+        ours = InvalidJson
+    assert ours == strict
+
+
+def refuse(constant):
+    raise ValueError(constant)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1.50", "1.5E+2", "12345678901234567890123456789012345678901234567890", "-0", "1e999999999"],
+)
+def test_the_text_of_a_number_is_kept(text):
+    assert normalise(f" [ {text} ] ") == f"[{text}]"
+
+
+def test_depth_is_limited_not_fatal():
+    assert normalise("[" * 1000 + "]" * 1000)
+    for text in ("[" * 1001 + "]" * 1001, "[" * 100_000, '{"a":' * 100_000):
+        with pytest.raises(InvalidJson):
+            normalise(text)
+    value: list[object] = []
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(InvalidJson):
+        write(value)
+
+
+def test_long_numbers_are_refused():
+    assert normalise("9" * 1000)
+    with pytest.raises(InvalidJson):
+        normalise("9" * 1001)
+
+
+def test_python_values_are_written_as_the_official_client_does():
+    value = {
+        "f": [1.0, 1e10, 1e-7, -0.0, float("nan"), float("-inf"), 0.001, 9999999.0],
+        "d": [Decimal("10.50"), Decimal("4e10"), Decimal("NaN")],
+        "t": [
+            date(2020, 1, 2),
+            time(1, 2),
+            datetime(2020, 1, 1, tzinfo=UTC),
+            datetime(2020, 1, 1, 1, 2, 3, 400),
+        ],
+        "b": b"\x00\xff",
+        "n": [None, True, (1, 2), 10**30],
+    }
+    assert write(value) == (
+        '{"f":[1.0,1.0E10,1.0E-7,-0.0,"NaN","-Infinity",0.001,9999999.0],"d":[10.50,4E+10,"NaN"],'
+        '"t":["2020-01-02","01:02","2020-01-01T00:00Z","2020-01-01T01:02:03.000400"],"b":[0,-1],'
+        '"n":[null,true,[1,2],1000000000000000000000000000000]}'
+    )
+
+
+@pytest.mark.parametrize("value", [object(), {1: 2}, {"a": {3}}, [object]])
+def test_what_has_no_json_form_is_refused(value):
+    with pytest.raises(Unwritable):
+        write(value)
+
+
+def test_keys_are_compared_without_trailing_nuls():
+    with pytest.raises(Duplicate, match="key"):
+        normalise('{"key":0,"key\\u0000":1}')
+    with pytest.raises(Duplicate):
+        write({"key": 0, "key\0": 1})
