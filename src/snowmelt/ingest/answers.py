@@ -56,9 +56,7 @@ def _same(chunk: ChunkMetadata, refusal: Refusal | None) -> list[tuple[int, str 
     return [(int(code), message)] * len(chunk.channels or [])
 
 
-def _chunk_verdict(
-    chunk: ChunkMetadata, results: Sequence[tuple[int, str | None]]
-) -> ChunkVerdict:
+def _chunk_verdict(chunk: ChunkMetadata, results: Sequence[tuple[int, str | None]]) -> ChunkVerdict:
     channels = [
         ChannelVerdict(int(code), channel.channel_name, channel.client_sequencer, message)
         for channel, (code, message) in zip(chunk.channels or [], results, strict=True)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import base64
-import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog import access, channels, deployment, stages, tables
+from snowmelt.catalog import access, channels, deployment, stages, tables, tombstones
 from snowmelt.errors import (
     ChannelFenced,
     ChannelNotFound,
     NameMissing,
-    SnowmeltError,
     Unsupported,
     UserError,
 )
@@ -29,6 +27,7 @@ from snowmelt.wire.streaming import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     import sqlalchemy as sa
@@ -99,7 +98,7 @@ class Desk:
                 what="Streaming in Iceberg mode", instead="leave enable_iceberg_streaming off"
             )
         name, channel = _table_name(request), _channel_name(request.channel)
-        client_prefix, request_id = self._request_identity(request.request_id, user)
+        opener = self._opener(request.request_id, user)
         with self.database.writing() as connection:
             table = self._writable(connection, name, user, request.role)
             table_columns = columns.to_wire(table.schema)
@@ -107,9 +106,7 @@ class Desk:
                 connection,
                 table,
                 channel,
-                user=user,
-                client_prefix=client_prefix,
-                request_id=request_id,
+                opener=opener,
                 offset_token=request.offset_token,
                 now=self.clock.now(),
             )
@@ -142,11 +139,19 @@ class Desk:
         """
         with self.database.reading() as connection:
             access.effective_role(connection, user, _role(request.role))
-            readable: dict[TableName, TableRecord | SnowmeltError] = {}
-            answers = [
-                self._status_of(connection, query, (user, request.role), readable)
+            seen: dict[TableName, TableRecord | UserError] = {}
+            found = [
+                self._named(connection, query, (user, request.role), seen)
                 for query in request.channels
             ]
+            records = channels.find_channels(
+                connection,
+                [(named[0].table_id, named[1]) for named in found if isinstance(named, tuple)],
+            )
+        answers = [
+            _status(query, named, records)
+            for query, named in zip(request.channels, found, strict=True)
+        ]
         return StatusResponse(status_code=0, message="Success", channels=answers)
 
     def drop(self, request: DropRequest, user: str) -> DropResponse:
@@ -161,13 +166,20 @@ class Desk:
         name, channel = _table_name(request), _channel_name(request.channel)
         with self.database.writing() as connection:
             table = self._writable(connection, name, user, request.role)
-            channels.drop_channel(
-                connection,
-                table,
-                channel,
-                client_sequencer=request.client_sequencer,
-                now=self.clock.now(),
-            )
+            try:
+                channels.drop_channel(
+                    connection,
+                    table,
+                    channel,
+                    client_sequencer=request.client_sequencer,
+                    user=user,
+                    now=self.clock.now(),
+                )
+            except ChannelNotFound:
+                # The same drop a second time, because its answer was lost, is a success.
+                asked = request.client_sequencer
+                if asked is None or tombstones.last_sequencer(connection, name, channel) != asked:
+                    raise
         return DropResponse(
             status_code=0,
             message="Success",
@@ -185,50 +197,63 @@ class Desk:
         access.require_table(connection, effective, table, _WRITES)
         return table
 
-    def _status_of(
+    def _named(
         self,
         connection: sa.Connection,
         query: ChannelStatusQuery,
         caller: tuple[str, str | None],
-        readable: dict[TableName, TableRecord | SnowmeltError],
-    ) -> ChannelStatus:
+        seen: dict[TableName, TableRecord | UserError],
+    ) -> tuple[TableRecord, str] | UserError:
+        """Return table and channel that a query names, or what is wrong with the names."""
         try:
             name, channel = _table_name(query), _channel_name(query.channel_name)
-            if name not in readable:
-                try:
-                    readable[name] = self._writable(connection, name, *caller)
-                except UserError as error:
-                    readable[name] = error
-            table = readable[name]
-            if isinstance(table, SnowmeltError):
-                raise table
-            record = channels.find_channel(connection, table, channel)
-            if record is None:
-                raise ChannelNotFound(channel=display_name(channel), table=name)
-            asked = query.client_sequencer
-            if asked is not None and asked != record.client_sequencer:
-                raise ChannelFenced(channel=display_name(channel))
-        except (UserError, ChannelFenced) as error:
-            code = getattr(error, "wire_code", error.response_code)
-            return ChannelStatus(status_code=int(code), message=str(error))
-        return ChannelStatus(
-            status_code=int(ResponseCode.SUCCESS),
-            persisted_offset_token=record.offset_token,
-            persisted_client_sequencer=record.client_sequencer,
-            persisted_row_sequencer=record.row_sequencer,
-        )
+        except NameMissing as error:
+            return error
+        if name not in seen:
+            try:
+                seen[name] = self._writable(connection, name, *caller)
+            except UserError as error:
+                seen[name] = error
+        table = seen[name]
+        return table if isinstance(table, UserError) else (table, channel)
 
-    def _request_identity(self, request_id: str | None, user: str) -> tuple[str, str]:
-        """Return the client prefix and the request's id: `<client prefix>_<n>`.
+    def _opener(self, request_id: str | None, user: str) -> channels.Opener:
+        """Return who opens; a request's id is `<client prefix>_<n>`.
 
-        An id that does not carry a prefix of this user's own is not taken as an identity, or one
-        user could answer for another.
+        An id without a prefix of this user's own makes no identity, or one user could answer
+        for another.
         """
         client_prefix, _, count = (request_id or "").rpartition("_")
         prefix = client_prefix.rpartition("_")[0] or client_prefix
         if count and prefix and self.known.prefix_owner(prefix) == user:
-            return client_prefix, request_id or ""
-        return client_prefix, f"{request_id or ''}#{uuid.uuid4()}"
+            return channels.Opener(user, client_prefix, request_id)
+        return channels.Opener(user, client_prefix or None, None)
+
+
+def _status(
+    query: ChannelStatusQuery,
+    named: tuple[TableRecord, str] | UserError,
+    records: Mapping[tuple[int, str], channels.ChannelRecord],
+) -> ChannelStatus:
+    error: UserError | ChannelFenced
+    if isinstance(named, UserError):
+        error = named
+    else:
+        table, channel = named
+        record = records.get((table.table_id, channel))
+        if record is None:
+            error = ChannelNotFound(channel=display_name(channel), table=table.name)
+        elif query.client_sequencer not in {None, record.client_sequencer}:
+            error = ChannelFenced(channel=display_name(channel))
+        else:
+            return ChannelStatus(
+                status_code=int(ResponseCode.SUCCESS),
+                persisted_offset_token=record.offset_token,
+                persisted_client_sequencer=record.client_sequencer,
+                persisted_row_sequencer=record.row_sequencer,
+            )
+    code = getattr(error, "wire_code", error.response_code)
+    return ChannelStatus(status_code=int(code), message=str(error))
 
 
 def _role(requested: str | None) -> str | None:

@@ -169,7 +169,7 @@ class Registrar:
         """Register a group; on any failure each of its members alone."""
         try:
             answers: list[RegisterResponse | Exception] = list(self._register(group))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - answered one by one
             if len(group) == 1:
                 answers = [_failure_answer(group[0].submission, error)]
             else:
@@ -218,13 +218,11 @@ class Registrar:
             self._waiting -= 1
         try:
             submission.respond(answer)
-        except Exception:
+        except Exception:  # noqa: BLE001 - the next one can
             _log.exception("an answer could not be delivered")
 
 
-def _failure_answer(
-    submission: _Submission, error: Exception
-) -> RegisterResponse | Exception:
+def _failure_answer(submission: _Submission, error: Exception) -> RegisterResponse | Exception:
     """Return what a client may send again; never what would make it drop rows."""
     match error:
         case UnknownOutcome():

@@ -6,6 +6,7 @@ where there is no channel to tell is the whole request refused.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -64,9 +65,7 @@ def blob_refusal(blob: BlobMetadata, earlier_paths: set[str]) -> Refusal | None:
     if not blob.path:
         return Refusal(ResponseCode.BLOB_PATH_MISSING, "The blob's path is missing.")
     if blob.path in earlier_paths:
-        return Refusal(
-            ResponseCode.BLOB_TWICE, f"Blob {blob.path} is twice in this registration."
-        )
+        return Refusal(ResponseCode.BLOB_TWICE, f"Blob {blob.path} is twice in this registration.")
     if not blob.md5:
         return Refusal(ResponseCode.BLOB_MD5_MISSING, f"Blob {blob.path} comes without its MD5.")
     if blob.bdec_version != BDEC_VERSION:
@@ -75,9 +74,7 @@ def blob_refusal(blob: BlobMetadata, earlier_paths: set[str]) -> Refusal | None:
             f"Blob {blob.path} has BDEC version {blob.bdec_version}; only {BDEC_VERSION} is read.",
         )
     if _overlap(blob.chunks or []):
-        return Refusal(
-            ResponseCode.CHUNK_LENGTH_INVALID, f"Chunks of blob {blob.path} overlap."
-        )
+        return Refusal(ResponseCode.CHUNK_LENGTH_INVALID, f"Chunks of blob {blob.path} overlap.")
     return None
 
 
@@ -114,9 +111,7 @@ def _channels_refusal(channels: Sequence[ChunkChannel]) -> Refusal | None:
     names: set[str] = set()
     for channel in channels:
         if not channel.channel_name:
-            return Refusal(
-                ResponseCode.CHANNEL_NAME_MISSING, "A channel of the chunk has no name."
-            )
+            return Refusal(ResponseCode.CHANNEL_NAME_MISSING, "A channel of the chunk has no name.")
         name = internal_name(channel.channel_name)
         if name in names:
             return Refusal(ResponseCode.CHANNEL_TWICE, f"Channel {name} is twice in the chunk.")
@@ -145,6 +140,5 @@ def _overlap(chunks: Sequence[ChunkMetadata]) -> bool:
         if chunk.chunk_start_offset is not None and chunk.chunk_length is not None
     )
     return any(
-        start + length > following
-        for (start, length), (following, _) in zip(ranges, ranges[1:], strict=False)
+        start + length > following for (start, length), (following, _) in itertools.pairwise(ranges)
     )

@@ -120,9 +120,7 @@ class Verifier:
             paths.add(blob.path or "")
         return candidates
 
-    def _check_blob(
-        self, blob: BlobMetadata, earlier: set[str], sender: Sender
-    ) -> list[Candidate]:
+    def _check_blob(self, blob: BlobMetadata, earlier: set[str], sender: Sender) -> list[Candidate]:
         chunks = blob.chunks or []
         refusal = blob_refusal(blob, earlier)
         if refusal is not None:
@@ -140,9 +138,7 @@ class Verifier:
         """Return where the blob must lie: beneath the folder of a prefix of the sender's."""
         path = blob.path or ""
         if not path.endswith(".bdec"):
-            raise _Refused(
-                ResponseCode.BLOB_FORMAT_WRONG, f"Blob {path[:200]!r} is no .bdec file."
-            )
+            raise _Refused(ResponseCode.BLOB_FORMAT_WRONG, f"Blob {path[:200]!r} is no .bdec file.")
         try:
             name = layout.parse_blob_path(path)
         except BlobInvalid as error:
@@ -264,7 +260,7 @@ class Verifier:
             version = self._check_chunk(candidate.chunk, offer, data, sender)
         except _Refused as refused:
             return candidate.refused(refused.refusal)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the blob is named and refused
             _log.exception("chunk at %d of blob %s", offer.offset, offer.path)
             return candidate.refused(
                 Refusal(
@@ -363,4 +359,6 @@ class _Bytes:
 
 def _end_token(channel: ChunkChannel) -> str | None:
     # `offset_token` and `end_offset_token` are the same; clients before 2.1 send only the first.
-    return channel.end_offset_token if channel.end_offset_token is not None else channel.offset_token
+    return (
+        channel.end_offset_token if channel.end_offset_token is not None else channel.offset_token
+    )

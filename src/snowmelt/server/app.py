@@ -80,9 +80,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
     with database.reading() as connection:
         deployment_id = deployment.deployment_id(connection)
     known = Known(database, keyring)
-    verifier = Verifier(
-        known, stage, deployment_id=deployment_id, full=settings.verify == "full"
-    )
+    verifier = Verifier(known, stage, deployment_id=deployment_id, full=settings.verify == "full")
     pace = Pace(
         pause_s=settings.group_pause_ms / 1000,
         group_limit=settings.group_limit,

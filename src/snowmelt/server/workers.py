@@ -69,7 +69,7 @@ class Workers:
         while not self._stopping.wait(seconds):
             try:
                 work()
-            except Exception:
+            except Exception:  # noqa: BLE001 - the next round may work
                 _log.exception("%s failed; trying again", threading.current_thread().name)
 
 

@@ -1,0 +1,175 @@
+"""A service as a process of its own, which tests may kill and start again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from snowmelt.catalog.database import open_database
+from snowmelt.catalog.execution import Result, execute
+from snowmelt.config import Settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_START_S = 30.0
+
+
+def admin_sql(data_dir: Path, *texts: str) -> Result:
+    """Execute statements as ACCOUNTADMIN, straight on the catalog; the last one's result."""
+    settings = Settings.load(data_dir)
+    database = open_database(settings.catalog_url)
+    try:
+        result = None
+        for text in texts:
+            result = execute(database, text, user=None)
+        assert result is not None
+        return result
+    finally:
+        database.close()
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    private_pem: str
+    public_base64: str
+
+    @staticmethod
+    def generate() -> KeyPair:
+        key = rsa.generate_private_key(65537, 2048)
+        private = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        public = key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        lines = public.decode().strip().splitlines()
+        return KeyPair(private.decode(), "".join(lines[1:-1]))
+
+
+@dataclass
+class ServiceProcess:
+    """`snowmelt serve` on a data folder; restartable on the same port."""
+
+    data_dir: Path
+    port: int
+    environment: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def log_path(self) -> Path:
+        return self.data_dir.parent / f"{self.data_dir.name}.log"
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text() if self.log_path.exists() else ""
+
+    def start(self, *, fault: str = "", **settings: object) -> ServiceProcess:
+        """Start it and wait until it answers; `fault` as in SNOWMELT_FAULT."""
+        assert self.process is None or self.process.poll() is not None
+        given = {f"SNOWMELT_{name.upper()}": str(value) for name, value in settings.items()}
+        environment = {
+            **os.environ,
+            "SNOWMELT_DATA_DIR": str(self.data_dir),
+            "SNOWMELT_PORT": str(self.port),
+            "SNOWMELT_MIGRATE": "0",
+            **self.environment,
+            **given,
+            "SNOWMELT_FAULT": fault,
+        }
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "snowmelt", "serve"],
+                env=environment,
+                stdout=log,
+                stderr=log,
+            )
+        self._wait_until_it_answers()
+        return self
+
+    def kill(self) -> None:
+        """kill -9, and wait for the end."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def wait_for_death(self, seconds: float = 30.0) -> int:
+        assert self.process is not None
+        return self.process.wait(seconds)
+
+    def stop(self) -> int:
+        """SIGTERM, and wait for the end."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(_START_S)
+
+    def sql(self, *texts: str) -> Result:
+        return admin_sql(self.data_dir, *texts)
+
+    def _wait_until_it_answers(self) -> None:
+        assert self.process is not None
+        give_up_at = time.monotonic() + _START_S
+        while time.monotonic() < give_up_at:
+            if self.process.poll() is not None:
+                raise AssertionError(f"the service ended:\n{self.log}")
+            with contextlib.suppress(httpx.HTTPError):
+                if httpx.get(self.url + "/healthz", timeout=5).status_code == 200:
+                    return
+            time.sleep(0.02)
+        raise AssertionError(f"the service does not answer:\n{self.log}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def key_pair() -> KeyPair:
+    return KeyPair.generate()
+
+
+@pytest.fixture
+def service_process(tmp_path: Path):
+    """A service that is not started yet: `.start()`, `.kill()`, `.start()` again."""
+    service = ServiceProcess(tmp_path / "data", free_port())
+    yield service
+    if service.process is not None and service.process.poll() is None:
+        service.kill()
+
+
+@pytest.fixture
+def loading_service(service_process: ServiceProcess, key_pair: KeyPair) -> ServiceProcess:
+    """A started service with user LOADER, role LOADING, and table DEMO.PUBLIC.T to insert into."""
+    service_process.start()
+    service_process.sql(
+        "CREATE DATABASE demo",
+        "CREATE SCHEMA IF NOT EXISTS demo.public",
+        "CREATE TABLE demo.public.t (id NUMBER(10,0) NOT NULL, name VARCHAR, at TIMESTAMP_NTZ)",
+        "CREATE ROLE loading",
+        f"CREATE USER loader RSA_PUBLIC_KEY = '{key_pair.public_base64}' DEFAULT_ROLE = loading",
+        "GRANT ROLE loading TO USER loader",
+        "GRANT USAGE ON DATABASE demo TO ROLE loading",
+        "GRANT USAGE ON SCHEMA demo.public TO ROLE loading",
+        "GRANT INSERT ON TABLE demo.public.t TO ROLE loading",
+    )
+    return service_process

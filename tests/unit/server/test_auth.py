@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import jwt
+import pytest
+from fix_service import KeyPair
+
+from snowmelt.catalog import access
+from snowmelt.catalog.database import open_database
+from snowmelt.clock import ManualClock
+from snowmelt.errors import AuthenticationFailed
+from snowmelt.server.auth import RECHECK_S, Authenticator
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW)
+
+
+@pytest.fixture
+def database(tmp_path: Path, key_pair: KeyPair, clock: ManualClock):
+    database = open_database(str(tmp_path / "catalog.db"), clock=clock)
+    with database.writing() as connection:
+        access.create_user(connection, "U.X", public_key=key_pair.public_base64, now=NOW)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def authenticator(database, clock: ManualClock) -> Authenticator:
+    return Authenticator(database, clock)
+
+
+@pytest.fixture
+def fingerprint(database) -> str:
+    with database.reading() as connection:
+        return access.user_by_name(connection, "U.X").fingerprints[0]
+
+
+def token(key: KeyPair, fingerprint: str, *, headers=None, algorithm="RS256", **changed: object):
+    """A token of user U.X; changes to its claims, None leaves a claim out."""
+    at = int(NOW.timestamp())
+    claims = {"iss": f"127.U.X.{fingerprint}", "sub": "127.U.X", "iat": at, "exp": at + 3540}
+    claims = {name: value for name, value in (claims | changed).items() if value is not None}
+    return jwt.encode(
+        claims, key.private_pem, algorithm=algorithm, headers=headers or {"typ": None}
+    )
+
+
+def bearer(text: str, **headers: bytes) -> dict[bytes, bytes]:
+    return {b"authorization": b"Bearer " + text.encode(), **headers}
+
+
+def test_a_token_as_the_official_client_makes_it_is_accepted(
+    authenticator, key_pair, fingerprint
+) -> None:
+    headers = bearer(token(key_pair, fingerprint))
+    headers[b"x-snowflake-authorization-token-type"] = b"KEYPAIR_JWT"
+    assert authenticator.remembered(headers) is None
+    assert authenticator.authenticate(headers) == "U.X"
+    assert authenticator.remembered(headers) == "U.X"
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"exp": int(NOW.timestamp()) - 31}, "expired"),
+        ({"exp": int(NOW.timestamp()) + 3700}, "more than an hour"),
+        ({"iat": int(NOW.timestamp()) + 60, "exp": int(NOW.timestamp()) + 600}, "clocks"),
+        ({"exp": None}, "seconds since 1970"),
+        ({"exp": True}, "seconds since 1970"),
+        ({"sub": "127.V"}, "no user"),
+        ({"sub": None}, "iss and sub"),
+        ({"iss": "127.U.X.SHA256:AAAA"}, "fingerprint"),
+        ({"iss": "127.V.SHA256:AAAA"}, "iss must be"),
+    ],
+)
+def test_claims_that_do_not_hold_are_refused_with_the_reason(
+    authenticator, key_pair, fingerprint, changed: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(AuthenticationFailed, match=reason):
+        authenticator.authenticate(bearer(token(key_pair, fingerprint, **changed)))
+
+
+def test_a_token_signed_with_another_key_is_refused(authenticator, fingerprint) -> None:
+    with pytest.raises(AuthenticationFailed, match="signature"):
+        authenticator.authenticate(bearer(token(KeyPair.generate(), fingerprint)))
+
+
+@pytest.mark.parametrize("algorithm", ["RS384", "PS256"])
+def test_no_other_algorithm_is_accepted(
+    authenticator, key_pair, fingerprint, algorithm: str
+) -> None:
+    with pytest.raises(AuthenticationFailed, match="signature"):
+        authenticator.authenticate(bearer(token(key_pair, fingerprint, algorithm=algorithm)))
+
+
+def test_an_unsigned_token_is_refused(authenticator, key_pair, fingerprint) -> None:
+    claims = jwt.decode(token(key_pair, fingerprint), options={"verify_signature": False})
+    with pytest.raises(AuthenticationFailed):
+        authenticator.authenticate(bearer(jwt.encode(claims, None, algorithm="none")))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {b"authorization": b"Basic abc"},
+        bearer("rubbish"),
+        bearer("a.b.c"),
+        bearer("x" * 9000),
+        bearer("rubbish") | {b"x-snowflake-authorization-token-type": b"OAUTH"},
+    ],
+)
+def test_whatever_is_no_key_pair_token_is_refused(authenticator, headers) -> None:
+    with pytest.raises(AuthenticationFailed):
+        authenticator.authenticate(headers)
+
+
+def test_a_remembered_token_ends_with_its_expiry_and_with_its_key(
+    database, authenticator, clock, key_pair, fingerprint
+) -> None:
+    headers = bearer(token(key_pair, fingerprint, exp=int(NOW.timestamp()) + 60))
+    authenticator.authenticate(headers)
+    with database.writing() as connection:
+        access.set_public_key(connection, "U.X", None)
+    assert authenticator.authenticate(headers) == "U.X"
+    clock.advance(RECHECK_S)
+    with pytest.raises(AuthenticationFailed, match="fingerprint"):
+        authenticator.authenticate(headers)
+
+
+def test_a_token_that_expires_while_remembered_is_refused(
+    authenticator, clock, key_pair, fingerprint
+) -> None:
+    headers = bearer(token(key_pair, fingerprint, exp=int(NOW.timestamp()) + 1))
+    authenticator.authenticate(headers)
+    clock.set_wall(NOW + dt.timedelta(seconds=40))
+    with pytest.raises(AuthenticationFailed, match="expired"):
+        authenticator.authenticate(headers)
+
+
+def test_without_a_token_the_anonymous_user_is_taken_only_when_there_is_one(
+    database, clock, authenticator
+) -> None:
+    assert Authenticator(database, clock, anonymous_user="D").authenticate({}) == "D"
+    with pytest.raises(AuthenticationFailed, match="needed"):
+        authenticator.authenticate({})

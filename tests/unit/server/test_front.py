@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from snowmelt.errors import AuthenticationFailed, ContentTypeRefused, HostRefused
+from snowmelt.server.front import Call, Checks, Front, Lane, check_content_type, check_host
+from snowmelt.server.problems import Answer, json_answer
+
+
+class Doorman:
+    """Knows tokens by heart; whoever it does not know it refuses."""
+
+    def remembered(self, headers):
+        return {b"Bearer known": "U"}.get(headers.get(b"authorization"))
+
+    def authenticate(self, headers):
+        raise AuthenticationFailed(reason="unknown")
+
+
+async def _echo(call: Call) -> Answer:
+    return json_answer({"user": call.user, "body": call.body.decode()})
+
+
+async def _fail(call: Call) -> Answer:
+    raise RuntimeError("on purpose")
+
+
+async def _elsewhere(scope, receive, send):
+    await send({"type": "http.response.start", "status": 299, "headers": []})
+    await send({"type": "http.response.body", "body": b"{}"})
+
+
+HEADERS = {
+    b"host": b"127.0.0.1:8080",
+    b"content-type": b"application/json; charset=UTF-8",
+    b"authorization": b"Bearer known",
+}
+
+
+def ask(path="/echo", *, method="POST", parts=(b"{}",), headers=None, **changed):
+    """Send one request through a front and return (status, JSON)."""
+    with ThreadPoolExecutor(1) as threads:
+        checks = Checks(Doorman(), threads, 10, loopback_only=True)
+        lanes = {"/echo": Lane(_echo), "/fail": Lane(_fail)}
+        front = Front(_elsewhere, lanes=lanes, checks=checks)
+        changes = {k.replace("_", "-").encode(): v for k, v in changed.items()}
+        merged = {k: v for k, v in {**HEADERS, **changes}.items() if v is not None}
+        scope = {"type": "http", "method": method, "path": path, "headers": [*merged.items()]}
+        messages = [
+            {"type": "http.request", "body": part, "more_body": number < len(parts) - 1}
+            for number, part in enumerate(parts)
+        ]
+        if not parts:
+            messages = [{"type": "http.disconnect"}]
+        sent = []
+
+        async def receive():
+            return messages.pop(0)
+
+        async def send(message):
+            sent.append(message)
+
+        asyncio.run(front(scope, receive, send))
+    if not sent:
+        return None
+    return sent[0]["status"], json.loads(sent[1]["body"])
+
+
+def test_both_slash_forms_reach_the_same_route() -> None:
+    assert ask("/echo") == ask("/echo/") == (200, {"user": "U", "body": "{}"})
+
+
+def test_a_body_in_pieces_is_put_together() -> None:
+    assert ask(parts=(b"ab", b"", b"cd"))[1]["body"] == "abcd"
+
+
+def test_other_paths_go_on_to_the_application() -> None:
+    assert ask("/healthz", method="GET") == (299, {})
+
+
+def test_a_body_over_the_limit_is_413_whether_announced_or_not() -> None:
+    assert ask(content_length=b"11")[0] == 413
+    assert ask(parts=(b"123456", b"78901"))[0] == 413
+
+
+def test_a_client_that_goes_away_is_not_answered() -> None:
+    assert ask(parts=()) is None
+
+
+def test_only_post_is_taken() -> None:
+    assert ask(method="GET")[0] == 405
+
+
+def test_an_unknown_token_is_401_and_no_failure_escapes() -> None:
+    assert ask(authorization=b"Bearer other")[0] == 401
+    assert ask(authorization=None)[0] == 401
+    status, body = ask("/fail")
+    assert status == 500
+    assert "on purpose" not in body["message"]
+
+
+@pytest.mark.parametrize(
+    "host", [b"127.0.0.1", b"127.0.0.1:80", b"localhost:1", b"[::1]:80", b"test.LOCALHOST"]
+)
+def test_loopback_names_pass(host: bytes) -> None:
+    check_host(host)
+
+
+@pytest.mark.parametrize(
+    "host", [b"", b"evil.example", b"127.0.0.1.evil.example:80", b"10.0.0.1", b"localhost.evil"]
+)
+def test_names_that_a_web_page_may_have_rebound_are_refused(host: bytes) -> None:
+    with pytest.raises(HostRefused):
+        check_host(host)
+    assert ask(host=host)[0] == 403
+
+
+@pytest.mark.parametrize("kind", [b"", b"text/plain", b"application/x-www-form-urlencoded"])
+def test_what_a_form_could_send_is_refused(kind: bytes) -> None:
+    with pytest.raises(ContentTypeRefused):
+        check_content_type(kind)
+    assert ask(content_type=kind)[0] == 415
