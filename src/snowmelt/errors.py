@@ -102,6 +102,13 @@ class AlreadyExists(UserError):
     status = 409
 
 
+class NotEmpty(UserError):
+    """{kind} {name} still holds {tables} tables; drop them first, or leave RESTRICT out."""
+
+    code = "not_empty"
+    status = 409
+
+
 class NotFound(UserError):
     """{kind} {name} does not exist."""
 

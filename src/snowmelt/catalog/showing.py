@@ -1,0 +1,260 @@
+"""Statements that only look: SHOW and DESCRIBE. Each role sees what it may use, no more."""
+
+from __future__ import annotations
+
+import re
+from functools import singledispatch
+from typing import TYPE_CHECKING, TypeAlias
+
+from snowmelt.catalog import access, namespaces, tables
+from snowmelt.catalog.channels import channels_of
+from snowmelt.catalog.results import Result
+from snowmelt.catalog.session import Session, schema_shown
+from snowmelt.catalog.sight import Sight
+from snowmelt.catalog.statements import Describe, Level, Show, ShowGrants
+from snowmelt.errors import InternalError, PrivilegeMissing
+from snowmelt.schema.types import display_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from snowmelt.catalog.access import GrantRecord
+    from snowmelt.catalog.namespaces import SchemaRecord
+    from snowmelt.catalog.statements import Statement
+    from snowmelt.catalog.tables import TableRecord
+
+_Row: TypeAlias = tuple[object, ...]
+
+_GRANT_COLUMNS = ("privilege", "granted_on", "name", "granted_to", "grantee_name")
+
+
+@singledispatch
+def show(statement: Statement, session: Session) -> Result:
+    """Answer a statement that changes nothing, in the session's reading transaction.
+
+    Raises:
+        PrivilegeMissing: The role may not look at this.
+        UserError: What it asks about does not exist, or the role may not know of it.
+    """
+    del session
+    raise InternalError(f"{type(statement).__name__} shows nothing.")
+
+
+@show.register
+def _describe(statement: Describe, session: Session) -> Result:
+    if statement.level is Level.TABLE:
+        table = session.find_table(session.table_name(statement.name))
+        return Result(
+            ("name", "type", "nullable", "ordinal"),
+            tuple(
+                (column.name, column.sql_type, column.nullable, column.ordinal)
+                for column in table.schema.columns
+            ),
+        )
+    columns = ("created_on", "name", "kind")
+    if statement.level is Level.DATABASE:
+        database = session.find_database(session.database_name(statement.name))
+        schemas = _schemas(session, database.name)
+        return Result(columns, tuple((each.created_at, each.name, "SCHEMA") for each in schemas))
+    schema = session.find_schema(*session.schema_name(statement.name))
+    found = _tables(session, schema.database, schema.name)
+    return Result(columns, tuple((each.created_at, each.name.table, "TABLE") for each in found))
+
+
+@show.register
+def _show(statement: Show, session: Session) -> Result:
+    columns, rows_of = _SHOWN[statement.kind]
+    rows = _narrowed(rows_of(statement, session), columns.index("name"), statement)
+    return Result(columns, tuple(rows))
+
+
+@show.register
+def _show_grants(statement: ShowGrants, session: Session) -> Result:
+    connection = session.connection
+    name = statement.name
+    if statement.relation == "ON" and name is not None:
+        level = Level(statement.kind or "")
+        object_id, _ = session.find_object(level, name)
+        grants = access.grants_of(connection, kind=level.kind, object_id=object_id)
+        return Result(_GRANT_COLUMNS, tuple(_grant_rows(grants, session)))
+    who = session.role if name is None else name.parts[0]
+    if statement.kind == "USER":
+        _require_self(session, who == session.user, f"user {display_name(who)}")
+        access.user_by_name(connection, who)
+        granted = access.roles_of(connection, who)
+        return Result(_GRANT_COLUMNS, tuple(_member_row(role, who) for role in granted))
+    _require_self(session, who == session.role, f"role {display_name(who)}")
+    if statement.relation == "OF":
+        users = access.users_of(connection)
+        members = [user.name for user in users if who in access.roles_of(connection, user.name)]
+        return Result(_GRANT_COLUMNS, tuple(_member_row(who, user) for user in members))
+    return Result(
+        _GRANT_COLUMNS, tuple(_grant_rows(access.grants_of(connection, role=who), session))
+    )
+
+
+def _databases(_statement: Show, session: Session) -> Iterator[_Row]:
+    sight = Sight(session.connection, session.role)
+    for each in namespaces.databases_of(session.connection):
+        if sight.sees_database(each):
+            yield each.created_at, each.name, each.owner
+
+
+def _shown_schemas(statement: Show, session: Session) -> Iterator[_Row]:
+    database, _, _ = _scope(statement, session)
+    for each in _schemas(session, database):
+        yield each.created_at, each.name, each.database, each.owner
+
+
+def _shown_tables(statement: Show, session: Session) -> Iterator[_Row]:
+    database, schema, _ = _scope(statement, session)
+    for each in _tables(session, database, schema):
+        clustered = ", ".join(display_name(column) for column in each.cluster_by)
+        name = each.name
+        yield each.created_at, name.table, name.database, name.schema, clustered, each.owner
+
+
+def _shown_channels(statement: Show, session: Session) -> Iterator[_Row]:
+    database, schema, table = _scope(statement, session)
+    seen = {
+        each.table_id: each.name
+        for each in _tables(session, database, schema)
+        if table in {None, each.name.table}
+    }
+    # Without a scope all are fetched: a list of every table could be too long for a query.
+    found = channels_of(session.connection, None if statement.scope is None else list(seen))
+    mine = [each for each in found if each.table_id in seen]
+    for each in sorted(mine, key=lambda channel: (seen[channel.table_id], channel.name)):
+        name = seen[each.table_id]
+        yield (
+            each.opened_at,
+            each.name,
+            name.table,
+            name.database,
+            name.schema,
+            each.client_sequencer,
+            each.row_sequencer,
+            each.offset_token,
+            each.last_commit_at,
+            each.rows,
+        )
+
+
+def _users(_statement: Show, session: Session) -> Iterator[_Row]:
+    for each in access.users_of(session.connection):
+        if session.is_administrator or each.name == session.user:
+            prints = ", ".join(each.fingerprints)
+            yield each.created_at, each.name, each.default_role, prints
+
+
+def _roles(_statement: Show, session: Session) -> Iterator[_Row]:
+    known = {session.role, access.PUBLIC}
+    if session.user is not None:
+        known |= set(access.roles_of(session.connection, session.user))
+    for each in access.roles(session.connection):
+        if session.is_administrator or each in known:
+            yield (each,)
+
+
+_SHOWN: dict[str, tuple[tuple[str, ...], Callable[[Show, Session], Iterator[_Row]]]] = {
+    "DATABASES": (("created_on", "name", "owner"), _databases),
+    "SCHEMAS": (("created_on", "name", "database_name", "owner"), _shown_schemas),
+    "TABLES": (
+        ("created_on", "name", "database_name", "schema_name", "cluster_by", "owner"),
+        _shown_tables,
+    ),
+    "CHANNELS": (
+        (
+            "created_on",
+            "name",
+            "table_name",
+            "database_name",
+            "schema_name",
+            "client_sequencer",
+            "row_sequencer",
+            "offset_token",
+            "last_commit_on",
+            "rows",
+        ),
+        _shown_channels,
+    ),
+    "USERS": (("created_on", "name", "default_role", "fingerprints"), _users),
+    "ROLES": (("name",), _roles),
+}
+
+
+def _schemas(session: Session, database: str | None) -> list[SchemaRecord]:
+    sight = Sight(session.connection, session.role)
+    found = namespaces.schemas_of(session.connection, database)
+    return [each for each in found if sight.sees_schema(each)]
+
+
+def _tables(session: Session, database: str | None, schema: str | None) -> list[TableRecord]:
+    sight = Sight(session.connection, session.role)
+    found = tables.tables_of(session.connection, database, schema)
+    return [each for each in found if sight.sees_table(each)]
+
+
+def _scope(statement: Show, session: Session) -> tuple[str | None, str | None, str | None]:
+    """Return database, schema and table to look in, as far as given; they exist."""
+    name = statement.scope
+    if name is None:
+        return None, None, None
+    level = statement.level or list(Level)[len(name.parts)]
+    if level is Level.DATABASE:
+        return session.find_database(session.database_name(name)).name, None, None
+    if level is Level.SCHEMA:
+        schema = session.find_schema(*session.schema_name(name))
+        return schema.database, schema.name, None
+    table = session.find_table(session.table_name(name)).name
+    return table.database, table.schema, table.table
+
+
+def _narrowed(rows: Iterable[_Row], at: int, statement: Show) -> Iterator[_Row]:
+    pattern = None if statement.like is None else _pattern(statement.like)
+    left = statement.limit
+    for row in rows:
+        name = str(row[at])
+        if pattern is not None and not pattern.fullmatch(name):
+            continue
+        if statement.starts_with is not None and not name.startswith(statement.starts_with):
+            continue
+        if left is not None:
+            if not left:
+                return
+            left -= 1
+        yield row
+
+
+def _pattern(like: str) -> re.Pattern[str]:
+    r"""Translate `%`, `_` and `\` of LIKE; SHOW compares without regard to case."""
+    parts: list[str] = []
+    letters = iter(like)
+    for letter in letters:
+        if letter == "\\":
+            parts.append(re.escape(next(letters, letter)))
+        else:
+            parts.append({"%": ".*", "_": "."}.get(letter) or re.escape(letter))
+    return re.compile("".join(parts), re.IGNORECASE | re.DOTALL)
+
+
+def _require_self(session: Session, own: bool, shown: str) -> None:
+    if not (own or session.is_administrator):
+        raise PrivilegeMissing(role=session.role, privilege="SHOW GRANTS", object=shown)
+
+
+def _member_row(role: str, user: str) -> _Row:
+    return "USAGE", "ROLE", role, "USER", user
+
+
+def _grant_rows(grants: Iterable[GrantRecord], session: Session) -> Iterator[_Row]:
+    connection = session.connection
+    names: dict[tuple[str, int], str] = {}
+    for database in namespaces.databases_of(connection):
+        names["DATABASE", database.database_id] = display_name(database.name)
+    for schema in namespaces.schemas_of(connection):
+        names["SCHEMA", schema.schema_id] = schema_shown(schema.database, schema.name)
+    for table in tables.tables_of(connection):
+        names["TABLE", table.table_id] = str(table.name)
+    for grant in grants:
+        yield grant.privilege, grant.kind, names[grant.kind, grant.object_id], "ROLE", grant.role
