@@ -6,7 +6,9 @@ and one part never loads another.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -57,3 +59,15 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """Keeps the function `snowmelt.embedded` from being hidden by the module of that name."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # The import system binds a submodule to its package after loading it.
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -39,6 +39,7 @@ class Backlog:
         self._due_at: float | None = None
         self._bytes = 0
         self._stopped = False
+        self._orphaned = False
         self._new_lock()
 
     def _new_lock(self) -> None:
@@ -140,7 +141,7 @@ class Backlog:
             return state.inserted_sequencer if state is not None else 0
 
     def take(self) -> list[Entry] | None:
-        """Wait until a flush is due and return every buffered row; None when stopped."""
+        """Wait until a flush is due and return every buffered row; None at the end."""
         with self._lock:
             while not self._stopped:
                 left_s = None
@@ -148,6 +149,8 @@ class Backlog:
                     left_s = self._due_at - self._clock.monotonic()
                     if left_s <= 0:
                         return self._taken()
+                elif self._orphaned:
+                    break
                 self._due.wait(left_s)
             return None
 
@@ -230,6 +233,16 @@ class Backlog:
             for state in self._states.values():
                 self._fail(state, failure)
             self._due.notify_all()
+
+    def orphan(self) -> None:
+        """Nobody can insert any more: let `take` end once nothing is buffered.
+
+        Called by the garbage collector, perhaps in a thread that holds the lock: never waits.
+        """
+        self._orphaned = True
+        if self._lock.acquire(blocking=False):
+            self._due.notify_all()
+            self._lock.release()
 
     def abandon(self, failure: Failure) -> None:
         """Give everything up in a forked child, where the lock may be held by nobody."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import weakref
 from typing import TYPE_CHECKING, Self, Unpack
 from zoneinfo import ZoneInfo
 
@@ -83,6 +84,8 @@ class Client:
         # A flush may first wait for the stage, then for the service.
         self._commit_timeout_s = settings.max_client_lag.total_seconds() + 2 * give_up_s + 60
         self._desk = Desk(self._backlog, self._flusher, calls, self._commit_timeout_s)
+        # The threads end when neither client nor channels are left, and their rows are committed.
+        weakref.finalize(self._desk, self._backlog.orphan).atexit = False
 
     @property
     def name(self) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.client.planning import plan_chunks
 from snowmelt.client.state import Failure
+from snowmelt.clock import SystemClock
 
 if TYPE_CHECKING:
     from snowmelt.client.backlog import Backlog
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# How long the interpreter's exit is held up for rows of clients that were never closed.
+# How long the interpreter's exit is held up for rows of clients that were never closed, in all.
 _EXIT_S = 5.0
 _JOIN_S = 10.0
 
@@ -71,9 +72,13 @@ class Flusher:
         for thread in self._threads:
             thread.join(_JOIN_S)
 
-    def exit(self) -> None:
+    def hurry(self) -> None:
+        """Flush what is buffered now."""
+        self._backlog.hurry()
+
+    def exit(self, timeout_s: float) -> None:
         """At the interpreter's end: commit what was inserted if that is quick, else say so."""
-        if self._backlog.uncommitted_bytes and self._backlog.drain(_EXIT_S):
+        if self._backlog.uncommitted_bytes and self._backlog.drain(timeout_s):
             _log.error("The process ends with rows that are not committed; close the client first.")
         self._backlog.stop(_CLOSED)
         self._transport.stop()
@@ -111,8 +116,13 @@ _running: weakref.WeakSet[Flusher] = weakref.WeakSet()
 
 
 def _at_exit() -> None:
-    for flusher in list(_running):
-        flusher.exit()
+    clock = SystemClock()
+    end_at = clock.monotonic() + _EXIT_S
+    running = list(_running)
+    for flusher in running:
+        flusher.hurry()
+    for flusher in running:
+        flusher.exit(end_at - clock.monotonic())
 
 
 def _after_fork() -> None:

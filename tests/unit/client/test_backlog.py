@@ -1,0 +1,135 @@
+"""The backlog hands out rows when they are due, and holds inserts up when there are too many."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from snowmelt.client.backlog import MAX_CHANNEL_BYTES, Backlog
+from snowmelt.client.buffer import Batch
+from snowmelt.client.settings import ClientSettings
+from snowmelt.client.state import ChannelState, Failure, Target
+from snowmelt.errors import BufferFull, ChannelFenced, ChannelInvalid, CommitTimeout
+from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.types import Column, Kind, TableName, TableSchema
+
+SCHEMA = TableSchema(1, (Column("A", Kind.REAL, 1),))
+TARGET = Target(TableName("D", "S", "T"), SCHEMA, 1, b"k" * 32)
+LONG = dt.timedelta(minutes=10)
+NOW = dt.timedelta(milliseconds=100)
+
+
+def backlog_with(**options):
+    return Backlog(ClientSettings(**options), lambda: None)
+
+
+def opened(backlog, name="c", *, sequencer=0, token=None):
+    state = ChannelState(
+        name, TARGET, RowConverter(SCHEMA, zone=ZoneInfo("UTC")), (sequencer, 0), token
+    )
+    backlog.attach(state, Failure("reopened", fenced=True))
+    return state
+
+
+def row(token=None, size=8):
+    return Batch((1.0,), 1, size, token, token)
+
+
+def test_rows_are_due_after_the_lag():
+    backlog = backlog_with(max_client_lag=NOW)
+    state = opened(backlog)
+    backlog.insert(state, row("1"))
+    (entry,) = backlog.take()
+    assert (entry.row_sequencer, entry.portion.rows) == (1, 1)
+
+
+def test_a_full_channel_is_due_at_once():
+    backlog = backlog_with(max_client_lag=LONG)
+    backlog.insert(opened(backlog), row(size=MAX_CHANNEL_BYTES))
+    assert len(backlog.take()) == 1
+
+
+def test_one_take_brings_all_channels():
+    backlog = backlog_with(max_client_lag=LONG)
+    first, second = opened(backlog, "a"), opened(backlog, "b")
+    backlog.insert(second, row())
+    backlog.insert(first, row())
+    backlog.hurry()
+    assert [entry.state.name for entry in backlog.take()] == ["b", "a"]
+
+
+def test_an_insert_waits_until_rows_are_committed():
+    backlog = backlog_with(max_client_lag=LONG, max_buffered_bytes=10)
+    state = opened(backlog)
+    backlog.insert(state, row(size=10))
+    thread = threading.Thread(target=backlog.insert, args=(state, row("2", size=10)))
+    thread.start()
+    backlog.commit(backlog.take())
+    thread.join(10)
+    assert state.buffer.brings("2")
+
+
+def test_an_insert_that_waits_too_long_keeps_nothing():
+    backlog = backlog_with(max_buffered_bytes=10, insert_timeout=dt.timedelta(0))
+    state = opened(backlog)
+    backlog.insert(state, row("1", size=10))
+    with pytest.raises(BufferFull, match="10 bytes that are not committed yet"):
+        backlog.insert(state, row("2"))
+    assert state.buffer.rows == 1
+    assert not state.buffer.brings("2")
+
+
+def test_a_batch_above_the_limit_is_taken_when_nothing_else_waits():
+    backlog = backlog_with(max_buffered_bytes=10)
+    state = opened(backlog)
+    backlog.insert(state, row(size=100))
+    assert backlog.uncommitted_bytes == 100
+
+
+def test_a_failure_frees_the_bytes_and_names_the_last_committed_token():
+    backlog = backlog_with(max_client_lag=LONG)
+    state = opened(backlog, token="5")
+    backlog.insert(state, row("6"))
+    backlog.hurry()
+    backlog.take()
+    backlog.insert(state, row("7"))
+    backlog.fail([state], Failure("the table is gone"))
+    assert backlog.uncommitted_bytes == 0
+    with pytest.raises(ChannelInvalid, match=r"the table is gone; .* token is '5'"):
+        backlog.insert(state, row("8"))
+
+
+def test_opening_again_fences_the_older_object():
+    backlog = backlog_with()
+    old = opened(backlog, sequencer=0)
+    new = opened(backlog, sequencer=1)
+    with pytest.raises(ChannelFenced):
+        backlog.insert(old, row())
+    late = opened(backlog, sequencer=0)
+    assert (new.failure, late.failure is None) == (None, False)
+
+
+def test_tokens_are_known_while_they_wait_and_afterwards():
+    backlog = backlog_with(max_client_lag=LONG)
+    state = opened(backlog, token="0")
+    backlog.insert(state, row("1"))
+    backlog.hurry()
+    entries = backlog.take()
+    backlog.insert(state, row("2"))
+    assert [state.sequencer_of(token) for token in ("0", "1", "2", "x")] == [0, 1, 2, None]
+    with pytest.raises(CommitTimeout, match="the last one committed is '0'"):
+        backlog.wait(state, 1, "1", 0.0)
+    backlog.commit(entries)
+    backlog.wait(state, 1, "1", 0.0)
+    assert state.committed_token == "1"
+
+
+def test_an_orphan_ends_when_nothing_is_buffered():
+    backlog = backlog_with(max_client_lag=NOW)
+    backlog.insert(opened(backlog), row())
+    backlog.orphan()
+    assert len(backlog.take()) == 1
+    assert backlog.take() is None

@@ -1,0 +1,61 @@
+"""A buffer keeps order, and moves tokens by the rules of the specification of v1, §7.4."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from snowmelt.client.buffer import Batch, Buffer
+
+
+def table(*values):
+    return pa.table({"A": list(values)})
+
+
+def test_rows_and_tables_keep_the_order_of_insertion():
+    buffer = Buffer(None)
+    buffer.add(Batch((1,), 1, 8), 10)
+    buffer.add(Batch((2,), 1, 8), 11)
+    buffer.add(Batch(table(3, 4), 2, 16), 12)
+    buffer.add(Batch((5,), 1, 8), 13)
+    portion = buffer.take()
+    assert portion.parts[0] == [(1,), (2,)]
+    assert portion.parts[1].column("A").to_pylist() == [3, 4]
+    assert portion.parts[2] == [(5,)]
+    assert (portion.rows, portion.size_bytes) == (5, 40)
+    assert (portion.first_insert_ms, portion.last_insert_ms) == (10, 13)
+
+
+def test_a_portion_begins_with_the_first_token_and_ends_with_the_last():
+    buffer = Buffer("0")
+    buffer.add(Batch((1,), 1, 8, "1", "1"), 0)
+    buffer.add(Batch(table(2, 3), 2, 16, "2", "3"), 0)
+    portion = buffer.take()
+    assert (portion.start_token, portion.end_token) == ("1", "3")
+    assert portion.tokens == ["1", "3"]
+
+
+def test_a_call_without_token_leaves_the_last_known_one():
+    buffer = Buffer("7")
+    buffer.add(Batch((1,), 1, 8), 0)
+    assert buffer.take().end_token == "7"
+    buffer.add(Batch((2,), 1, 8, "8", "8"), 0)
+    buffer.add(Batch((3,), 1, 8), 0)
+    assert buffer.take().end_token == "8"
+
+
+def test_the_token_of_a_call_without_good_rows_waits_for_the_next_row():
+    buffer = Buffer(None)
+    buffer.add(Batch(None, 0, 0, None, "5"), 0)
+    assert buffer.rows == 0
+    assert buffer.brings("5")
+    buffer.add(Batch((1,), 1, 8, "6", "6"), 0)
+    portion = buffer.take()
+    assert (portion.start_token, portion.end_token) == ("6", "6")
+    assert portion.tokens == ["5", "6"]
+
+
+def test_a_taken_buffer_is_empty():
+    buffer = Buffer(None)
+    buffer.add(Batch((1,), 1, 8, "1", "1"), 0)
+    buffer.take()
+    assert (buffer.rows, buffer.size_bytes, buffer.brings("1")) == (0, 0, False)

@@ -1,0 +1,55 @@
+"""Chunks and blobs stay below the limits of the specification of v1, §3.6."""
+
+from __future__ import annotations
+
+from zoneinfo import ZoneInfo
+
+from snowmelt.client.buffer import Batch
+from snowmelt.client.planning import ChunkPlan, plan_blobs, plan_chunks
+from snowmelt.client.state import ChannelState, Target
+from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.types import Column, Kind, TableName, TableSchema
+
+SCHEMA = TableSchema(1, (Column("A", Kind.REAL, 1),))
+CONVERTER = RowConverter(SCHEMA, zone=ZoneInfo("UTC"))
+
+
+def entry(channel, size, *, table="T", key_id=1):
+    target = Target(TableName("D", "S", table), SCHEMA, key_id, b"k" * 32)
+    state = ChannelState(channel, target, CONVERTER, (0, 0), None)
+    state.buffer.add(Batch((1.0,), 1, size), 0)
+    return state.take()
+
+
+def names(plans):
+    return [[each.state.name for each in plan.entries] for plan in plans]
+
+
+def test_the_channels_of_a_table_share_a_chunk_in_order():
+    entries = [entry("a", 1), entry("b", 1, table="U"), entry("c", 1)]
+    assert names(plan_chunks(entries)) == [["a", "c"], ["b"]]
+
+
+def test_channels_with_different_keys_do_not_share_a_chunk():
+    assert names(plan_chunks([entry("a", 1), entry("b", 1, key_id=2)])) == [["a"], ["b"]]
+
+
+def test_a_chunk_ends_before_its_limit():
+    entries = [entry("a", 60), entry("b", 40), entry("c", 1), entry("d", 200), entry("e", 1)]
+    chunks = plan_chunks(entries, max_chunk_bytes=100)
+    assert names(chunks) == [["a", "b"], ["c"], ["d"], ["e"]]
+
+
+def test_a_blob_ends_before_its_limits():
+    chunks = plan_chunks([entry(name, 40, table=name) for name in "ABCDE"])
+    by_bytes = plan_blobs(chunks, max_blob_bytes=100, max_chunks=100)
+    assert [len(blob) for blob in by_bytes] == [2, 2, 1]
+    by_count = plan_blobs(chunks, max_blob_bytes=1000, max_chunks=3)
+    assert [len(blob) for blob in by_count] == [3, 2]
+
+
+def test_a_chunk_without_all_its_channels_is_nothing():
+    first, second = entry("a", 1), entry("b", 1)
+    plan = ChunkPlan(first.state.target, (first, second))
+    assert names([plan.without({first.state})]) == [["b"]]
+    assert plan.without({first.state, second.state}) is None

@@ -1,0 +1,83 @@
+"""Tokens have the claims of the specification of v1, §1.3, and are renewed in time."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from snowmelt.client.tokens import KeyPairTokens, fingerprint, load_private_key
+from snowmelt.clock import ManualClock
+from snowmelt.errors import ConfigurationError
+
+KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+START = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
+
+
+def pem(key):
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    ).decode()
+
+
+def test_a_token_names_account_user_and_fingerprint_for_59_minutes():
+    token = KeyPairTokens("acme", "loader", KEY, ManualClock(START)).current()
+    assert jwt.get_unverified_header(token) == {"alg": "RS256"}
+    claims = jwt.decode(
+        token,
+        KEY.public_key(),
+        algorithms=["RS256"],
+        options={"verify_exp": False, "verify_iat": False},
+    )
+    assert claims["sub"] == "ACME.LOADER"
+    assert claims["iss"] == f"ACME.LOADER.{fingerprint(KEY)}"
+    assert claims["exp"] - claims["iat"] == 3540
+    assert claims["iat"] == START.timestamp()
+
+
+def test_a_token_is_renewed_after_54_minutes():
+    clock = ManualClock(START)
+    tokens = KeyPairTokens("acme", "loader", KEY, clock)
+    first = tokens.current()
+    clock.advance(54 * 60 - 1)
+    assert tokens.current() == first
+    clock.advance(1)
+    assert tokens.current() != first
+
+
+def test_a_refused_token_is_replaced_once():
+    clock = ManualClock(START)
+    tokens = KeyPairTokens("acme", "loader", KEY, clock)
+    refused = tokens.current()
+    clock.advance(1)
+    second = tokens.replace(refused)
+    assert second != refused
+    clock.advance(1)
+    assert tokens.replace(refused) == second
+
+
+def test_a_key_may_be_text_bytes_base64_or_a_file(tmp_path):
+    text = pem(KEY)
+    file = tmp_path / "key.p8"
+    file.write_text(text)
+    bare = "".join(line for line in text.splitlines() if "-----" not in line)
+    for source in (text, text.encode(), bare, file, str(file)):
+        assert fingerprint(load_private_key(source)) == fingerprint(KEY)
+
+
+@pytest.mark.parametrize("source", ["", "nonsense", "a\0b", b"-----BEGIN PRIVATE KEY-----"])
+def test_what_is_no_key_is_refused_with_a_sentence(source):
+    with pytest.raises(ConfigurationError, match="neither a key in PEM"):
+        load_private_key(source)
+
+
+def test_a_missing_file_and_another_kind_of_key_are_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        load_private_key(tmp_path / "absent")
+    with pytest.raises(ConfigurationError, match="not an RSA key"):
+        load_private_key(pem(ec.generate_private_key(ec.SECP256R1())))
