@@ -1,7 +1,7 @@
 """Whole columns at once: values of a column become an Arrow array in chunk form.
 
 A fast conversion runs only when all values have exactly the types it knows and the result is
-surely that of `convert_value`; in any doubt it returns None and the exact path takes over.
+surely that of `rule_of`; in any doubt it returns None and the exact path takes over.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from snowmelt.schema.arrow import (
 )
 from snowmelt.schema.numbers import fixed
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, TIMESTAMPS, Column, Kind
-from snowmelt.schema.values import convert_value
+from snowmelt.schema.values import rule_of
 from snowmelt.schema.zones import DayOffsets
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class ColumnConverter:
         self.type = chunk_type(column)
         self._zone = zone
         self._offsets = {zone.key: DayOffsets(zone)}
+        self._rule = rule_of(column, zone)
         self._limit = _int64_limit(column)
         self._fast = self._choose()
 
@@ -94,7 +95,7 @@ class ColumnConverter:
         refused: list[int] = []
         for index, value in enumerate(values):
             try:
-                stored.append(convert_value(value, self.column, zone=self._zone, row_index=index))
+                stored.append(self._rule(value, index))
             except InvalidRow:
                 stored.append(None)
                 refused.append(index)

@@ -20,7 +20,7 @@ from snowmelt.schema.arrow import chunk_schema, nulls_of
 from snowmelt.schema.batches import ColumnConverter
 from snowmelt.schema.refusals import type_name
 from snowmelt.schema.types import TIMESTAMPS, Column, Kind, TableSchema, internal_name
-from snowmelt.schema.values import convert_value
+from snowmelt.schema.values import rule_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -29,14 +29,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from snowmelt.schema.refusals import Stored
+    from snowmelt.schema.values import Rule
 
     Row = Mapping[str, object]
+    Shape = tuple[tuple[int, ...], tuple[Rule, ...]]
     Source = Callable[[], list[object] | None]
 
 MAX_ROW_BYTES = 64 * 1024 * 1024
 
 # Each spelling of a column is remembered; rows with random keys must not fill the memory.
 _MAX_SPELLINGS = 100_000
+_MAX_SHAPES = 1_000
 _LEVEL_BYTES = 0.25
 _LENGTH_BYTES = 4
 _BOOLEAN_BYTES = 0.125
@@ -75,7 +78,6 @@ class RowConverter:
         self, schema: TableSchema, *, zone: ZoneInfo, max_row_bytes: int = MAX_ROW_BYTES
     ) -> None:
         self.schema = schema
-        self._zone = zone
         self._max_row_bytes = max_row_bytes
         self._arrow_schema = chunk_schema(schema)
         self._columns = schema.columns
@@ -83,6 +85,8 @@ class RowConverter:
         self._widths = [value_bytes(column) for column in schema.columns]
         self._places = {column.name: place for place, column in enumerate(schema.columns)}
         self._spellings: dict[str, int] = {}
+        self._shapes: dict[tuple[str, ...], Shape] = {}
+        self._rules = [rule_of(column, zone) for column in schema.columns]
         self._required = [
             place for place, column in enumerate(schema.columns) if not column.nullable
         ]
@@ -112,15 +116,9 @@ class RowConverter:
         Raises:
             InvalidRow: if the row is refused.
         """
-        given, twice = self._given(row, row_index)
-        if twice:
-            self._check_each(row, row_index)
-        converted = {
-            place: convert_value(value, self._columns[place], zone=self._zone, row_index=row_index)
-            for place, value in given.items()
-            if value is not None
-        }
-        stored = [converted.get(place) for place in range(len(self._columns))]
+        stored = self._at_once(row)
+        if stored is None:
+            stored = self._with_reasons(row, row_index)
         self._check_size(stored, row_index)
         return tuple(stored)
 
@@ -133,6 +131,45 @@ class RowConverter:
             for converter, values in zip(self._converters, zip(*rows, strict=True), strict=True)
         ]
         return pa.Table.from_arrays(arrays, schema=self._arrow_schema)
+
+    def _at_once(self, row: Row) -> list[Stored] | None:
+        """Convert a row whose keys were seen before; None when anything is wrong with it."""
+        if type(row) is not dict:
+            return None
+        keys = tuple(row)
+        shape = self._shapes.get(keys)
+        if shape is None:
+            shape = self._learn(keys)
+            if shape is None:
+                return None
+        stored: list[Stored] = [None] * len(self._columns)
+        try:
+            for place, rule, value in zip(*shape, row.values(), strict=True):
+                stored[place] = rule(value, 0)
+        except InvalidRow:
+            return None
+        return stored
+
+    def _learn(self, keys: tuple[str, ...]) -> Shape | None:
+        """Remember what a row with these keys fills; None if it lacks or exceeds the columns."""
+        places = self._distinct_places(keys)
+        if places is None or not set(self._required) <= set(places.values()):
+            return None
+        if len(self._shapes) >= _MAX_SHAPES:
+            self._shapes.clear()
+        rules = tuple(self._rules[place] for place in places.values())
+        shape = self._shapes[keys] = (tuple(places.values()), rules)
+        return shape
+
+    def _with_reasons(self, row: Row, row_index: int) -> list[Stored]:
+        """Convert a row check by check, so that the first reason against it is raised."""
+        given, twice = self._given(row, row_index)
+        if twice:
+            self._check_each(row, row_index)
+        stored: list[Stored] = [None] * len(self._columns)
+        for place, value in given.items():
+            stored[place] = self._rules[place](value, row_index)
+        return stored
 
     def _arrays(
         self, rows: Sequence[Row], sources: Sequence[Source], refused: set[int]
@@ -201,9 +238,9 @@ class RowConverter:
         places: dict[str, int] = {}
         for key in keys:
             place = self._place(key)
-            if place is None:
+            if place is None or not isinstance(key, str):
                 return None
-            places[str(key)] = place
+            places[key] = place
         return places if len(set(places.values())) == len(places) else None
 
     def _place(self, key: object) -> int | None:
@@ -220,7 +257,7 @@ class RowConverter:
 
     def _given(self, row: Row, row_index: int) -> tuple[dict[int, object], bool]:
         """Check the columns of a row; return values by place, and whether one was named twice."""
-        if not isinstance(row, Mapping):
+        if not isinstance(row, (dict, Mapping)):
             raise InvalidRow(
                 reason=f"a row is a mapping, not {type_name(row)}, rowIndex:{row_index}"
             )
@@ -247,8 +284,7 @@ class RowConverter:
         for key, value in row.items():
             place = self._place(key)
             if place is not None and value is not None:
-                column = self._columns[place]
-                convert_value(value, column, zone=self._zone, row_index=row_index)
+                self._rules[place](value, row_index)
 
     def _check_size(self, stored: Sequence[Stored], row_index: int) -> None:
         size = sum(map(_stored_bytes, stored, self._widths))
@@ -334,9 +370,9 @@ def _stored_bytes(value: Stored, width: float | None) -> float:
         return _LEVEL_BYTES
     if width is not None:
         return _LEVEL_BYTES + width
-    if isinstance(value, str):
+    if isinstance(value, str) and not value.isascii():
         value = value.encode()
-    return _LEVEL_BYTES + _LENGTH_BYTES + (len(value) if isinstance(value, bytes) else 0)
+    return _LEVEL_BYTES + _LENGTH_BYTES + (len(value) if isinstance(value, (str, bytes)) else 0)
 
 
 def _array_bytes(array: pa.Array | pa.ChunkedArray, width: float | None) -> float:

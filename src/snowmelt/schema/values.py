@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from zoneinfo import ZoneInfo
 
+    Rule = Callable[[object, int], Stored]
+
 _RULES: dict[Kind, Callable[[object, Column, int], Stored]] = {
     Kind.FIXED: fixed,
     Kind.REAL: real,
@@ -30,6 +32,24 @@ _RULES: dict[Kind, Callable[[object, Column, int], Stored]] = {
 }
 
 
+def rule_of(column: Column, zone: ZoneInfo) -> Rule:
+    """Return what converts a value of a column: `convert_value` with the choices made."""
+    zoned = column.kind in TIMESTAMPS
+    plain = None if zoned else _RULES[column.kind]
+
+    def rule(value: object, row_index: int) -> Stored:
+        stored: Stored = None
+        if value is not None:
+            if plain is None:
+                return timestamp(value, column, zone, row_index)
+            stored = plain(value, column, row_index)
+        if stored is None and not column.nullable:
+            raise null_refused(column, row_index)
+        return stored
+
+    return rule
+
+
 def convert_value(value: object, column: Column, *, zone: ZoneInfo, row_index: int) -> Stored:
     """Return the stored value; timestamps without a zone are clock times of `zone`.
 
@@ -37,12 +57,4 @@ def convert_value(value: object, column: Column, *, zone: ZoneInfo, row_index: i
         InvalidRow: if the Python type does not fit, a number is out of range, or null is refused.
         InvalidValue: if the value does not fit.
     """
-    if value is not None:
-        if column.kind in TIMESTAMPS:
-            return timestamp(value, column, zone, row_index)
-        stored = _RULES[column.kind](value, column, row_index)
-        if stored is not None:
-            return stored
-    if not column.nullable:
-        raise null_refused(column, row_index)
-    return None
+    return rule_of(column, zone)(value, row_index)
