@@ -66,15 +66,6 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Opener:
-    """Who opens: the user, and the client and request that make a repeated open harmless."""
-
-    user: str
-    client_prefix: str | None
-    request_id: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class ChannelEvent:
     """A line of a channel's history: `opened`, `dropped` or `table dropped`."""
 
@@ -91,12 +82,21 @@ class ChannelEvent:
     previous_owner: str | None
 
 
-def open_channel(
+@dataclass(frozen=True, slots=True)
+class _Request:
+    user: str
+    client_prefix: str | None
+    request_id: str | None
+
+
+def open_channel(  # noqa: PLR0913 - what an open request carries
     connection: sa.Connection,
     table: TableRecord,
     channel: str,
     *,
-    opener: Opener,
+    user: str,
+    client_prefix: str | None,
+    request_id: str | None,
     offset_token: str | None = None,
     now: dt.datetime,
 ) -> Opened:
@@ -109,7 +109,9 @@ def open_channel(
         connection: A writing transaction.
         table: The table, as found in this transaction.
         channel: The channel's internal name.
-        opener: Who opens it.
+        user: Who opens it.
+        client_prefix: The opening client; without it or `request_id` each open is a new one.
+        request_id: The client's name for this open.
         offset_token: Becomes the channel's committed token at once, when given.
         now: The time of the opening.
 
@@ -119,24 +121,25 @@ def open_channel(
     """
     if not lock_tables(connection, [table.table_id]):
         raise TableNotFound(table=table.name)
-    earlier = _answered(connection, table, channel, opener)
+    request = _Request(user, client_prefix, request_id)
+    earlier = _answered(connection, table, channel, request)
     if earlier is not None:
         return earlier
-    row = _row(connection, table.table_id, channel)
+    previous = _row(connection, table.table_id, channel)
     changed: dict[str, Any] = {
-        "owner_user": opener.user,
-        "client_prefix": opener.client_prefix,
+        "owner_user": user,
+        "client_prefix": client_prefix,
         "opened_at": now,
     }
     if offset_token is not None:
         changed["offset_token"] = offset_token
-    if row is None:
+    if previous is None:
         changed |= _new_channel(connection, table, channel)
-        connection.execute(sa.insert(_C).values(changed))
+        write: sa.Insert | sa.Update = sa.insert(_C)
     else:
-        changed["client_sequencer"] = row.client_sequencer + 1
-        connection.execute(sa.update(_C).where(_C.c.channel_id == row.channel_id).values(changed))
-    record = find_channel(connection, table, channel)
+        changed["client_sequencer"] = previous.client_sequencer + 1
+        write = sa.update(_C).where(_C.c.channel_id == previous.channel_id)
+    record = _record(connection.execute(write.values(changed).returning(*_C.c)).one())
     connection.execute(
         sa.insert(_H).values(
             table_id=table.table_id,
@@ -146,26 +149,22 @@ def open_channel(
             client_sequencer=record.client_sequencer,
             row_sequencer=record.row_sequencer,
             offset_token=record.offset_token,
-            user=opener.user,
-            client_prefix=opener.client_prefix,
-            request_id=opener.request_id,
-            previous_user=row.owner_user if row else None,
-            previous_owner=row.client_prefix if row else None,
+            user=user,
+            client_prefix=client_prefix,
+            request_id=request_id,
+            previous_user=previous.owner_user if previous else None,
+            previous_owner=previous.client_prefix if previous else None,
         )
     )
-    return Opened(record, row.client_prefix if row else None, replayed=False)
+    return Opened(record, previous.client_prefix if previous else None, replayed=False)
 
 
-def find_channel(connection: sa.Connection, table: TableRecord, channel: str) -> ChannelRecord:
-    """Return a channel of a table.
-
-    Raises:
-        ChannelNotFound: There is no such channel.
-    """
+def find_channel(
+    connection: sa.Connection, table: TableRecord, channel: str
+) -> ChannelRecord | None:
+    """Return a channel of a table, None when there is none of that name."""
     row = _row(connection, table.table_id, channel)
-    if row is None:
-        raise ChannelNotFound(channel=display_name(channel), table=table.name)
-    return _record(row)
+    return None if row is None else _record(row)
 
 
 def find_channels(
@@ -196,7 +195,7 @@ def drop_channel(
     channel: str,
     *,
     client_sequencer: int | None = None,
-    user: str,
+    user: str | None = None,
     now: dt.datetime,
 ) -> ChannelRecord:
     """Drop a channel with its offset token; committed rows stay.
@@ -240,18 +239,18 @@ def channel_history(
 
 
 def _answered(
-    connection: sa.Connection, table: TableRecord, channel: str, opener: Opener
+    connection: sa.Connection, table: TableRecord, channel: str, request: _Request
 ) -> Opened | None:
     """Return the stored answer to this open request, with the sequencer it was given then."""
-    if opener.client_prefix is None or opener.request_id is None:
+    if request.client_prefix is None or request.request_id is None:
         return None
     line = connection.execute(
         sa.select(_H).where(
-            _H.c.client_prefix == opener.client_prefix,
-            _H.c.request_id == opener.request_id,
+            _H.c.client_prefix == request.client_prefix,
+            _H.c.request_id == request.request_id,
             _H.c.table_id == table.table_id,
             _H.c.channel == channel,
-            _H.c.user == opener.user,
+            _H.c.user == request.user,
         )
     ).first()
     if line is None:
@@ -266,8 +265,8 @@ def _answered(
         client_sequencer=line.client_sequencer,
         row_sequencer=line.row_sequencer,
         offset_token=line.offset_token,
-        owner_user=opener.user,
-        client_prefix=opener.client_prefix,
+        owner_user=request.user,
+        client_prefix=request.client_prefix,
         last_path=None,
         last_chunk_offset=None,
         last_chunk_md5=None,

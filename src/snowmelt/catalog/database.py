@@ -38,9 +38,10 @@ if TYPE_CHECKING:
 
     from snowmelt.clock import Clock
 
-# SQLSTATEs of PostgreSQL: serialization failure and deadlock are undone and may be run again;
-# a lock timeout is our own waiting limit.
-_CONFLICTS = frozenset({"40001", "40P01"})
+# SQLSTATEs of PostgreSQL: after a serialization failure or deadlock the same may be run again,
+# and after a unique violation too: another transaction inserted first what this one now finds.
+# A lock timeout is our own waiting limit.
+_CONFLICTS = frozenset({"40001", "40P01", "23505"})
 _LOCK_TIMEOUT = "55P03"
 # Operator intervention (57P01 …) and connection exceptions (08…): the server may have committed.
 _LOST_CONNECTION = ("08", "57P")

@@ -33,7 +33,7 @@ def bury_channels_of(connection: sa.Connection, table_ids: Sequence[int], now: d
 
 
 def bury_channel(
-    connection: sa.Connection, channel_id: int, now: dt.datetime, *, user: str
+    connection: sa.Connection, channel_id: int, now: dt.datetime, *, user: str | None
 ) -> None:
     """Remove one channel, which `user` drops."""
     _bury(connection, _C.c.channel_id == channel_id, "dropped", now, user=user)

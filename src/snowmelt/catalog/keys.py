@@ -1,0 +1,167 @@
+"""Keys: the master key in a folder, a wrapped key per table, a derived key per table and user.
+
+Whoever may insert into a table gets only the key for what they write themselves. Key ids are
+never used twice, and belong to one incarnation of a table.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from snowmelt.catalog import model
+from snowmelt.catalog.dialects import insert_for
+from snowmelt.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from snowmelt.catalog.tables import TableRecord
+
+KEY_BYTES = 32
+MASTER_KEY_FILE = "master.key"
+
+_NONCE_BYTES = 12
+_T = model.tables
+_W = model.table_keys
+_K = model.data_keys
+# Below the least number of parameters that SQLite takes in one statement.
+_AT_ONCE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class DataKey:
+    """A 256-bit data key and its id; the key must not be printed."""
+
+    key_id: int
+    key: bytes
+
+    def __repr__(self) -> str:
+        return f"DataKey(key_id={self.key_id})"
+
+
+def load_master_key(folder: Path) -> bytes:
+    """Return the master key of a folder, made when it is missing, whoever else tries at once.
+
+    Raises:
+        ConfigurationError: Others may read the folder or the key, or it is no key.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / MASTER_KEY_FILE
+    if not path.exists():
+        _write_once(path, secrets.token_bytes(KEY_BYTES))
+    for each in (folder, path):
+        if each.stat().st_mode & 0o077:
+            raise ConfigurationError(
+                setting="keys_dir", reason=f"others may read {each}; take that right away (chmod)"
+            )
+    key = path.read_bytes()
+    if len(key) != KEY_BYTES:
+        raise ConfigurationError(
+            setting="keys_dir", reason=f"{path} has {len(key)} bytes, a key has {KEY_BYTES}"
+        )
+    return key
+
+
+class KeyRing:
+    """Hands out the keys of tables to whoever has the master key."""
+
+    def __init__(self, master_key: bytes) -> None:
+        self._wrapping = AESGCM(master_key)
+
+    def data_key(self, connection: sa.Connection, table: TableRecord, user: str) -> DataKey:
+        """Return the key with which `user` writes to `table`, made at its first use.
+
+        Needs a writing transaction.
+
+        Raises:
+            ConfigurationError: The master key is not the one of this catalog.
+        """
+        scope = {"table_id": table.table_id, "user": user}
+        known = sa.select(_K.c.key_id).filter_by(**scope)
+        key_id = connection.execute(known).scalar()
+        if key_id is None:
+            table_key = self._wrap(secrets.token_bytes(KEY_BYTES), table.incarnation)
+            connection.execute(
+                insert_for(connection, _W)
+                .values(table_id=table.table_id, wrapped_key=table_key)
+                .on_conflict_do_nothing()
+            )
+            connection.execute(insert_for(connection, _K).values(scope).on_conflict_do_nothing())
+            key_id = connection.execute(known).scalar_one()
+        return DataKey(key_id, self.keys(connection, [key_id])[key_id])
+
+    def keys(self, connection: sa.Connection, key_ids: Collection[int]) -> dict[int, bytes]:
+        """Return the data keys of these ids; ids that do not exist are left out.
+
+        Raises:
+            ConfigurationError: The master key is not the one of this catalog.
+        """
+        found: dict[int, bytes] = {}
+        opened: dict[str, bytes] = {}
+        ordered = sorted(set(key_ids))
+        query = sa.select(_K.c.key_id, _K.c.user, _T.c.incarnation, _W.c.wrapped_key).select_from(
+            _K.join(_T, _K.c.table_id == _T.c.table_id).join(_W, _K.c.table_id == _W.c.table_id)
+        )
+        for start in range(0, len(ordered), _AT_ONCE):
+            some = query.where(_K.c.key_id.in_(ordered[start : start + _AT_ONCE]))
+            for key_id, user, incarnation, wrapped in connection.execute(some):
+                if incarnation not in opened:
+                    opened[incarnation] = self._unwrap(wrapped, incarnation)
+                found[key_id] = _derive(opened[incarnation], incarnation, user)
+        return found
+
+    def scope(self, connection: sa.Connection, key_id: int) -> tuple[int, str] | None:
+        """Return the table id and the user of a key id, None when there is none."""
+        query = sa.select(_K.c.table_id, _K.c.user).where(_K.c.key_id == key_id)
+        row = connection.execute(query).first()
+        return None if row is None else (row.table_id, row.user)
+
+    def _wrap(self, key: bytes, incarnation: str) -> bytes:
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        return nonce + self._wrapping.encrypt(nonce, key, incarnation.encode())
+
+    def _unwrap(self, wrapped: bytes, incarnation: str) -> bytes:
+        nonce, sealed = wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:]
+        try:
+            return self._wrapping.decrypt(nonce, sealed, incarnation.encode())
+        except InvalidTag as error:
+            raise ConfigurationError(
+                setting="keys_dir", reason="its master key does not open the keys of this catalog"
+            ) from error
+
+
+def _derive(table_key: bytes, incarnation: str, user: str) -> bytes:
+    info = b"\0".join((b"snowmelt data key", incarnation.encode(), user.encode()))
+    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(table_key)
+
+
+def _write_once(path: Path, key: bytes) -> None:
+    """Write a key unless one is there: linking a finished file is atomic and never replaces."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(key)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            path.hardlink_to(draft)
+        except FileExistsError:
+            return
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    finally:
+        draft.unlink()
