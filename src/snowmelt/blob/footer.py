@@ -1,4 +1,8 @@
-"""What a chunk's Parquet footer says, and whether it fits a table."""
+"""What a chunk's Parquet footer says, and whether it fits a table.
+
+Footers are parsed here and not by pyarrow: asking pyarrow 26 about a column whose metadata
+contradicts itself ends the process (`terminate called after throwing ParquetException`).
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from snowmelt.blob.thrift import Fields, integer, read_structure, structure, structures
 from snowmelt.errors import BlobInvalid
-from snowmelt.schema.arrow import FIELD_ID, chunk_type
+from snowmelt.schema.arrow import chunk_type
 from snowmelt.schema.types import SEMI_STRUCTURED, Column, Kind, TableSchema
 
 if TYPE_CHECKING:
@@ -18,17 +22,38 @@ if TYPE_CHECKING:
 
     from snowmelt.blob.crypto import Readable
 
-# Limits of what the Thrift decoder may allocate for a footer; a table with 10,000 columns
-# stays far below.
-_THRIFT_TEXT_BYTES = 16 * 1024 * 1024
-_THRIFT_ELEMENTS = 1_000_000
+_MAGIC = b"PAR1"
+_TAIL_BYTES = 8
+# A footer takes some hundred bytes a column.
+_MAX_FOOTER_BYTES = 16 * 1024 * 1024
+_MAX_ROWS = 2**31 - 1
 
-_FLBA_MAX_BYTES = 16
-_INTEGERS = frozenset({"INT32", "INT64"})
-_NUMBERS = frozenset({"INT32", "INT64", "FIXED_LEN_BYTE_ARRAY"})
+_TYPES = (
+    "BOOLEAN",
+    "INT32",
+    "INT64",
+    "INT96",
+    "FLOAT",
+    "DOUBLE",
+    "BYTE_ARRAY",
+    "FIXED_LEN_BYTE_ARRAY",
+)
+_OPTIONAL, _REPEATED = 1, 2
+_CONVERTED = {
+    0: "STRING",
+    4: "ENUM",
+    5: "DECIMAL",
+    6: "DATE",
+    19: "JSON",
+    20: "BSON",
+} | dict.fromkeys(range(15, 19), "INT")
+_LOGICAL = {1: "STRING", 4: "ENUM", 5: "DECIMAL", 6: "DATE", 10: "INT", 12: "JSON", 13: "BSON"}
+
 _NUMBER_MEANINGS = frozenset({"NONE", "DECIMAL", "INT"})
 _TEXT_MEANINGS = frozenset({"NONE", "STRING", "JSON", "ENUM", "BSON"})
 _PHYSICAL = {Kind.REAL: "DOUBLE", Kind.BOOLEAN: "BOOLEAN", Kind.DATE: "INT32"}
+_INTEGER_DIGITS = {"INT32": 9, "INT64": 18}
+_FLBA_MAX_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +61,8 @@ class FooterField:
     """One column of a chunk; `ordinal` is its field id, None when the writer gave none.
 
     `physical_type` is Parquet's word, `type_length` bytes of a FIXED_LEN_BYTE_ARRAY, `meaning`
-    the logical type (NONE, DECIMAL, STRING, DATE …), `precision` and `scale` a decimal's.
+    the logical type (NONE, DECIMAL, STRING, DATE …; OTHER when no column can have it),
+    `precision` and `scale` a decimal's.
     """
 
     ordinal: int | None
@@ -50,11 +76,29 @@ class FooterField:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnPlace:
+    """Where the pages of one column in one row group lie, and Parquet's number of their codec."""
+
+    codec: int
+    start: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """Rows of a row group, and the places of its columns in the order of the fields."""
+
+    rows: int
+    places: tuple[ColumnPlace, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkFooter:
     """Rows and columns of a chunk, in file order."""
 
     rows: int
     fields: tuple[FooterField, ...]
+    groups: tuple[RowGroup, ...] = ()
 
 
 @contextlib.contextmanager
@@ -67,25 +111,6 @@ def refusing(path: str) -> Iterator[None]:
         raise BlobInvalid(path=path, reason=f"not a readable chunk ({first_line})") from error
 
 
-def open_parquet(
-    parquet: Readable | pa.Buffer,
-    *,
-    metadata: pq.FileMetaData | None = None,
-    read_dictionary: Sequence[str] = (),
-) -> pq.ParquetFile:
-    """Open a Parquet file in memory with limits on its footer; raises what pyarrow raises."""
-    return pq.ParquetFile(
-        pa.BufferReader(parquet),
-        metadata=metadata,
-        read_dictionary=list(read_dictionary),
-        pre_buffer=False,
-        thrift_string_size_limit=_THRIFT_TEXT_BYTES,
-        thrift_container_size_limit=_THRIFT_ELEMENTS,
-        page_checksum_verification=True,
-        arrow_extensions_enabled=False,
-    )
-
-
 def inspect_chunk(parquet: Readable | pa.Buffer, *, path: str = "chunk") -> ChunkFooter:
     """Read the footer of a decrypted chunk; `path` names the blob in errors.
 
@@ -94,27 +119,23 @@ def inspect_chunk(parquet: Readable | pa.Buffer, *, path: str = "chunk") -> Chun
             or field id, or row counts that contradict each other.
     """
     with refusing(path):
-        return read_footer(open_parquet(parquet))
+        return read_footer(memoryview(parquet).cast("B"))
 
 
-def read_footer(file: pq.ParquetFile) -> ChunkFooter:
-    """Return the footer of an opened file; ValueError when it contradicts itself."""
-    metadata = file.metadata
-    arrow_schema = file.schema_arrow
-    if len(arrow_schema) != metadata.num_columns:
-        raise ValueError("columns are nested")
-    fields = tuple(
-        _field(file.schema.column(index), arrow_schema.field(index))
-        for index in range(metadata.num_columns)
-    )
-    _check_unique([field.name for field in fields])
-    _check_unique([field.ordinal for field in fields if field.ordinal is not None])
-    groups = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
-    if metadata.num_rows < 0 or any(rows < 0 for rows in groups):
-        raise ValueError("negative row count")
-    if sum(groups) != metadata.num_rows:
+def read_footer(data: memoryview) -> ChunkFooter:
+    """Return the footer of a Parquet file; ValueError when there is none or it is broken."""
+    if len(data) < _TAIL_BYTES + 4 or data[-4:] != _MAGIC or data[:4] != _MAGIC:
+        raise ValueError("it is not a Parquet file")
+    size = int.from_bytes(data[-8:-4], "little")
+    if size > min(len(data) - _TAIL_BYTES - 4, _MAX_FOOTER_BYTES):
+        raise ValueError("its footer is too long")
+    footer, _ = read_structure(bytes(data[-_TAIL_BYTES - size : -_TAIL_BYTES]), 0)
+    fields = _fields(structures(footer, 2))
+    groups = tuple(_group(group, fields) for group in structures(footer, 4))
+    rows = integer(footer, 3)
+    if rows > _MAX_ROWS or sum(group.rows for group in groups) != rows:
         raise ValueError("row groups do not add up to the row count")
-    return ChunkFooter(metadata.num_rows, fields)
+    return ChunkFooter(rows, fields, groups)
 
 
 def matches(footer: ChunkFooter, schema: TableSchema) -> str | None:
@@ -173,40 +194,96 @@ def misfit(field: FooterField, column: Column) -> str | None:
     return None
 
 
+def digits(field: FooterField) -> int:
+    """Return how many decimal digits always fit a field that holds numbers."""
+    if field.physical_type in _INTEGER_DIGITS:
+        return _INTEGER_DIGITS[field.physical_type]
+    return len(str(2 ** (8 * (field.type_length or 0) - 1) - 1)) - 1
+
+
 def _holds(field: FooterField, column: Column) -> bool:
     if column.kind in _PHYSICAL:
         meanings = {"NONE", "DATE"} if column.kind is Kind.DATE else {"NONE"}
         return field.physical_type == _PHYSICAL[column.kind] and field.meaning in meanings
     if column.kind in SEMI_STRUCTURED or column.kind in {Kind.TEXT, Kind.BINARY}:
         return field.physical_type == "BYTE_ARRAY" and field.meaning in _TEXT_MEANINGS
-    if field.physical_type in _INTEGERS:
-        return field.meaning in _NUMBER_MEANINGS
-    if field.physical_type not in _NUMBERS or field.meaning != "DECIMAL":
-        return False
-    return (field.type_length or 0) <= _FLBA_MAX_BYTES
+    if field.physical_type in _INTEGER_DIGITS:
+        is_number = field.meaning in _NUMBER_MEANINGS
+    else:
+        is_number = field.meaning == "DECIMAL" and 0 < (field.type_length or 0) <= _FLBA_MAX_BYTES
+    return is_number and (column.scale or 0) <= digits(field)
 
 
-def _field(column: pq.ColumnSchema, arrow_field: pa.Field) -> FooterField:
-    if column.max_repetition_level or column.max_definition_level > 1:
+def _fields(elements: Sequence[Fields]) -> tuple[FooterField, ...]:
+    if not elements or integer(elements[0], 5) != len(elements) - 1:
+        raise ValueError("columns are nested")
+    fields = tuple(map(_field, elements[1:]))
+    _check_unique([field.name for field in fields])
+    _check_unique([field.ordinal for field in fields if field.ordinal is not None])
+    return fields
+
+
+def _field(element: Fields) -> FooterField:
+    repetition = integer(element, 3)
+    if element.get(5) or repetition >= _REPEATED:
         raise ValueError("columns are nested or repeated")
-    meaning = column.logical_type.type
-    is_decimal = meaning == "DECIMAL"
+    number = integer(element, 1)
+    physical = _TYPES[number] if number < len(_TYPES) else "OTHER"
+    meaning, decimal = _meaning(element)
+    name = element.get(4)
+    if not isinstance(name, bytes):
+        raise ValueError("a column has no name")  # noqa: TRY004 - bad bytes
+    ordinal = element.get(9)
     return FooterField(
-        ordinal=_ordinal(arrow_field),
-        name=column.name,
-        physical_type=column.physical_type,
-        type_length=column.length if column.physical_type == "FIXED_LEN_BYTE_ARRAY" else None,
-        nullable=column.max_definition_level == 1,
+        ordinal=ordinal if isinstance(ordinal, int) and ordinal > 0 else None,
+        name=name.decode(),
+        physical_type=physical,
+        type_length=integer(element, 2) if physical == "FIXED_LEN_BYTE_ARRAY" else None,
+        nullable=repetition == _OPTIONAL,
         meaning=meaning,
-        precision=column.precision if is_decimal else None,
-        scale=column.scale if is_decimal else None,
+        precision=None if decimal is None else decimal[0],
+        scale=None if decimal is None else decimal[1],
     )
 
 
-def _ordinal(arrow_field: pa.Field) -> int | None:
-    text = (arrow_field.metadata or {}).get(FIELD_ID)
-    ordinal = None if text is None else int(text)
-    return ordinal if ordinal is not None and ordinal > 0 else None
+def _meaning(element: Fields) -> tuple[str, tuple[int, int] | None]:
+    # The older annotation stands beside the newer; Java writes both, some clients only one.
+    if 10 in element:
+        [(number, details)] = structure(element, 10).items() or [(0, {})]
+        meaning = _LOGICAL.get(number, "OTHER")
+        if meaning == "DECIMAL" and isinstance(details, dict):
+            return meaning, (integer(details, 2), integer(details, 1))
+        unsigned = meaning == "INT" and isinstance(details, dict) and details.get(2) is not True
+        return ("OTHER" if unsigned else meaning), None
+    if 6 in element:
+        meaning = _CONVERTED.get(integer(element, 6), "OTHER")
+        if meaning == "DECIMAL":
+            scale = integer(element, 7) if 7 in element else 0
+            return meaning, (integer(element, 8), scale)
+        return meaning, None
+    return "NONE", None
+
+
+def _group(group: Fields, fields: Sequence[FooterField]) -> RowGroup:
+    rows = integer(group, 3)
+    columns = structures(group, 1)
+    if len(columns) != len(fields):
+        raise ValueError("a row group lacks columns")
+    return RowGroup(rows, tuple(_place(column, rows) for column in columns))
+
+
+def _place(column: Fields, rows: int) -> ColumnPlace:
+    # Pages in another file (1), or encrypted (8).
+    if 1 in column or 8 in column:
+        raise ValueError("a column lies in another file, or is encrypted")
+    metadata = structure(column, 3)
+    if integer(metadata, 5) != rows:
+        raise ValueError("a column has other than one value a row")
+    start = integer(metadata, 9)
+    dictionary = metadata.get(11)
+    if isinstance(dictionary, int) and 0 < dictionary < start:
+        start = dictionary
+    return ColumnPlace(integer(metadata, 4), start, integer(metadata, 7))
 
 
 def _check_unique(values: Sequence[object]) -> None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from snowmelt.blob.crypto import Readable, apply_ctr
+from snowmelt.blob.decoding import Sought, decode_columns
 from snowmelt.blob.footer import (
     ChunkFooter,
     FooterField,
@@ -18,19 +18,16 @@ from snowmelt.blob.footer import (
     inspect_chunk,
     matches,
     misfit,
-    open_parquet,
     read_footer,
     refusing,
 )
 from snowmelt.blob.layout import BDEC_VERSION
-from snowmelt.blob.pages import ColumnPages, column_pages
-from snowmelt.schema.arrow import chunk_schema, chunk_type, decimal_from_int64, nulls_of
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.arrow import chunk_schema, chunk_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pyarrow.parquet as pq
+    from snowmelt.schema.types import Column, TableSchema
 
 __all__ = [
     "MAX_DECODED_BYTES",
@@ -87,17 +84,21 @@ def read_chunk(
     wanted = schema.columns if columns is None else [_named(schema, name) for name in columns]
     whole = chunk_schema(schema)
     with refusing(path):
-        file = open_parquet(parquet)
-        footer = read_footer(file)
+        data = memoryview(parquet).cast("B")
+        footer = read_footer(data)
         present = fields_by_ordinal(footer, schema)
         _check_fit(wanted, present)
         # A run of a billion nulls takes a few bytes in the file.
         if footer.rows * sum(map(_width, wanted)) > max_bytes:
             raise ValueError(f"{footer.rows} rows of these columns are more than a chunk may hold")
-        names = [present[column.ordinal].name for column in wanted if column.ordinal in present]
-        found = _read_columns(file, parquet, names, max_bytes) if names else pa.table({})
+        sought = [
+            Sought(column, present[column.ordinal])
+            for column in wanted
+            if column.ordinal in present
+        ]
+        decoded = iter(decode_columns(data, footer, sought, max_bytes=max_bytes))
         arrays = [
-            _chunk_form(found.column(present[column.ordinal].name), column)
+            _chunk_form(next(decoded), column)
             if column.ordinal in present
             else pa.chunked_array([pa.nulls(footer.rows, chunk_type(column))])
             for column in wanted
@@ -165,92 +166,13 @@ def _width(column: Column) -> int:
     return -(-arrow_type.bit_width // 8) if pa.types.is_primitive(arrow_type) else 4
 
 
-def _read_columns(
-    file: pq.ParquetFile, parquet: Readable | pa.Buffer, names: Sequence[str], max_bytes: int
-) -> pa.Table:
-    positions = {file.schema.column(i).name: i for i in range(file.metadata.num_columns)}
-    data = memoryview(parquet).cast("B")
-    pages = {name: _pages(file.metadata, data, positions[name]) for name in names}
-    size = sum(column.uncompressed for column in pages.values())
-    if size > max_bytes:
-        raise ValueError(f"{size} bytes before compression are more than a chunk may hold")
-    # Text stays dictionary-encoded until it is known how long it becomes: a thousand indices
-    # into a dictionary of one long value are as good a bomb as any.
-    texts = [
-        name
-        for name, column in pages.items()
-        if column.has_dictionary and _is_text(file, positions[name])
-    ]
-    if texts:
-        file = open_parquet(parquet, metadata=file.metadata, read_dictionary=texts)
-    # By position: ParquetFile.read takes names as dotted paths and would also read "a.b" for "a".
-    table = file.reader.read_all(
-        column_indices=[positions[name] for name in names], use_threads=False
-    )
-    size += sum(_expanded_bytes(table.column(name)) for name in texts)
-    if size > max_bytes:
-        raise ValueError(f"{size} bytes of text are more than a chunk may hold")
-    return table
-
-
-def _is_text(file: pq.ParquetFile, position: int) -> bool:
-    return bool(file.schema.column(position).physical_type == "BYTE_ARRAY")
-
-
-def _pages(metadata: pq.FileMetaData, data: memoryview, position: int) -> ColumnPages:
-    parts = []
-    for group in range(metadata.num_row_groups):
-        rows = metadata.row_group(group).num_rows
-        column = metadata.row_group(group).column(position)
-        if column.num_values != rows:
-            raise ValueError("a column has other than one value a row")
-        start = column.data_page_offset
-        if column.has_dictionary_page and 0 < column.dictionary_page_offset < start:
-            start = column.dictionary_page_offset
-        parts.append(column_pages(data, start, column.total_compressed_size, values=rows))
-    return ColumnPages(
-        sum(part.values for part in parts),
-        sum(part.uncompressed for part in parts),
-        any(part.has_dictionary for part in parts),
-    )
-
-
-def _expanded_bytes(array: pa.ChunkedArray) -> int:
-    total = 0
-    for chunk in array.chunks:
-        if isinstance(chunk, pa.DictionaryArray):
-            lengths = pc.binary_length(chunk.dictionary).take(chunk.indices)
-            total += pc.sum(lengths.cast(pa.int64())).as_py() or 0
-    return total
-
-
 def _chunk_form(array: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
     if not column.nullable and array.null_count:
         raise ValueError(f"column {column.display_name} has nulls")
-    target = chunk_type(column)
     if pa.types.is_dictionary(array.type):
         array = pa.chunked_array(
             [chunk.dictionary.take(chunk.indices) for chunk in array.chunks],
             array.type.value_type,
         )
-    if array.type == target:
-        return array
-    if column.kind is Kind.BINARY or pa.types.is_string(target):
-        # By way of bytes, because the annotation says UTF8 over any bytes (specification §3.4).
-        return array.cast(pa.binary()).cast(target)
-    if pa.types.is_decimal(target) and pa.types.is_integer(array.type):
-        return _decimals(array.cast(pa.int64()), target)
-    return array.cast(target)
-
-
-def _decimals(array: pa.ChunkedArray, target: pa.Decimal128Type) -> pa.ChunkedArray:
-    chunks = [
-        decimal_from_int64(
-            chunk.fill_null(0).to_numpy(zero_copy_only=False),
-            nulls_of(chunk),
-            target.precision,
-            target.scale,
-        )
-        for chunk in array.chunks
-    ]
-    return pa.chunked_array(chunks, target)
+    target = chunk_type(column)
+    return array if array.type == target else array.cast(target)

@@ -1,0 +1,145 @@
+"""Chunks for tests: tables of every type, and Parquet files as the official clients write them."""
+
+from __future__ import annotations
+
+import io
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import strategies as st
+
+from snowmelt.schema.arrow import chunk_schema, chunk_type, decimal_from_unscaled
+from snowmelt.schema.types import TIMESTAMPS, Column, Kind, TableSchema
+
+PATH = "2026/11/21/1/40/totwo8_abc_4711_18_0.bdec"
+DATA_KEY = bytes(range(32))
+
+
+def every_type(*, nullable: bool = True) -> TableSchema:
+    """A table with a column of each type, scale and physical form."""
+    forms: list[dict[str, object]] = [
+        {"kind": Kind.FIXED, "precision": precision, "scale": scale}
+        for precision, scale in [
+            (1, 0), (2, 0), (4, 0), (9, 0), (18, 0), (19, 0), (38, 0),
+            (2, 2), (9, 5), (12, 2), (18, 18), (38, 37),
+        ]
+    ]  # fmt: skip
+    forms += [{"kind": kind} for kind in (Kind.REAL, Kind.BOOLEAN, Kind.DATE)]
+    forms += [{"kind": Kind.TEXT, "length": 16777216, "byte_length": 16777216}]
+    forms += [{"kind": Kind.BINARY, "byte_length": 8388608}]
+    forms += [{"kind": kind} for kind in (Kind.VARIANT, Kind.ARRAY, Kind.OBJECT)]
+    forms += [{"kind": Kind.TIME, "scale": scale} for scale in range(10)]
+    forms += [{"kind": kind, "scale": scale} for kind in sorted(TIMESTAMPS) for scale in range(10)]
+    return TableSchema(
+        1,
+        tuple(
+            Column(name=f"C{number}", ordinal=number, nullable=nullable, **form)
+            for number, form in enumerate(forms, start=1)
+        ),
+    )
+
+
+def stored_values(column: Column) -> st.SearchStrategy:
+    """Stored values of a column, extremes included."""
+    arrow_type = chunk_type(column)
+    if pa.types.is_decimal(arrow_type):
+        limit = 10**arrow_type.precision - 1
+        return st.integers(-limit, limit) | st.sampled_from([-limit, 0, limit])
+    match column.kind:
+        case Kind.REAL:
+            return st.floats()
+        case Kind.BOOLEAN:
+            return st.booleans()
+        case Kind.DATE:
+            return st.integers(-(2**31), 2**31 - 1)
+        case Kind.BINARY:
+            return st.binary(max_size=100)
+        case Kind.TEXT:
+            return st.text(max_size=60)
+        case _:
+            return st.sampled_from(["null", "1.50e2", '{"a":[1,"é"]}', "[]", '"\\u0000"'])
+
+
+def chunk_column(column: Column, values: list) -> pa.Array:
+    """Stored values as an array in chunk form."""
+    arrow_type = chunk_type(column)
+    if pa.types.is_decimal(arrow_type):
+        return decimal_from_unscaled(values, arrow_type.precision, arrow_type.scale)
+    if column.kind is Kind.DATE:
+        return pa.array(values, pa.int32()).cast(arrow_type)
+    return pa.array(values, arrow_type)
+
+
+@st.composite
+def chunks(draw, *, max_rows: int = 12) -> tuple[TableSchema, pa.Table]:
+    """A schema of some columns of `every_type`, and rows for it in chunk form."""
+    all_columns = every_type().columns
+    chosen = draw(st.lists(st.sampled_from(all_columns), min_size=1, max_size=6, unique=True))
+    columns = tuple(sorted(chosen, key=lambda column: column.ordinal))
+    rows = draw(st.integers(1, max_rows))
+    arrays = []
+    for column in columns:
+        values = st.none() | stored_values(column)
+        arrays.append(chunk_column(column, draw(st.lists(values, min_size=rows, max_size=rows))))
+    schema = TableSchema(1, columns)
+    return schema, pa.Table.from_arrays(arrays, schema=chunk_schema(schema))
+
+
+def texts_of(table: pa.Table) -> list[list[str]]:
+    """Values as texts, by which NaN equals NaN and -0.0 differs from 0.0."""
+    return [[repr(value) for value in _python_values(column)] for column in table.columns]
+
+
+def _python_values(column: pa.ChunkedArray) -> list:
+    # Days far from today have no Python date.
+    return (column.cast(pa.int32()) if pa.types.is_date(column.type) else column).to_pylist()
+
+
+def as_java(table: pa.Table, schema: TableSchema, *, codec: str = "gzip", **options) -> bytes:
+    """The Parquet file that the official Java client makes of this chunk (specification §3.4).
+
+    PLAIN, version 1.0, data pages v1; 16-byte decimals unless a FIXED has scale 0 and at most 18
+    digits or the physical type is smaller; BINARY with the UTF8 annotation over any bytes.
+    """
+    fields, arrays = [], []
+    for column, array in zip(schema.columns, table.combine_chunks().columns, strict=True):
+        java = _java_form(
+            column, array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+        )
+        metadata = {"PARQUET:field_id": str(column.ordinal)}
+        fields.append(pa.field(column.name, java.type, nullable=column.nullable, metadata=metadata))
+        arrays.append(java)
+    sink = io.BytesIO()
+    pq.write_table(
+        pa.Table.from_arrays(arrays, schema=pa.schema(fields)),
+        sink,
+        **{
+            "version": "1.0",
+            "data_page_version": "1.0",
+            "use_dictionary": False,
+            "compression": codec,
+            "store_schema": False,
+            "store_decimal_as_integer": True,
+            "write_page_index": True,
+            **options,
+        },
+    )
+    return sink.getvalue()
+
+
+def _java_form(column: Column, array: pa.Array) -> pa.Array:
+    if column.kind is Kind.BINARY:
+        return pa.Array.from_buffers(pa.string(), len(array), array.buffers(), offset=array.offset)
+    wide = column.kind is Kind.FIXED and (column.scale or column.physical_type == "SB16")
+    if wide or column.physical_type == "SB16":
+        return array.cast(pa.decimal128(38, array.type.scale))
+    return array
+
+
+def with_precision(parquet: bytes, precision: int) -> bytes:
+    """Rewrite the footer's decimal(38, s) to a smaller precision, as Java declares FLBA(16)."""
+    size = int.from_bytes(parquet[-8:-4], "little")
+    footer = parquet[-8 - size : -8]
+    # Thrift compact: an i32 one field id further (0x15), then zigzag 38 (0x4C).
+    changed = footer.replace(b"\x15\x4c", bytes([0x15, precision * 2]))
+    return parquet[: -8 - size] + changed + parquet[-8:]
