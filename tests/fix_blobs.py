@@ -6,6 +6,7 @@ import io
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from snowmelt.schema.arrow import chunk_schema, chunk_type, decimal_from_unscaled
@@ -13,6 +14,9 @@ from snowmelt.schema.types import TIMESTAMPS, Column, Kind, TableSchema
 
 PATH = "2026/11/21/1/40/totwo8_abc_4711_18_0.bdec"
 DATA_KEY = bytes(range(32))
+
+# Making a chunk takes a moment, and more when the machine is busy.
+relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def every_type(*, nullable: bool = True) -> TableSchema:

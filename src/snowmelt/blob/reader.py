@@ -162,8 +162,9 @@ def _check_fit(wanted: Sequence[Column], present: dict[int, FooterField]) -> Non
 
 def _width(column: Column) -> int:
     arrow_type = chunk_type(column)
-    # Text takes an offset of 4 bytes; a boolean's bit is counted as a byte.
-    return -(-arrow_type.bit_width // 8) if pa.types.is_primitive(arrow_type) else 4
+    if pa.types.is_string(arrow_type) or pa.types.is_binary(arrow_type):
+        return 4  # an offset; the bytes themselves are counted by their pages
+    return -(-arrow_type.bit_width // 8)
 
 
 def _chunk_form(array: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:

@@ -113,6 +113,9 @@ def encode_chunk(source: ChunkSource, path: str, offset: int) -> pa.Buffer:
     if source.rows.num_rows == 0:
         raise ValueError("a chunk needs at least one row")
     schema = chunk_schema(source.schema)
+    if source.rows.schema.types != schema.types:
+        # Table.from_arrays would convert without a word.
+        raise ValueError("the rows are not in the chunk form of their schema")
     table = pa.Table.from_arrays(source.rows.columns, schema=schema)
     codec = _codec(table)
     sink = pa.BufferOutputStream()
