@@ -1,0 +1,420 @@
+"""One native table as an Iceberg table, format version 2, whose pointer is ours.
+
+PyIceberg makes snapshots, manifests and metadata; where a table's current metadata file is, our
+own catalog knows. `PointerCatalog` is handed the one step that makes a commit visible. What a
+commit contains (`Facts`) is written twice with it: as table properties, which later commits
+keep, and in the snapshot's summary, which proves them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.io import load_file_io
+from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
+from pyiceberg.serializers import FromInputFile, ToOutputFile
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.table.update import AddSnapshotUpdate, update_table_metadata
+from pyiceberg.table.update.snapshot import ExpireSnapshots
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+)
+
+from snowmelt.errors import TableInconsistent
+from snowmelt.schema.arrow import FIELD_ID
+from snowmelt.schema.native import native_schema
+from snowmelt.table.native import WrittenFile, data_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyiceberg.table.snapshots import Snapshot
+    from pyiceberg.table.update import TableRequirement, TableUpdate
+
+    from snowmelt.schema.types import TableSchema
+    from snowmelt.table.warehouse import Warehouse
+
+MAX_SNAPSHOTS = 50
+
+_PREFIX = "snowmelt."
+_PROPERTIES = {
+    # PyIceberg would retry a lost commit on the newer table by itself and double its rows.
+    "commit.retry.num-retries": "0",
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "50",
+    "write.metadata.previous-versions-max": str(MAX_SNAPSHOTS),
+    "write.parquet.compression-codec": "zstd",
+}
+_TYPES: dict[pa.DataType, PrimitiveType] = {
+    pa.bool_(): BooleanType(),
+    pa.float64(): DoubleType(),
+    pa.string(): StringType(),
+    pa.binary(): BinaryType(),
+    pa.date32(): DateType(),
+    pa.int32(): IntegerType(),
+    pa.time64("us"): TimeType(),
+    pa.timestamp("us"): TimestampType(),
+    pa.timestamp("us", "UTC"): TimestamptzType(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a native table contains, as its last commit says.
+
+    All chunks up to `watermark` (less those in quarantine) are in it. `rows` came with run
+    `run_id`, `total_rows` are there in all; `checksum` is chained over (sequence, rows) of every
+    chunk ever migrated.
+    """
+
+    incarnation: str
+    watermark: int
+    run_id: str
+    epoch: int
+    rows: int
+    total_rows: int
+    checksum: str
+
+    def properties(self) -> dict[str, str]:
+        """Return the facts as properties."""
+        return {
+            _PREFIX + name.replace("_", "-"): str(getattr(self, name)) for name in self.__slots__
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class NativeTable:
+    """A native table as one metadata file describes it."""
+
+    location: str
+    metadata: TableMetadata
+    facts: Facts
+
+
+@dataclass(frozen=True, slots=True)
+class NativeFile:
+    """One native file: full address, number of its commit, bytes, rows; statistics by field id.
+
+    Bounds are encoded (see `snowmelt.table.bounds`); what is not known is missing.
+    """
+
+    path: str
+    sequence: int
+    size: int
+    rows: int
+    lower: Mapping[int, bytes]
+    upper: Mapping[int, bytes]
+    nulls: Mapping[int, int]
+    nans: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Files to add to a table, in the folder `folder` of `warehouse`, and what that makes true.
+
+    `base` is the table as it was when the files were planned, None for the first commit.
+    """
+
+    warehouse: Warehouse
+    folder: str
+    base: NativeTable | None
+    schema: TableSchema
+    files: Sequence[WrittenFile]
+    facts: Facts
+    now_ms: int
+
+
+class PointerCatalog(NoopCatalog):
+    """A catalog of one table that can do one thing: commit, by a step that it is handed.
+
+    `swap(location, snapshot_id)` makes the new metadata file the table's current one, or raises
+    and leaves everything as it was.
+    """
+
+    def __init__(self, append: Append, swap: Callable[[str, int], None]) -> None:
+        super().__init__("snowmelt")
+        self._append = append
+        self._swap = swap
+
+    def commit_table(
+        self,
+        table: Table,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> CommitTableResponse:
+        """Write the metadata file, make everything durable, swap the pointer."""
+        for requirement in requirements:
+            requirement.validate(table.metadata)
+        metadata = update_table_metadata(
+            table.metadata,
+            tuple(_dated(update, self._append.now_ms, table.metadata) for update in updates),
+            metadata_location=table.metadata_location or None,
+        )
+        version = _version(table.metadata_location) + 1
+        name = f"{version:05d}-{self._append.facts.run_id}.metadata.json"
+        location = f"{metadata.location}/metadata/{name}"
+        ToOutputFile.table_metadata(metadata, table.io.new_output(location))
+        self._append.warehouse.store.sync()
+        snapshot_id = metadata.current_snapshot_id
+        if snapshot_id is None:
+            raise TableInconsistent(table=metadata.location, reason="a commit made no snapshot")
+        self._swap(location, snapshot_id)
+        return CommitTableResponse.model_validate(
+            {"metadata": metadata, "metadata-location": location}
+        )
+
+
+# A metadata file never changes; queries of a table that rests read it once.
+@lru_cache(maxsize=64)
+def load_native(location: str, incarnation: str) -> NativeTable:
+    """Read a metadata file and check that its facts are the incarnation's and are proved.
+
+    Raises:
+        TableInconsistent: Another incarnation, facts missing, or properties that the line of
+            snapshots does not prove (for example after a rollback by another tool).
+    """
+    io = load_file_io({}, location)
+    metadata = FromInputFile.table_metadata(io.new_input(location))
+    facts = _facts(metadata.properties, location)
+    if facts.incarnation != incarnation or metadata.table_uuid != uuid.UUID(incarnation):
+        raise TableInconsistent(table=location, reason="it belongs to another incarnation")
+    _prove(facts, metadata, location)
+    return NativeTable(location, metadata, facts)
+
+
+def native_files(native: NativeTable) -> list[NativeFile]:
+    """Return the files of a native table's current snapshot, in the order of their chunks.
+
+    Raises:
+        TableInconsistent: Another tool has added delete files.
+    """
+    files = (file for manifest in _manifests(native) for file in _files_of(manifest, native))
+    return sorted(files, key=lambda file: (file.sequence, file.path))
+
+
+def current_files(native: NativeTable) -> Iterator[str]:
+    """Yield the addresses of everything the current snapshot needs: list, manifests, data."""
+    snapshot = native.metadata.current_snapshot()
+    if snapshot is not None:
+        yield snapshot.manifest_list
+        for manifest in _manifests(native):
+            yield manifest.manifest_path
+            for file in _files_of(manifest, native):
+                yield file.path
+
+
+def retained_files(native: NativeTable) -> Iterator[str]:
+    """Yield the addresses of everything that any kept snapshot needs, metadata files too."""
+    yield native.location
+    for entry in native.metadata.metadata_log:
+        yield entry.metadata_file
+    io = load_file_io({}, native.location)
+    seen = set[str]()
+    for snapshot in native.metadata.snapshots:
+        yield snapshot.manifest_list
+        for manifest in snapshot.manifests(io):
+            if manifest.manifest_path not in seen:
+                seen.add(manifest.manifest_path)
+                yield manifest.manifest_path
+                for file in _files_of(manifest, native):
+                    yield file.path
+
+
+def commit_append(append: Append, swap: Callable[[str, int], None]) -> None:
+    """Add files and facts in one commit, as the child of `append.base`; expire old snapshots.
+
+    Whatever `swap` raises is passed on; files that were written for the commit stay, because
+    only the catalog can tell whether it happened.
+    """
+    base = append.base
+    metadata = _first_metadata(append) if base is None else _with_schema(base, append.schema)
+    location = "" if base is None else base.location
+    io = load_file_io({}, metadata.location)
+    table = Table((append.folder,), metadata, location, io, PointerCatalog(append, swap))
+    properties = append.facts.properties()
+    transaction = table.transaction()
+    kept = sorted(metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
+    if len(kept) >= MAX_SNAPSHOTS:
+        expired = [snapshot.snapshot_id for snapshot in kept[: len(kept) - MAX_SNAPSHOTS + 1]]
+        ExpireSnapshots(transaction).by_ids(expired).commit()
+    transaction.set_properties(properties)
+    with transaction.update_snapshot(snapshot_properties=properties).merge_append() as producer:
+        for file in append.files:
+            producer.append_data_file(data_file(file, append.warehouse.address(file.path)))
+    transaction.commit_transaction()
+
+
+def iceberg_schema(schema: TableSchema) -> Schema:
+    """Return the Iceberg schema of a table's native form, with exactly our field ids."""
+    fields = [
+        NestedField(
+            field_id=int(field.metadata[FIELD_ID]),
+            name=field.name,
+            field_type=_iceberg_type(field.type),
+            required=not field.nullable,
+        )
+        for field in native_schema(schema)
+    ]
+    return Schema(*fields, schema_id=schema.version)
+
+
+def _iceberg_type(kind: pa.DataType) -> PrimitiveType:
+    if pa.types.is_decimal(kind):
+        return DecimalType(kind.precision, kind.scale)
+    return _TYPES[kind]
+
+
+def _first_metadata(append: Append) -> TableMetadata:
+    # Built directly: PyIceberg's own way of creating a table numbers the fields anew.
+    schema = iceberg_schema(append.schema)
+    return TableMetadataV2.model_validate(
+        {
+            "location": append.warehouse.address(append.folder),
+            "table-uuid": uuid.UUID(append.facts.incarnation),
+            "last-updated-ms": append.now_ms,
+            "schemas": [schema],
+            "last-column-id": schema.highest_field_id,
+            "current-schema-id": schema.schema_id,
+            "partition-specs": [UNPARTITIONED_PARTITION_SPEC],
+            "default-spec-id": UNPARTITIONED_PARTITION_SPEC.spec_id,
+            "last-partition-id": PARTITION_FIELD_ID_START - 1,
+            "sort-orders": [UNSORTED_SORT_ORDER],
+            "default-sort-order-id": UNSORTED_SORT_ORDER.order_id,
+            "properties": dict(_PROPERTIES),
+        }
+    )
+
+
+def _with_schema(base: NativeTable, schema: TableSchema) -> TableMetadata:
+    metadata = base.metadata
+    if metadata.current_schema_id == schema.version:
+        return metadata
+    # Not by AddSchemaUpdate: it wants field ids to grow, and companions' ids are far above.
+    new = iceberg_schema(schema)
+    others = [old for old in metadata.schemas if old.schema_id != schema.version]
+    return metadata.model_copy(
+        update={
+            "schemas": [*others, new],
+            "current_schema_id": new.schema_id,
+            "last_column_id": max(metadata.last_column_id, new.highest_field_id),
+        }
+    )
+
+
+def _dated(update: TableUpdate, now_ms: int, base: TableMetadata) -> TableUpdate:
+    """Date a new snapshot, never before the last: other readers refuse a line that goes back."""
+    if not isinstance(update, AddSnapshotUpdate):
+        return update
+    at = max(now_ms, base.last_updated_ms)
+    return AddSnapshotUpdate(snapshot=update.snapshot.model_copy(update={"timestamp_ms": at}))
+
+
+def _version(location: str) -> int:
+    """Return the number a metadata file begins with, -1 for none."""
+    name = location.rpartition("/")[2]
+    return int(name.partition("-")[0]) if name else -1
+
+
+def _facts(properties: Mapping[str, Any], location: str) -> Facts:
+    values = {name: properties.get(_PREFIX + name.replace("_", "-")) for name in Facts.__slots__}
+    # A missing value is never taken for 0: that would migrate everything again.
+    missing = [name for name, value in values.items() if value is None]
+    if missing:
+        raise TableInconsistent(table=location, reason=f"{', '.join(missing)} missing")
+    return Facts(
+        incarnation=str(values["incarnation"]),
+        watermark=int(values["watermark"] or ""),
+        run_id=str(values["run_id"]),
+        epoch=int(values["epoch"] or ""),
+        rows=int(values["rows"] or ""),
+        total_rows=int(values["total_rows"] or ""),
+        checksum=str(values["checksum"]),
+    )
+
+
+def _prove(facts: Facts, metadata: TableMetadata, location: str) -> None:
+    snapshot = metadata.current_snapshot()
+    proof: Snapshot | None = snapshot
+    while proof is not None and not _has_facts(proof):
+        proof = (
+            metadata.snapshot_by_id(proof.parent_snapshot_id)
+            if proof.parent_snapshot_id is not None
+            else None
+        )
+    if proof is None or proof.summary is None:
+        raise TableInconsistent(table=location, reason="no snapshot proves its watermark")
+    proved = _facts(proof.summary.additional_properties, location)
+    if proved != facts:
+        raise TableInconsistent(
+            table=location,
+            reason=f"watermark {facts.watermark} of run {facts.run_id} is not what its snapshots "
+            f"hold: {proved.watermark} of run {proved.run_id}",
+        )
+    total = proof.summary.additional_properties.get("total-records")
+    if total != str(facts.total_rows):
+        raise TableInconsistent(
+            table=location, reason=f"{total} rows instead of {facts.total_rows}"
+        )
+
+
+def _has_facts(snapshot: Snapshot) -> bool:
+    return snapshot.summary is not None and (
+        _PREFIX + "watermark" in snapshot.summary.additional_properties
+    )
+
+
+def _manifests(native: NativeTable) -> Sequence[ManifestFile]:
+    snapshot = native.metadata.current_snapshot()
+    if snapshot is None:
+        return ()
+    return snapshot.manifests(load_file_io({}, native.location))
+
+
+def _files_of(manifest: ManifestFile, native: NativeTable) -> tuple[NativeFile, ...]:
+    if manifest.content is not ManifestContent.DATA:
+        raise TableInconsistent(
+            table=native.location, reason="another tool has deleted rows from it by delete files"
+        )
+    return _read_manifest(manifest)
+
+
+# A manifest never changes, and equal ones have equal paths.
+@lru_cache(maxsize=512)
+def _read_manifest(manifest: ManifestFile) -> tuple[NativeFile, ...]:
+    io = load_file_io({}, manifest.manifest_path)
+    entries = [
+        (entry.sequence_number or 0, entry.data_file) for entry in manifest.fetch_manifest_entry(io)
+    ]
+    return tuple(
+        NativeFile(
+            path=file.file_path,
+            sequence=sequence,
+            size=file.file_size_in_bytes,
+            rows=file.record_count,
+            lower=dict(file.lower_bounds or {}),
+            upper=dict(file.upper_bounds or {}),
+            nulls=dict(file.null_value_counts or {}),
+            nans=dict(file.nan_value_counts or {}),
+        )
+        for sequence, file in entries
+    )

@@ -1,0 +1,441 @@
+"""Turning chunks into native files: plan, write (anywhere), commit.
+
+A run takes a gap-free prefix of the chunks above the watermark. Its tasks need no catalog and
+may run in other processes; their files count only once the commit has happened. The commit is
+one transaction of the catalog, in which everything that could have changed is checked: the
+table's incarnation and pointer, the watermark, the lease's epoch. A run that dies leaves files
+in its own folder, which clean-up removes.
+
+A chunk that is there but cannot be decoded, or whose MD5 is wrong, goes to quarantine, and the
+rest moves on: it is in no native file, is not deleted, and stays visible in the catalog with
+the reason. Its rows were promised, so a query of the table goes on failing with an error that
+names the blob, until the blob is restored or an administrator gives the chunk up
+(`snowmelt.catalog.chunks`). A missing blob, a missing key or a stage that does not answer fail
+the run instead: they may come back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import threading
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from snowmelt import faults
+from snowmelt.catalog import history, leases
+from snowmelt.catalog.chunks import chunks_between, quarantine
+from snowmelt.catalog.history import MigrationRecord, MigrationState, Written
+from snowmelt.catalog.tables import Pointer, TableRecord, find_table, set_pointer
+from snowmelt.clock import SystemClock, milliseconds
+from snowmelt.errors import (
+    ConflictError,
+    LeaseLost,
+    TableInconsistent,
+    UnknownOutcome,
+)
+from snowmelt.faults import Point
+from snowmelt.table.iceberg import Append, Facts, NativeTable, commit_append
+from snowmelt.table.native import WrittenFile
+from snowmelt.table.reading import chunk_tasks
+from snowmelt.table.snapshot import native_of
+from snowmelt.table.tasks import MigrationTask, Outcome, Quarantined, grouped, write_task
+from snowmelt.table.warehouse import open_warehouse, table_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import sqlalchemy as sa
+
+    from snowmelt.catalog.chunks import ChunkRecord
+    from snowmelt.catalog.database import Database
+    from snowmelt.catalog.keys import KeyRing
+    from snowmelt.catalog.leases import Lease
+    from snowmelt.clock import Clock
+    from snowmelt.schema.types import TableName
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationSettings:
+    """Where migrations read and write, and how much at once.
+
+    `target_bytes` is the size of a native file aimed at, `lease_s` how long a migrator that
+    died keeps others waiting.
+    """
+
+    stage_url: str
+    warehouse_url: str
+    max_chunks: int = 500
+    target_bytes: int = 128 * _MIB
+    lease_s: float = 60.0
+    owner: str = field(default_factory=lambda: _process_name())
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationPlan:
+    """One run: the chunks in (from_seq, to_seq] of a table, as tasks, under a lease."""
+
+    run_id: str
+    table: TableRecord
+    lease: Lease
+    native: NativeTable | None
+    chunks: tuple[ChunkRecord, ...]
+    tasks: tuple[MigrationTask, ...]
+    settings: MigrationSettings
+
+    @property
+    def from_seq(self) -> int:
+        """The watermark that the run starts from."""
+        return self.table.migrated_seq
+
+    @property
+    def to_seq(self) -> int:
+        """The watermark after the commit."""
+        return self.chunks[-1].seq
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated:
+    """What a run did."""
+
+    run_id: str
+    from_seq: int
+    to_seq: int
+    rows: int
+    files: int
+    bytes: int
+    quarantined: tuple[Quarantined, ...]
+
+
+def lease_name(table: TableRecord) -> str:
+    """Return the name of the lease that a table's migrator holds."""
+    return f"migration:{table.incarnation}"
+
+
+def plan_migration(
+    database: Database,
+    keyring: KeyRing,
+    name: TableName,
+    settings: MigrationSettings,
+    *,
+    clock: Clock | None = None,
+) -> MigrationPlan | None:
+    """Take the table's lease and plan a run; None when there is nothing to do or no lease.
+
+    The plan must be ended by `commit_migration` or `abandon_migration`.
+
+    Raises:
+        TableNotFound: There is no such table.
+        TableInconsistent: Catalog, chunks and native table do not agree.
+    """
+    clock = clock or SystemClock()
+    begun = _begin(database, name, settings, clock)
+    if begun is None:
+        return None
+    try:
+        plan = _planned(database, keyring, begun, settings)
+    except Exception as error:
+        _close(database, begun, str(error), clock)
+        raise
+    faults.point(Point.MIGRATION_PLANNED)
+    return plan
+
+
+def commit_migration(
+    database: Database,
+    plan: MigrationPlan,
+    outcomes: Sequence[Outcome],
+    *,
+    clock: Clock | None = None,
+) -> Migrated:
+    """Make the run's files part of the table, all or nothing, and give the lease back.
+
+    `outcomes` are those of all tasks, each task counted once.
+
+    Raises:
+        LeaseLost: Another migrator has taken over; nothing was changed.
+        CommitLost: The table was dropped, or its pointer has moved; nothing was changed.
+        TableInconsistent: The files do not hold the rows of the chunks; nothing was changed.
+        UnknownOutcome: It may have been committed; the next run will see.
+    """
+    clock = clock or SystemClock()
+    faults.point(Point.MIGRATION_WRITTEN)
+    result = _result(plan, outcomes)
+    try:
+        append = _append(plan, outcomes, result, clock)
+        commit_append(append, _swap(database, plan, result, clock))
+    except (ConflictError, TableInconsistent) as error:
+        abandon_migration(database, plan, str(error), clock=clock)
+        raise
+    except Exception as error:
+        # Only the catalog knows whether it happened.
+        if not _is_committed(database, plan):
+            if isinstance(error, UnknownOutcome):
+                raise
+            raise UnknownOutcome(
+                f"The commit of run {plan.run_id} to {plan.table.name} did not end clearly: {error}"
+            ) from error
+    faults.point(Point.MIGRATION_COMMITTED)
+    with database.writing() as connection:
+        leases.release(connection, plan.lease)
+    return result
+
+
+def abandon_migration(
+    database: Database, plan: MigrationPlan, reason: str, *, clock: Clock | None = None
+) -> None:
+    """Give a run up: close it in the history unless it is closed, and give the lease back."""
+    _close(
+        database, _Begun(plan.run_id, plan.table, plan.lease, ()), reason, clock or SystemClock()
+    )
+
+
+def migrate_locally(
+    database: Database,
+    keyring: KeyRing,
+    stage_url: str,
+    warehouse_url: str,
+    name: TableName,
+    *,
+    clock: Clock | None = None,
+) -> Migrated | None:
+    """Run one migration in this process; None when there was nothing to do or no lease.
+
+    Raises:
+        LeaseLost: Another migrator has taken over.
+        CommitLost: The table was dropped meanwhile.
+        UnknownOutcome: It may have been committed.
+    """
+    settings = MigrationSettings(stage_url, warehouse_url)
+    plan = plan_migration(database, keyring, name, settings, clock=clock)
+    if plan is None:
+        return None
+    with kept_lease(database, plan, clock=clock):
+        try:
+            outcomes = [outcome for task in plan.tasks for outcome in write_task(task)]
+        except Exception as error:
+            abandon_migration(database, plan, str(error), clock=clock)
+            raise
+        return commit_migration(database, plan, outcomes, clock=clock)
+
+
+@contextlib.contextmanager
+def kept_lease(
+    database: Database, plan: MigrationPlan, *, clock: Clock | None = None
+) -> Iterator[None]:
+    """Renew a plan's lease in the background while the block runs.
+
+    A renewal that fails is not an error here: the commit checks the lease itself.
+    """
+    clock = clock or SystemClock()
+    done = threading.Event()
+
+    def renew() -> None:
+        lease_s = plan.settings.lease_s
+        while not done.wait(lease_s / 3):
+            with contextlib.suppress(Exception), database.writing() as connection:
+                leases.renew(connection, plan.lease, ttl_s=lease_s, now=clock.now())
+
+    thread = threading.Thread(target=renew, name="lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    run_id: str
+    table: TableRecord
+    lease: Lease
+    chunks: tuple[ChunkRecord, ...]
+
+
+def _begin(
+    database: Database, name: TableName, settings: MigrationSettings, clock: Clock
+) -> _Begun | None:
+    with database.reading() as connection:
+        table = find_table(connection, name)
+    if table.last_seq == table.migrated_seq:
+        return None
+    with database.writing() as connection:
+        now = clock.now()
+        lease = leases.acquire(
+            connection, lease_name(table), settings.owner, ttl_s=settings.lease_s, now=now
+        )
+        if lease is None:
+            return None
+        # Read again: the migrator before may have committed since.
+        table = find_table(connection, name)
+        if lease.name != lease_name(table):
+            return None
+        close_lost(connection, table.table_id, clock)
+        last = min(table.last_seq, table.migrated_seq + settings.max_chunks)
+        chunks = tuple(chunks_between(connection, table.table_id, table.migrated_seq, last))
+        if not chunks:
+            leases.release(connection, lease)
+            return None
+        numbers = [chunk.seq for chunk in chunks]
+        if numbers != list(range(table.migrated_seq + 1, last + 1)):
+            raise TableInconsistent(
+                table=name, reason=f"chunks are missing between {table.migrated_seq} and {last}"
+            )
+        run_id = str(uuid.uuid4())
+        history.start_migration(
+            connection,
+            MigrationRecord(
+                run_id=run_id,
+                table_id=table.table_id,
+                epoch=lease.epoch,
+                from_seq=table.migrated_seq,
+                to_seq=last,
+                state=MigrationState.RUNNING,
+                started_at=now,
+            ),
+        )
+    return _Begun(run_id, table, lease, chunks)
+
+
+def close_lost(connection: sa.Connection, table_id: int, clock: Clock) -> None:
+    """Close the table's open runs. The caller has acquired the lease: they can never commit."""
+    for run in history.running_migrations(connection, table_id):
+        history.finish_migration(
+            connection,
+            run.run_id,
+            MigrationState.LOST,
+            now=clock.now(),
+            message="The migrator died, or lost its lease.",
+        )
+
+
+def _planned(
+    database: Database, keyring: KeyRing, begun: _Begun, settings: MigrationSettings
+) -> MigrationPlan:
+    table = begun.table
+    native = native_of(table)
+    if native is not None and native.facts.epoch >= begun.lease.epoch:
+        raise TableInconsistent(
+            table=table.name,
+            reason=f"its last commit has epoch {native.facts.epoch}, the lease {begun.lease.epoch}",
+        )
+    reading = chunk_tasks(database, keyring, settings.stage_url, begun.chunks, table.schema)
+    folder = f"{table_folder(table.name, table.incarnation)}/data/{begun.run_id}"
+    names = {column.name for column in table.schema.columns}
+    tasks = tuple(
+        MigrationTask(
+            number=number,
+            warehouse_url=settings.warehouse_url,
+            folder=folder,
+            chunks=tuple(group),
+            schema=table.schema,
+            cluster_by=tuple(name for name in table.cluster_by if name in names),
+        )
+        for number, group in enumerate(grouped(reading, settings.target_bytes))
+    )
+    return MigrationPlan(begun.run_id, table, begun.lease, native, begun.chunks, tasks, settings)
+
+
+def _result(plan: MigrationPlan, outcomes: Sequence[Outcome]) -> Migrated:
+    files = [outcome for outcome in outcomes if isinstance(outcome, WrittenFile)]
+    return Migrated(
+        run_id=plan.run_id,
+        from_seq=plan.from_seq,
+        to_seq=plan.to_seq,
+        rows=sum(file.rows for file in files),
+        files=len(files),
+        bytes=sum(file.size for file in files),
+        quarantined=tuple(out for out in outcomes if isinstance(out, Quarantined)),
+    )
+
+
+def _append(
+    plan: MigrationPlan, outcomes: Sequence[Outcome], result: Migrated, clock: Clock
+) -> Append:
+    table = plan.table
+    held = {chunk.seq for chunk in result.quarantined}
+    counts = [(chunk.seq, 0 if chunk.seq in held else chunk.rows) for chunk in plan.chunks]
+    expected = sum(rows for _, rows in counts)
+    if result.rows != expected:
+        raise TableInconsistent(
+            table=table.name,
+            reason=f"run {plan.run_id} wrote {result.rows} rows of {expected}",
+        )
+    before = None if plan.native is None else plan.native.facts
+    checksum = hashlib.sha256((before.checksum if before else "").encode())
+    checksum.update("".join(f"{seq}:{rows};" for seq, rows in counts).encode())
+    facts = Facts(
+        incarnation=table.incarnation,
+        watermark=plan.to_seq,
+        run_id=plan.run_id,
+        epoch=plan.lease.epoch,
+        rows=result.rows,
+        total_rows=result.rows + (before.total_rows if before else 0),
+        checksum=checksum.hexdigest(),
+    )
+    files = [outcome for outcome in outcomes if isinstance(outcome, WrittenFile)]
+    return Append(
+        warehouse=open_warehouse(plan.settings.warehouse_url),
+        folder=table_folder(table.name, table.incarnation),
+        base=plan.native,
+        schema=table.schema,
+        files=sorted(files, key=lambda file: file.path),
+        facts=facts,
+        now_ms=milliseconds(clock.now()),
+    )
+
+
+def _swap(
+    database: Database, plan: MigrationPlan, result: Migrated, clock: Clock
+) -> Callable[[str, int], None]:
+    def swap(location: str, snapshot_id: int) -> None:
+        faults.point(Point.MIGRATION_STAGED)
+        with database.writing() as connection:
+            set_pointer(
+                connection,
+                plan.table,
+                expected=Pointer(plan.table.pointer, plan.from_seq),
+                new=Pointer(location, plan.to_seq),
+            )
+            if not leases.holds(connection, plan.lease):
+                raise LeaseLost(name=plan.lease.name)
+            history.finish_migration(
+                connection,
+                plan.run_id,
+                MigrationState.COMMITTED,
+                now=clock.now(),
+                written=Written(result.rows, result.files, result.bytes, snapshot_id),
+            )
+            for chunk in result.quarantined:
+                quarantine(connection, plan.table.table_id, chunk.seq, chunk.reason)
+            faults.point(Point.MIGRATION_INSIDE_COMMIT)
+
+    return swap
+
+
+def _is_committed(database: Database, plan: MigrationPlan) -> bool:
+    with contextlib.suppress(Exception), database.reading() as connection:
+        run = history.find_migration(connection, plan.run_id)
+        return run is not None and run.state is MigrationState.COMMITTED
+    return False
+
+
+def _close(database: Database, begun: _Begun, reason: str, clock: Clock) -> None:
+    with database.writing() as connection:
+        # The lease's row first, as in the commit, which this must not overtake.
+        leases.release(connection, begun.lease)
+        run = history.find_migration(connection, begun.run_id)
+        if run is not None and run.state is MigrationState.RUNNING:
+            history.finish_migration(
+                connection, begun.run_id, MigrationState.FAILED, now=clock.now(), message=reason
+            )
+
+
+def _process_name() -> str:
+    return f"{platform.node()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"

@@ -1,0 +1,159 @@
+"""One consistent view of tables: native files up to a watermark, chunks above it.
+
+Pointer and chunks are read in one transaction, so a migration that commits meanwhile changes
+nothing: before it the rows are in chunks, after it in native files, never in both or neither.
+What a snapshot names is kept until its deadline; clean-up waits longer than that.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from snowmelt.catalog.access import require_table
+from snowmelt.catalog.chunks import chunks_between, quarantined_records
+from snowmelt.catalog.tables import find_table, schema_versions
+from snowmelt.errors import PlanExpired, TableInconsistent
+from snowmelt.table.iceberg import NativeFile, NativeTable, load_native, native_files
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import sqlalchemy as sa
+
+    from snowmelt.catalog.chunks import ChunkRecord
+    from snowmelt.catalog.database import Database
+    from snowmelt.catalog.tables import TableRecord
+    from snowmelt.clock import Clock
+    from snowmelt.schema.types import TableName, TableSchema
+
+# Ten minutes less than the shipped retention, so that collection waits longer than any query.
+MAX_AGE_S = 3000
+
+
+@dataclass(frozen=True, slots=True)
+class TableSnapshot:
+    """A table at one instant: native files up to `watermark`, and `chunks` up to `up_to`.
+
+    Chunks in quarantine are among `chunks` whatever their number: they are in no native file.
+    """
+
+    table: TableRecord
+    schemas: dict[int, TableSchema]
+    native: NativeTable | None
+    watermark: int
+    up_to: int
+    chunks: tuple[ChunkRecord, ...]
+    deadline: dt.datetime
+
+    @property
+    def pointer(self) -> str | None:
+        """The metadata file of the native table, None before the first migration."""
+        return self.table.pointer
+
+    @property
+    def rows(self) -> int:
+        """How many rows the table has."""
+        native = 0 if self.native is None else self.native.facts.total_rows
+        return native + sum(chunk.rows for chunk in self.chunks)
+
+    def native_files(self) -> list[NativeFile]:
+        """Return the native files."""
+        return [] if self.native is None else native_files(self.native)
+
+    def check_deadline(self, clock: Clock) -> None:
+        """Let pass a snapshot whose files and chunks are certainly still kept.
+
+        Raises:
+            PlanExpired: It is too old.
+        """
+        if clock.now() > self.deadline:
+            raise PlanExpired(table=self.table.name)
+
+
+def take_snapshots(
+    database: Database,
+    names: Sequence[TableName],
+    *,
+    clock: Clock,
+    max_age_s: float = MAX_AGE_S,
+    role: str | None = None,
+) -> list[TableSnapshot]:
+    """Take snapshots of several tables at one instant.
+
+    Args:
+        database: The catalog.
+        names: Which tables.
+        clock: Tells when the snapshots expire.
+        max_age_s: How long they may be read, in seconds; less than clean-up's retention.
+        role: Whose privileges to check (SELECT); None checks nothing.
+
+    Raises:
+        DatabaseNotFound: A database does not exist or must not be used.
+        SchemaNotFound: A schema does not exist or must not be used.
+        TableNotFound: A table does not exist or must not be read.
+        TableInconsistent: Catalog and native table do not agree.
+    """
+    deadline = clock.now() + dt.timedelta(seconds=max_age_s)
+    with database.reading() as connection:
+        found = [_read(connection, name, role) for name in names]
+    return [_snapshot(*parts, deadline) for parts in found]
+
+
+def native_of(table: TableRecord) -> NativeTable | None:
+    """Load the native table that the catalog points to; None before the first migration.
+
+    Raises:
+        TableInconsistent: It is not what the catalog says it is.
+    """
+    if table.pointer is None:
+        if table.migrated_seq:
+            raise TableInconsistent(table=table.name, reason="chunks are migrated to nowhere")
+        return None
+    native = load_native(table.pointer, table.incarnation)
+    if native.facts.watermark != table.migrated_seq:
+        raise TableInconsistent(
+            table=table.name,
+            reason=f"its native files hold {native.facts.watermark} chunks, "
+            f"the catalog says {table.migrated_seq}",
+        )
+    return native
+
+
+def _read(
+    connection: sa.Connection, name: TableName, role: str | None
+) -> tuple[TableRecord, dict[int, TableSchema], list[ChunkRecord]]:
+    table = find_table(connection, name)
+    if role is not None:
+        require_table(connection, role, table, "SELECT")
+    chunks = chunks_between(connection, table.table_id, table.migrated_seq, table.last_seq)
+    # Numbers have no gaps: a chunk that is missing here would be missing in the answer.
+    if len(chunks) != table.last_seq - table.migrated_seq:
+        raise TableInconsistent(
+            table=table.name,
+            reason=f"{len(chunks)} chunks are between {table.migrated_seq} and {table.last_seq}",
+        )
+    held = [
+        chunk
+        for chunk in quarantined_records(connection, table.table_id)
+        if chunk.seq <= table.migrated_seq
+    ]
+    return table, schema_versions(connection, table.table_id), [*held, *chunks]
+
+
+def _snapshot(
+    table: TableRecord,
+    schemas: dict[int, TableSchema],
+    chunks: list[ChunkRecord],
+    deadline: dt.datetime,
+) -> TableSnapshot:
+    return TableSnapshot(
+        table=table,
+        schemas=schemas,
+        native=native_of(table),
+        watermark=table.migrated_seq,
+        up_to=table.last_seq,
+        chunks=tuple(chunks),
+        deadline=deadline,
+    )

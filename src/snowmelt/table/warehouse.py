@@ -1,0 +1,89 @@
+"""Where native files lie: `<database>/<schema>/<table>/<incarnation>/{metadata,data/<run>}/…`.
+
+A table's folder carries its incarnation, so a table that is created again under an old name
+shares nothing with the old one.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from snowmelt.errors import ConfigurationError, TableInconsistent
+from snowmelt.storage.opening import open_store
+
+if TYPE_CHECKING:
+    from snowmelt.schema.types import TableName
+    from snowmelt.storage.store import Store
+
+_PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+_MAX_NAME_BYTES = 120
+
+
+class Warehouse:
+    """A store of native files, and the addresses by which open-table metadata names them."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._root = _root(store.url)
+
+    @property
+    def url(self) -> str:
+        """The text by which `open_warehouse` finds it again."""
+        return self.store.url
+
+    def address(self, path: str) -> str:
+        """Return the full address of a path, as metadata writes it."""
+        return self._root + path
+
+    def path(self, address: str) -> str:
+        """Return the path of a full address.
+
+        Raises:
+            TableInconsistent: The address is not in this warehouse.
+        """
+        if not address.startswith(self._root):
+            raise TableInconsistent(
+                table=address, reason=f"it is not in the warehouse {self._root}"
+            )
+        return address.removeprefix(self._root)
+
+
+def open_warehouse(url: str) -> Warehouse:
+    """Open the warehouse at a URL or path.
+
+    Raises:
+        ConfigurationError: A path that addresses cannot express.
+    """
+    return Warehouse(cached_store(url))
+
+
+@lru_cache(maxsize=16)
+def cached_store(url: str) -> Store:
+    """Open a store once per process: tasks of one executor share it."""
+    return open_store(url)
+
+
+def table_folder(name: TableName, incarnation: str) -> str:
+    """Return the folder of one incarnation of a table."""
+    names = (name.database, name.schema, name.table)
+    return "/".join((*map(_folder_name, names), incarnation))
+
+
+def _folder_name(name: str) -> str:
+    """Return a name that is a plain folder name; it need not be unique, the incarnation is."""
+    plain = "".join(letter if letter in _PLAIN else "~" for letter in name)
+    return plain[:_MAX_NAME_BYTES] or "~"
+
+
+def _root(url: str) -> str:
+    if not url.startswith("file:"):
+        return url.rstrip("/") + "/"
+    # Readers of open tables take the rest of a file: address as it is, without unquoting.
+    path = unquote(url.removeprefix("file://")).rstrip("/")
+    if any(letter in path for letter in "#?"):
+        raise ConfigurationError(
+            setting="warehouse_url", reason=f"the path {path} must not contain # or ?"
+        )
+    return f"file://{path}/"
