@@ -7,6 +7,7 @@ a model that is a list of committed numbers per channel.
 from __future__ import annotations
 
 import datetime as dt
+import socket
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,14 @@ from snowmelt.schema.types import TableName
 
 NAME = TableName("MODEL", "PUBLIC", "T")
 TABLE = "model.public.t"
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 CHANNELS = ("alpha", "beta", "gamma")
 SLOTS = (0, 1)
 LAG = dt.timedelta(minutes=10)  # nothing is flushed but by a rule
@@ -56,14 +65,19 @@ class Streaming(RuleBasedStateMachine):
     @initialize()
     def start(self):
         self.folder = tempfile.TemporaryDirectory(prefix="snowmelt-model-")
-        self.service = Embedded(data_dir=Path(self.folder.name) / "data").__enter__()
+        self.port = free_port()
+        self.begin_service()
         for statement in (
             "CREATE DATABASE model",
             f"CREATE TABLE {TABLE} (channel VARCHAR(16) NOT NULL, number NUMBER(9,0) NOT NULL)",
         ):
             self.run_sql(statement)
-        self.clients = {slot: self.service.client(max_client_lag=LAG) for slot in SLOTS}
+        self.clients = {slot: self.embedded.client(max_client_lag=LAG) for slot in SLOTS}
         self.model = Model()
+
+    def begin_service(self):
+        self.embedded = Embedded(Path(self.folder.name) / "data", port=self.port)
+        self.service = self.embedded.service
 
     def run_sql(self, text):
         execute(self.service.database, text, user=None, clock=SystemClock())
@@ -116,7 +130,7 @@ class Streaming(RuleBasedStateMachine):
     @rule(slot=st.sampled_from(SLOTS))
     def crash(self, slot):
         """The process is gone: nothing of its memory is ever flushed."""
-        self.clients[slot] = self.service.client(max_client_lag=LAG)
+        self.clients[slot] = self.embedded.client(max_client_lag=LAG)
         for key in [key for key in self.model.writers if key[0] == slot]:
             del self.model.writers[key]
 
@@ -133,7 +147,8 @@ class Streaming(RuleBasedStateMachine):
 
     @rule()
     def restart(self):
-        self.service.restart()
+        self.embedded.close()
+        self.begin_service()
 
     @invariant()
     def rows_are_there_once_and_in_order(self):
@@ -155,8 +170,8 @@ class Streaming(RuleBasedStateMachine):
         assert 0 <= table.migrated_seq <= table.last_seq
 
     def teardown(self):
-        if hasattr(self, "service"):
-            self.service.__exit__(None, None, None)
+        if hasattr(self, "embedded"):
+            self.embedded.close()
             self.folder.cleanup()
 
 

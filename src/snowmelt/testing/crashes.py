@@ -127,7 +127,7 @@ class CrashSite:
     def _kill_clients(self, point: Point, table: str, kills: int) -> int:
         for _ in range(kills):
             loader = self._start_loader(table, self._fault(point))
-            self._until(lambda loader=loader: loader.poll() is not None)
+            self._until_dead(loader)
             _must_be_killed(loader, point)
         return self._finish(self._start_loader(table))
 
@@ -136,7 +136,7 @@ class CrashSite:
         for _ in range(kills):
             self._stop_service()
             service = self._start_service(self._fault(point))
-            self._until(lambda service=service: service.poll() is not None)
+            self._until_dead(service)
             _must_be_killed(service, point)
         self._start_service()
         return self._finish(loader)
@@ -232,6 +232,9 @@ class CrashSite:
                 execute(database, statement, user=None, clock=self._clock)
         finally:
             database.close()
+
+    def _until_dead(self, process: subprocess.Popen[bytes]) -> None:
+        self._until(lambda: process.poll() is not None)
 
     def _until(self, reached: Callable[[], bool]) -> None:
         until = self._clock.monotonic() + _STEP_LIMIT_S

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 import httpx
 from cryptography.hazmat.primitives import serialization
@@ -69,13 +69,10 @@ class DemoService:
             return self._start(command, inherited_environment(), log)
 
     def _start(
-        self, command: list[str], environment: dict[str, str], log: object
+        self, command: list[str], environment: dict[str, str], log: BinaryIO
     ) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(  # noqa: S603 - our own interpreter and modules
-            command,
-            env=environment,
-            stdout=log,
-            stderr=log,  # type: ignore[call-overload]
+            command, env=environment, stdout=log, stderr=log
         )
         self._processes.append(process)
         return process

@@ -86,7 +86,8 @@ def load() -> pa.Table:
 
 def rows_from(flights: pa.Table, origin: str) -> list[dict[str, Any]]:
     """Return one airport's flights as the rows an application would hold."""
-    return flights.filter(pc.equal(flights["origin"], origin)).to_pylist()
+    rows: list[dict[str, Any]] = flights.filter(pc.equal(flights["origin"], origin)).to_pylist()
+    return rows
 
 
 def checksum(rows: Iterable[tuple[Any, ...]]) -> int:
