@@ -164,7 +164,7 @@ def _width(column: Column) -> int:
     arrow_type = chunk_type(column)
     if pa.types.is_string(arrow_type) or pa.types.is_binary(arrow_type):
         return 4  # an offset; the bytes themselves are counted by their pages
-    return -(-arrow_type.bit_width // 8)
+    return int(-(-arrow_type.bit_width // 8))
 
 
 def _chunk_form(array: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
