@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _START_S = 30.0
+_SERVE = (
+    "from snowmelt.config import Settings; from snowmelt.server.running import serve;"
+    "serve(Settings.load())"
+)
 
 
 def admin_sql(data_dir: Path, *texts: str) -> Result:
@@ -97,7 +101,7 @@ class ServiceProcess:
         }
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "snowmelt", "serve"],
+                [sys.executable, "-c", _SERVE],
                 env=environment,
                 stdout=log,
                 stderr=log,

@@ -16,6 +16,7 @@ from snowmelt.errors import NotFound
 from snowmelt.server.running import RunningService
 
 if TYPE_CHECKING:
+    import datetime as dt
     from pathlib import Path
     from types import TracebackType
 
@@ -120,10 +121,10 @@ class EmbeddedClient(Client):
         """The service it owns."""
         return self._embedded
 
-    def close(self) -> None:
-        """Flush and close the client, then stop the service."""
+    def close(self, timeout: dt.timedelta | None = None) -> None:
+        """Flush and close the client as `Client.close` does, then stop the service."""
         try:
-            super().close()
+            super().close(timeout)
         finally:
             self._embedded.close()
 

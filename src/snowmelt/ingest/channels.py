@@ -98,15 +98,17 @@ class Desk:
                 what="Streaming in Iceberg mode", instead="leave enable_iceberg_streaming off"
             )
         name, channel = _table_name(request), _channel_name(request.channel)
-        opener = self._opener(request.request_id, user)
+        client_prefix, request_id = self._identity(request.request_id, user)
         with self.database.writing() as connection:
             table = self._writable(connection, name, user, request.role)
-            table_columns = columns.to_wire(table.schema)
+            table_columns = [columns.to_wire(column) for column in table.schema.columns]
             opened = channels.open_channel(
                 connection,
                 table,
                 channel,
-                opener=opener,
+                user=user,
+                client_prefix=client_prefix,
+                request_id=request_id,
                 offset_token=request.offset_token,
                 now=self.clock.now(),
             )
@@ -217,17 +219,17 @@ class Desk:
         table = seen[name]
         return table if isinstance(table, UserError) else (table, channel)
 
-    def _opener(self, request_id: str | None, user: str) -> channels.Opener:
-        """Return who opens; a request's id is `<client prefix>_<n>`.
+    def _identity(self, request_id: str | None, user: str) -> tuple[str | None, str | None]:
+        """Return client prefix and id of an open request, whose id is `<client prefix>_<n>`.
 
-        An id without a prefix of this user's own makes no identity, or one user could answer
-        for another.
+        An id without a prefix of this user's own makes no identity (None), or one user could
+        answer for another.
         """
         client_prefix, _, count = (request_id or "").rpartition("_")
         prefix = client_prefix.rpartition("_")[0] or client_prefix
         if count and prefix and self.known.prefix_owner(prefix) == user:
-            return channels.Opener(user, client_prefix, request_id)
-        return channels.Opener(user, client_prefix or None, None)
+            return client_prefix, request_id
+        return client_prefix or None, None
 
 
 def _status(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+    from jwt.types import Options
 
     from snowmelt.catalog.access import UserRecord
     from snowmelt.catalog.database import Database
@@ -30,7 +31,9 @@ SKEW_S = 30
 RECHECK_S = 5.0
 _MAX_TOKEN_CHARACTERS = 8192
 _MAX_REMEMBERED = 10_000
-_UNVERIFIED = {"verify_signature": False, "verify_exp": False, "verify_iat": False}
+# Expiry is checked here, by the service's own clock.
+_UNVERIFIED: Options = {"verify_signature": False, "verify_exp": False, "verify_iat": False}
+_SIGNATURE_ONLY: Options = {"verify_exp": False, "verify_iat": False, "verify_signature": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +107,7 @@ class Authenticator:
             _refuse("iss must be sub and the key's fingerprint")
         key = _key_of(user, issuer[len(subject) + 1 :])
         try:
-            jwt.decode(
-                token, key, algorithms=["RS256"], options={**_UNVERIFIED, "verify_signature": True}
-            )
+            jwt.decode(token, key, algorithms=["RS256"], options=_SIGNATURE_ONLY)
         except jwt.PyJWTError as error:
             _refuse(f"its signature does not hold ({error})")
         return _Verified(user.name, self._expiry(claims), self._clock.monotonic() + RECHECK_S)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import logging
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from snowmelt.errors import InternalError, SnowmeltError, UserError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _log = logging.getLogger("snowmelt.server")
 _encoder = msgspec.json.Encoder()
@@ -88,7 +84,7 @@ def _is_temporary(error: SnowmeltError) -> bool:
     return error.retryable
 
 
-def _headers(status: int) -> Sequence[tuple[bytes, bytes]]:
+def _headers(status: int) -> tuple[tuple[bytes, bytes], ...]:
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         return ((b"retry-after", b"1"),)
     if status == HTTPStatus.UNAUTHORIZED:

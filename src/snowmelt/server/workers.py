@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt import config
 from snowmelt.catalog import tables
-from snowmelt.server.housekeeping import keep_house
+from snowmelt.server.housekeeping import Housekeeping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +36,7 @@ class Workers:
         self._threads = [
             threading.Thread(
                 target=self._every,
-                args=(service.settings.cleanup_interval_s, lambda: keep_house(service)),
+                args=(service.settings.cleanup_interval_s, Housekeeping(service)),
                 name="housekeeping",
                 daemon=True,
             )
@@ -112,8 +113,9 @@ class Migrator:
             return
         if child.stdin is not None:
             child.stdin.close()
-        for end in (lambda: None, child.terminate, child.kill):
-            end()
+        for signal_number in (None, signal.SIGTERM, signal.SIGKILL):
+            if signal_number is not None:
+                child.send_signal(signal_number)
             try:
                 child.wait(_STOP_S)
             except subprocess.TimeoutExpired:

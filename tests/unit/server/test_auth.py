@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import jwt
 import pytest
-from fix_service import KeyPair
 
+from fix_service import KeyPair
 from snowmelt.catalog import access
 from snowmelt.catalog.database import open_database
 from snowmelt.clock import ManualClock
