@@ -58,7 +58,8 @@ def decode_columns(
     """
     if not sought:
         return []
-    positions = [footer.fields.index(item.field) for item in sought]
+    places = {field.name: position for position, field in enumerate(footer.fields)}
+    positions = [places[item.field.name] for item in sought]
     pages = [_pages(data, footer, position) for position in positions]
     size = sum(column.uncompressed for column in pages)
     if size > max_bytes:

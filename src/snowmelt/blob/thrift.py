@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 Fields: TypeAlias = dict[int, object]
 
-_TRUE, _FALSE, _I32, _I64, _BINARY, _LIST, _STRUCTURE = 1, 2, 5, 6, 8, 9, 12
+_TRUE, _FALSE, _I16, _I32, _I64, _BINARY, _LIST, _SET, _STRUCTURE = 1, 2, 4, 5, 6, 8, 9, 10, 12
+# Booleans in lists, bytes and doubles: skipped, because no check needs them.
+_WIDTHS = {1: 1, 2: 1, 3: 1, 7: 8}
 # Parquet nests seven levels: footer, row groups, row group, columns, column, metadata, encodings.
 _MAX_DEPTH = 12
 _MAX_VARINT_SHIFT = 63
@@ -112,6 +114,7 @@ class Structure:
 
 
 def _structure(data: bytes, position: int, depth: int) -> tuple[Fields, int]:
+    # Nearly all fields are small integers, which are read in place: half the time.
     if depth > _MAX_DEPTH:
         raise ValueError("structures are nested too deep")
     fields: Fields = {}
@@ -121,36 +124,38 @@ def _structure(data: bytes, position: int, depth: int) -> tuple[Fields, int]:
         position += 1
         if head == 0:
             return fields, position
-        if head >> 4:
+        if head > 15:
             number += head >> 4
         else:
             number, position = _read_zigzag(data, position)
         kind = head & 15
-        if kind <= _FALSE:
-            fields[number] = kind == _TRUE
-        else:
+        if _I32 <= kind <= _I64:
+            value = data[position]
+            position += 1
+            if value > 127:
+                value, position = _read_varint(data, position - 1)
+            fields[number] = (value >> 1) ^ -(value & 1)
+        elif kind > _FALSE:
             fields[number], position = _value(data, position, kind, depth)
+        else:
+            fields[number] = kind == _TRUE
 
 
 def _value(data: bytes, position: int, kind: int, depth: int) -> tuple[object, int]:
-    match kind:
-        case 5 | 6 | 4:
-            return _read_zigzag(data, position)
-        case 8:
-            length, position = _read_varint(data, position)
-            if position + length > len(data):
-                raise ValueError("a text is cut off")
-            return data[position : position + length], position + length
-        case 12:
-            return _structure(data, position, depth + 1)
-        case 9 | 10:
-            return _items(data, position, depth + 1)
-        case 1 | 2 | 3:
-            return data[position], position + 1
-        case 7:
-            return None, position + 8
-        case _:
-            raise ValueError(f"no field can have type {kind}")
+    if kind == _STRUCTURE:
+        return _structure(data, position, depth + 1)
+    if kind in {_LIST, _SET}:
+        return _items(data, position, depth + 1)
+    if kind == _BINARY:
+        length, position = _read_varint(data, position)
+        if position + length > len(data):
+            raise ValueError("a text is cut off")
+        return data[position : position + length], position + length
+    if kind in {_I16, _I32, _I64}:
+        return _read_zigzag(data, position)
+    if kind in _WIDTHS:
+        return None, position + _WIDTHS[kind]
+    raise ValueError(f"no field can have type {kind}")
 
 
 def _items(data: bytes, position: int, depth: int) -> tuple[list[object], int]:
