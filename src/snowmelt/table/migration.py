@@ -43,7 +43,7 @@ from snowmelt.table.native import WrittenFile
 from snowmelt.table.reading import chunk_tasks
 from snowmelt.table.snapshot import native_of
 from snowmelt.table.tasks import MigrationTask, Outcome, Quarantined, grouped, write_task
-from snowmelt.table.warehouse import open_warehouse, table_folder
+from snowmelt.table.warehouse import open_warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -180,7 +180,6 @@ def commit_migration(
             raise UnknownOutcome(
                 f"The commit of run {plan.run_id} to {plan.table.name} did not end clearly: {error}"
             ) from error
-    faults.point(Point.MIGRATION_COMMITTED)
     with database.writing() as connection:
         leases.release(connection, plan.lease)
     return result
@@ -326,7 +325,7 @@ def _planned(
             reason=f"its last commit has epoch {native.facts.epoch}, the lease {begun.lease.epoch}",
         )
     reading = chunk_tasks(database, keyring, settings.stage_url, begun.chunks, table.schema)
-    folder = f"{table_folder(table.name, table.incarnation)}/data/{begun.run_id}"
+    folder = f"{open_warehouse(settings.warehouse_url).folder(table)}/data/{begun.run_id}"
     names = {column.name for column in table.schema.columns}
     tasks = tuple(
         MigrationTask(
@@ -380,9 +379,10 @@ def _append(
         checksum=checksum.hexdigest(),
     )
     files = [outcome for outcome in outcomes if isinstance(outcome, WrittenFile)]
+    warehouse = open_warehouse(plan.settings.warehouse_url)
     return Append(
-        warehouse=open_warehouse(plan.settings.warehouse_url),
-        folder=table_folder(table.name, table.incarnation),
+        warehouse=warehouse,
+        folder=warehouse.folder(table),
         base=plan.native,
         schema=table.schema,
         files=sorted(files, key=lambda file: file.path),
@@ -415,6 +415,7 @@ def _swap(
             for chunk in result.quarantined:
                 quarantine(connection, plan.table.table_id, chunk.seq, chunk.reason)
             faults.point(Point.MIGRATION_INSIDE_COMMIT)
+        faults.point(Point.MIGRATION_COMMITTED)
 
     return swap
 

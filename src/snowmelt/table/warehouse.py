@@ -14,6 +14,7 @@ from snowmelt.errors import ConfigurationError, TableInconsistent
 from snowmelt.storage.opening import open_store
 
 if TYPE_CHECKING:
+    from snowmelt.catalog.tables import TableRecord
     from snowmelt.schema.types import TableName
     from snowmelt.storage.store import Store
 
@@ -49,6 +50,12 @@ class Warehouse:
             )
         return address.removeprefix(self._root)
 
+    def folder(self, table: TableRecord) -> str:
+        """Return the folder of a table's native files, the one it began with."""
+        if table.pointer is None:
+            return _new_folder(table.name, table.incarnation)
+        return self.path(table.pointer).rpartition("/metadata/")[0]
+
 
 def open_warehouse(url: str) -> Warehouse:
     """Open the warehouse at a URL or path.
@@ -65,8 +72,7 @@ def cached_store(url: str) -> Store:
     return open_store(url)
 
 
-def table_folder(name: TableName, incarnation: str) -> str:
-    """Return the folder of one incarnation of a table."""
+def _new_folder(name: TableName, incarnation: str) -> str:
     names = (name.database, name.schema, name.table)
     return "/".join((*map(_folder_name, names), incarnation))
 

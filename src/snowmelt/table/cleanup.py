@@ -1,0 +1,242 @@
+"""Deleting what nobody can need any more: blobs, native files, traces of dropped tables.
+
+A reader's plan lives no longer than the retention; whatever any plan could still name is kept
+that long after it was replaced. Interrupted anywhere, the next round goes on:
+
+* A chunk's blob: retention after the commit that made the chunk native. Mark the rows, delete
+  the object, remove the rows; an object goes only when every chunk in it is marked.
+* A blob that was never registered: a day after it was first seen, tombstone first.
+* Native files: those that neither the current metadata nor any that was current within the
+  retention refers to, unless a migration is at work. What is listed is listed before the
+  catalog is asked, so a file that a commit has just made part of the table is never taken.
+* A dropped table: everything, after the retention.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from snowmelt import faults
+from snowmelt.blob.layout import parse_blob_path
+from snowmelt.catalog import chunks, history, leases, stages
+from snowmelt.catalog.history import MigrationRecord, MigrationState
+from snowmelt.catalog.stages import StagedBlob
+from snowmelt.catalog.tables import dropped_tables, forget_table, table_by_id, tables_of
+from snowmelt.errors import BlobInvalid, TableNotFound
+from snowmelt.faults import Point
+from snowmelt.table.iceberg import current_files, load_native, retained_files
+from snowmelt.table.migration import close_lost, lease_name
+from snowmelt.table.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from snowmelt.catalog.database import Database
+    from snowmelt.catalog.tables import TableRecord
+    from snowmelt.clock import Clock
+    from snowmelt.storage.store import Store
+
+UNREGISTERED_AFTER = dt.timedelta(hours=24)
+
+# A blob that is on its way to being registered need not be written down.
+_YOUNG = dt.timedelta(minutes=10)
+_LEASE_S = 60.0
+_AT_ONCE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """How many objects were deleted: blobs, blobs never registered, files of the warehouse."""
+
+    blobs: int
+    unregistered: int
+    files: int
+
+
+def collect(
+    database: Database, stage: Store, warehouse: Store, *, clock: Clock, retention_s: float
+) -> Collected:
+    """Delete what nobody needs any more; safe beside readers, migrations and other collectors.
+
+    Args:
+        database: The catalog.
+        stage: Where the blobs are.
+        warehouse: Where the native files are.
+        clock: Tells what is old.
+        retention_s: In seconds, longer than any reader's plan lives.
+
+    Raises:
+        StageUnavailable: A store does not answer; what was begun is finished by the next round.
+    """
+    before = clock.now() - dt.timedelta(seconds=retention_s)
+    with database.reading() as connection:
+        live = tables_of(connection)
+        gone = [table for table in dropped_tables(connection) if _dropped(table, before)]
+    for table in [*live, *gone]:
+        _retire(database, table, clock, before)
+    faults.point(Point.CLEANUP_MARKED)
+    blobs = _delete_blobs(database, stage)
+    unregistered = _delete_unregistered(database, stage, clock)
+    house = Warehouse(warehouse)
+    files = sum(_delete_native(database, house, table, clock, before) for table in live)
+    files += sum(_delete_dropped(database, house, table, clock) for table in gone)
+    for store in (stage, warehouse):
+        store.sweep(clock.now() - UNREGISTERED_AFTER)
+    return Collected(blobs, unregistered, files)
+
+
+def _dropped(table: TableRecord, before: dt.datetime) -> bool:
+    return table.dropped_at is not None and table.dropped_at <= before
+
+
+def _retire(database: Database, table: TableRecord, clock: Clock, before: dt.datetime) -> None:
+    """Mark the chunks that no plan can still name."""
+    with database.reading() as connection:
+        last = table.last_seq
+        if table.dropped_at is None:
+            last = history.migrated_before(connection, table.table_id, before)
+        if not chunks.chunks_between(connection, table.table_id, 0, last, limit=1):
+            return
+    with database.writing() as connection:
+        if table.dropped_at is not None:
+            chunks.give_up(connection, table.table_id, clock.now())
+        chunks.retire(connection, table.table_id, last, clock.now())
+
+
+def _delete_blobs(database: Database, stage: Store) -> int:
+    deleted = 0
+    while True:
+        with database.reading() as connection:
+            blobs = chunks.deletable_blobs(connection, limit=_AT_ONCE)
+        if not blobs:
+            return deleted
+        for blob in blobs:
+            stage.delete(f"{blob.prefix}/{blob.path}")
+        faults.point(Point.CLEANUP_DELETED)
+        with database.writing() as connection:
+            chunks.forget_blobs(connection, blobs)
+        deleted += len(blobs)
+
+
+def _delete_unregistered(database: Database, stage: Store, clock: Clock) -> int:
+    now = clock.now()
+    lying = {blob.path: blob for blob in _lying(stage, now - _YOUNG)}
+    with database.reading() as connection:
+        known = stages.registered(connection, lying)
+        doomed = {path for path in stages.tombstoned(connection, lying) if path not in known}
+    unknown = [blob for path, blob in lying.items() if path not in known | doomed]
+    if unknown:
+        with database.writing() as connection:
+            stages.sight(connection, unknown, now)
+    with database.writing() as connection:
+        buried = stages.tombstone(connection, seen_before=now - UNREGISTERED_AFTER, now=now)
+    blobs = {lying[path] for path in doomed} | set(buried)
+    for blob in blobs:
+        stage.delete(f"{blob.prefix}/{blob.path}")
+    return len(blobs)
+
+
+def _lying(stage: Store, before: dt.datetime) -> Iterator[StagedBlob]:
+    for found in stage.list():
+        prefix, _, path = found.path.partition("/")
+        try:
+            parse_blob_path(path)
+        except BlobInvalid:
+            continue
+        if found.modified_at <= before:
+            yield StagedBlob(prefix, path)
+
+
+def _delete_native(
+    database: Database, warehouse: Warehouse, table: TableRecord, clock: Clock, before: dt.datetime
+) -> int:
+    listed = [found.path for found in warehouse.store.list(warehouse.folder(table))]
+    if not listed:
+        return 0
+    _close_dead_runs(database, table, clock)
+    with database.reading() as connection:
+        try:
+            table = table_by_id(connection, table.table_id)
+        except TableNotFound:
+            return 0
+        if history.running_migrations(connection, table.table_id):
+            return 0
+        runs = history.migrations_of(connection, table.table_id)
+    if table.dropped_at is not None:
+        return 0
+    needed = _needed(warehouse, table, set(_recent(runs, before)), listed)
+    return _delete(warehouse.store, (path for path in listed if path not in needed))
+
+
+def _close_dead_runs(database: Database, table: TableRecord, clock: Clock) -> None:
+    """Close runs whose migrator is gone; taking the lease makes sure that they never commit."""
+    with database.reading() as connection:
+        if not history.running_migrations(connection, table.table_id):
+            return
+    with database.writing() as connection:
+        lease = leases.acquire(
+            connection,
+            lease_name(table),
+            f"cleanup:{uuid.uuid4().hex}",
+            ttl_s=_LEASE_S,
+            now=clock.now(),
+        )
+        if lease is not None:
+            close_lost(connection, table.table_id, clock)
+            leases.release(connection, lease)
+
+
+def _recent(runs: Iterable[MigrationRecord], before: dt.datetime) -> Iterator[str]:
+    """Yield the committed runs whose metadata was current at some time after `before`."""
+    committed = sorted(
+        (run for run in runs if run.state is MigrationState.COMMITTED), key=lambda run: run.to_seq
+    )
+    for run, successor in pairwise(committed):
+        if successor.ended_at is None or successor.ended_at > before:
+            yield run.run_id
+
+
+def _needed(
+    warehouse: Warehouse, table: TableRecord, recent: set[str], listed: Iterable[str]
+) -> set[str]:
+    addresses = set[str]()
+    if table.pointer is not None:
+        addresses.update(retained_files(load_native(table.pointer, table.incarnation)))
+    for path in listed:
+        if path.endswith(".metadata.json") and _run_of(path) in recent:
+            native = load_native(warehouse.address(path), table.incarnation)
+            addresses.add(native.location)
+            addresses.update(current_files(native))
+    return {warehouse.path(address) for address in addresses}
+
+
+def _run_of(path: str) -> str:
+    """Return the run that a metadata file is named after: `<number>-<run id>.metadata.json`."""
+    return path.rpartition("/")[2].partition("-")[2].removesuffix(".metadata.json")
+
+
+def _delete_dropped(
+    database: Database, warehouse: Warehouse, table: TableRecord, clock: Clock
+) -> int:
+    _close_dead_runs(database, table, clock)
+    with database.reading() as connection:
+        if history.running_migrations(connection, table.table_id):
+            return 0
+    listed = [found.path for found in warehouse.store.list(warehouse.folder(table))]
+    deleted = _delete(warehouse.store, listed)
+    with database.writing() as connection:
+        if not chunks.chunks_between(connection, table.table_id, 0, table.last_seq, limit=1):
+            forget_table(connection, table.table_id)
+    return deleted
+
+
+def _delete(store: Store, paths: Iterable[str]) -> int:
+    count = 0
+    for path in paths:
+        store.delete(path)
+        count += 1
+    return count

@@ -1,0 +1,161 @@
+"""Clean-up deletes what nobody needs any more, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+
+import pytest
+
+from fix_chunks import COLUMNS, NUMBERS, Lakehouse, numbers
+from snowmelt.catalog.tables import create_table, dropped_tables
+from snowmelt.clock import ManualClock
+from snowmelt.schema.types import TableName
+from snowmelt.table import iceberg
+from snowmelt.table.iceberg import MAX_SNAPSHOTS
+from snowmelt.table.migration import MigrationSettings, plan_migration, write_task
+from snowmelt.table.reading import concatenated, read_file
+from snowmelt.table.snapshot import take_snapshots
+
+OTHER = TableName("DEMO", "PUBLIC", "OTHER")
+HOUR = 3600.0
+
+
+@pytest.fixture
+def house(tmp_path):
+    """A lakehouse whose clock stands at the machine's time, with the table NUMBERS."""
+    clock = ManualClock(dt.datetime.now(dt.UTC))
+    with contextlib.closing(Lakehouse(tmp_path, clock)) as found:
+        found.create()
+        yield found
+
+
+def test_blobs_go_a_retention_after_their_migration(house):
+    house.put_numbers(0, 10)
+    kept = house.put_numbers(10, 10)
+    house.migrate()
+    assert house.collect(HOUR).blobs == 0
+    house.clock.advance(HOUR + 1)
+    newer = house.put_numbers(20, 10)
+    assert kept in house.files(house.stage)
+    assert house.collect(HOUR).blobs == 2
+    assert house.files(house.stage) == {newer}
+    assert house.read_numbers() == list(range(30))
+
+
+def test_a_plan_made_before_the_migration_still_reads_within_the_retention(house):
+    house.put_numbers(0, 10)
+    [snapshot] = take_snapshots(house.database, [NUMBERS], clock=house.clock)
+    house.migrate()
+    house.clock.advance(HOUR - 1)
+    house.collect(HOUR)
+    assert {f"{chunk.prefix}/{chunk.path}" for chunk in snapshot.chunks} <= house.files(house.stage)
+
+
+def test_a_blob_of_several_tables_goes_when_none_needs_it(house):
+    with house.database.writing() as connection:
+        create_table(connection, OTHER, COLUMNS, owner="ACCOUNTADMIN", now=house.clock.now())
+    path = house.put_all([(NUMBERS, numbers(0, 10)), (OTHER, numbers(50, 5))])
+    house.migrate()
+    house.clock.advance(HOUR + 1)
+    assert house.collect(HOUR).blobs == 0
+    assert house.files(house.stage) == {path}
+    assert house.read_numbers(OTHER) == list(range(50, 55))
+    house.migrate(OTHER)
+    house.clock.advance(HOUR + 1)
+    assert house.collect(HOUR).blobs == 1
+    assert house.files(house.stage) == set()
+    assert house.read_numbers(OTHER) == list(range(50, 55))
+
+
+def test_a_blob_in_quarantine_is_kept(house):
+    path = house.put_numbers(0, 10)
+    data = house.stage.get(path)
+    house.stage.put(path, bytes(len(data)))
+    house.migrate()
+    house.clock.advance(HOUR + 1)
+    assert house.collect(HOUR).blobs == 0
+    house.stage.put(path, data)
+    assert house.read_numbers() == list(range(10))
+
+
+def test_a_blob_that_nobody_registered_goes_a_day_after_it_was_seen(house):
+    at = house.clock.now()
+    folder = f"{at.year}/{at.month}/{at.day}/{at.hour}/{at.minute}"
+    stray = f"somebody/{folder}/t5_somebody_1_0.bdec"
+    house.stage.put(stray, b"x")
+    house.stage.put("not/a/blob", b"x")
+    registered = house.put_numbers(0, 10)
+    house.clock.advance(HOUR)
+    assert house.collect().unregistered == 0
+    house.clock.advance(24 * HOUR - 1)
+    assert house.collect().unregistered == 0
+    house.clock.advance(2)
+    assert house.collect().unregistered == 1
+    assert house.files(house.stage) == {"not/a/blob", registered}
+    house.stage.put(stray, b"x")
+    house.clock.advance(HOUR)
+    assert house.collect().unregistered == 1
+
+
+def test_files_of_a_run_without_commit_go_and_a_run_at_work_is_left_alone(house):
+    house.put_numbers(0, 10)
+    settings = MigrationSettings(house.stage.url, house.warehouse.url)
+    plan = plan_migration(house.database, house.keyring, NUMBERS, settings, clock=house.clock)
+    for task in plan.tasks:
+        write_task(task)
+    assert house.collect().files == 0
+    assert len(house.data_files()) == 1
+    house.clock.advance(settings.lease_s + 1)
+    assert house.collect().files == 1
+    assert house.data_files() == set()
+    assert house.migrate().rows == 10
+
+
+def test_metadata_that_was_current_within_the_retention_is_kept(house):
+    for start in range(MAX_SNAPSHOTS + 2):
+        house.put(numbers(start, 1))
+        house.migrate()
+        house.clock.advance(1)
+        if start == 0:
+            [snapshot] = take_snapshots(house.database, [NUMBERS], clock=house.clock)
+    house.collect(HOUR)
+    path = house.warehouse.path(snapshot.pointer)
+    assert path in house.files()
+    iceberg.load_native.cache_clear()
+    native = iceberg.load_native(snapshot.pointer, snapshot.table.incarnation)
+    files = iceberg.native_files(native)
+    parts = [read_file(file, snapshot.table.schema) for file in files]
+    assert concatenated(parts, snapshot.table.schema).num_rows == 1
+    house.clock.advance(HOUR)
+    assert house.collect(HOUR).files > 0
+    assert path not in house.files()
+    assert house.read_numbers() == list(range(MAX_SNAPSHOTS + 2))
+
+
+def test_a_dropped_table_leaves_nothing(house):
+    house.put_numbers(0, 10)
+    house.migrate()
+    house.put_numbers(10, 10)
+    house.drop()
+    house.collect(HOUR)
+    assert house.files()
+    assert len(house.files(house.stage)) == 2
+    house.clock.advance(HOUR + 1)
+    house.collect(HOUR)
+    assert house.files() == set()
+    assert house.files(house.stage) == set()
+    with house.database.reading() as connection:
+        assert dropped_tables(connection) == []
+
+
+def test_a_table_created_again_keeps_its_files(house):
+    house.put_numbers(0, 10)
+    house.migrate()
+    house.create(replace=True)
+    house.put_numbers(100, 5)
+    house.migrate()
+    house.clock.advance(HOUR + 1)
+    house.collect(HOUR)
+    assert house.read_numbers() == list(range(100, 105))
+    assert len(house.data_files()) == 1
