@@ -102,8 +102,9 @@ def words_of_decimal(array: pa.Array | pa.ChunkedArray) -> tuple[UInt64s, Int64s
     flat = one_array(array)
     words = np.frombuffer(flat.buffers()[1], dtype=np.uint64).reshape(-1, 2)
     words = words[flat.offset : flat.offset + len(flat)]
-    low = np.ascontiguousarray(words[:, 0])
-    high = np.ascontiguousarray(words[:, 1]).view(np.int64)
+    # Copies always: of a single row NumPy would hand back the buffer itself, read-only.
+    low = words[:, 0].copy()
+    high = words[:, 1].copy().view(np.int64)
     if flat.null_count:
         nulls = nulls_of(flat)
         low[nulls] = 0

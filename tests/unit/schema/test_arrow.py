@@ -68,3 +68,8 @@ def test_field_ids_are_ordinals():
     schema = chunk_schema(TableSchema(1, columns))
     assert [field.metadata[b"PARQUET:field_id"] for field in schema] == [b"3", b"7"]
     assert [field.nullable for field in schema] == [False, True]
+
+
+def test_words_of_a_single_null_are_zero():
+    low, high = words_of_decimal(pa.array([None], pa.decimal128(38, 9)))
+    assert (low.tolist(), high.tolist()) == ([0], [0])
