@@ -64,8 +64,11 @@ class Opened:
 class Conversation:
     """One client: a token, a prefix, a folder of the stage."""
 
-    def __init__(self, url: str, private_pem: str, user: str = "LOADER", **headers: str) -> None:
-        self.http = httpx.Client(base_url=url, headers=HEADERS | headers, timeout=30)
+    def __init__(
+        self, url: str, private_pem: str, user: str = "LOADER", *, database: str = "demo"
+    ) -> None:
+        self.database = database
+        self.http = httpx.Client(base_url=url, headers=HEADERS, timeout=30)
         self.http.headers["Authorization"] = "Bearer " + token(private_pem, user)
         self.http.headers["X-Snowflake-Authorization-Token-Type"] = "KEYPAIR_JWT"
         self._counter = itertools.count()
@@ -92,7 +95,7 @@ class Conversation:
         return f"{self.client_prefix}_{next(self._counter)}"
 
     def try_open(self, channel: str = "ch1", *, table: str = "t", **more: object) -> dict:
-        names = {"database": "demo", "schema": "public", "table": table, "channel": channel}
+        names = {"database": self.database, "schema": "public", "table": table, "channel": channel}
         body = {"request_id": self.request_id(), "role": None, "write_mode": "CLOUD_STORAGE"}
         return self.say("channels/open", body | names | more)
 

@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _START_S = 30.0
-_SERVE = (
-    "from snowmelt.config import Settings; from snowmelt.server.running import serve;"
-    "serve(Settings.load())"
-)
+
 
 
 def admin_sql(data_dir: Path, *texts: str) -> Result:
@@ -101,7 +98,7 @@ class ServiceProcess:
         }
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _SERVE],
+                [sys.executable, "-m", "snowmelt", "serve"],
                 env=environment,
                 stdout=log,
                 stderr=log,
@@ -161,19 +158,34 @@ def service_process(tmp_path: Path):
         service.kill()
 
 
+def prepare_loading(service: ServiceProcess, key_pair: KeyPair, database: str = "demo") -> None:
+    """Create user LOADER with role LOADING, and a table `<database>.public.t` to insert into."""
+    service.sql(
+        "CREATE ROLE IF NOT EXISTS loading",
+        "CREATE USER IF NOT EXISTS loader"
+        f" RSA_PUBLIC_KEY = '{key_pair.public_base64}' DEFAULT_ROLE = loading",
+        "GRANT ROLE loading TO USER loader",
+        f"CREATE DATABASE {database}",
+        f"CREATE SCHEMA IF NOT EXISTS {database}.public",
+        f"CREATE TABLE {database}.public.t"
+        " (id NUMBER(10,0) NOT NULL, name VARCHAR, at TIMESTAMP_NTZ)",
+        f"GRANT USAGE ON DATABASE {database} TO ROLE loading",
+        f"GRANT USAGE ON SCHEMA {database}.public TO ROLE loading",
+        f"GRANT INSERT ON TABLE {database}.public.t TO ROLE loading",
+    )
+
+
 @pytest.fixture
 def loading_service(service_process: ServiceProcess, key_pair: KeyPair) -> ServiceProcess:
-    """A started service with user LOADER, role LOADING, and table DEMO.PUBLIC.T to insert into."""
+    """A started service of the test's own, prepared for LOADER to insert into DEMO.PUBLIC.T."""
     service_process.start()
-    service_process.sql(
-        "CREATE DATABASE demo",
-        "CREATE SCHEMA IF NOT EXISTS demo.public",
-        "CREATE TABLE demo.public.t (id NUMBER(10,0) NOT NULL, name VARCHAR, at TIMESTAMP_NTZ)",
-        "CREATE ROLE loading",
-        f"CREATE USER loader RSA_PUBLIC_KEY = '{key_pair.public_base64}' DEFAULT_ROLE = loading",
-        "GRANT ROLE loading TO USER loader",
-        "GRANT USAGE ON DATABASE demo TO ROLE loading",
-        "GRANT USAGE ON SCHEMA demo.public TO ROLE loading",
-        "GRANT INSERT ON TABLE demo.public.t TO ROLE loading",
-    )
+    prepare_loading(service_process, key_pair)
     return service_process
+
+
+@pytest.fixture(scope="session")
+def shared_service(tmp_path_factory: pytest.TempPathFactory):
+    """A started service that the run's tests share; nobody may stop it."""
+    service = ServiceProcess(tmp_path_factory.mktemp("shared") / "data", free_port()).start()
+    yield service
+    service.kill()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import json
 import os
 
@@ -11,7 +12,7 @@ import httpx
 import pytest
 
 from conversation import Conversation, rows, verdicts
-from fix_service import KeyPair, ServiceProcess
+from fix_service import KeyPair, ServiceProcess, prepare_loading
 from snowmelt.catalog import channels, chunks, tables
 from snowmelt.catalog.database import open_database
 from snowmelt.config import Settings
@@ -19,14 +20,18 @@ from snowmelt.schema.types import TableName
 
 pytestmark = pytest.mark.slow
 
+_databases = itertools.count(1)
+
 
 @pytest.fixture
 def connect():
     """Begin conversations that end with the test."""
     with contextlib.ExitStack() as conversations:
 
-        def begin(service: ServiceProcess, key: KeyPair, user: str = "LOADER") -> Conversation:
-            conversation = Conversation(service.url, key.private_pem, user)
+        def begin(
+            service: ServiceProcess, key: KeyPair, user: str = "LOADER", database: str = "demo"
+        ) -> Conversation:
+            conversation = Conversation(service.url, key.private_pem, user, database=database)
             conversations.callback(conversation.http.close)
             return conversation
 
@@ -34,8 +39,11 @@ def connect():
 
 
 @pytest.fixture
-def client(connect, loading_service: ServiceProcess, key_pair: KeyPair) -> Conversation:
-    return connect(loading_service, key_pair).configure()
+def client(connect, shared_service: ServiceProcess, key_pair: KeyPair) -> Conversation:
+    """A configured client, and a database of its own."""
+    database = f"d{next(_databases)}"
+    prepare_loading(shared_service, key_pair, database)
+    return connect(shared_service, key_pair, database=database).configure()
 
 
 @contextlib.contextmanager
@@ -49,17 +57,17 @@ def catalog_of(service: ServiceProcess):
         database.close()
 
 
-def stored_rows(service: ServiceProcess) -> list[int]:
-    """Rows per registered chunk of DEMO.PUBLIC.T, in commit order."""
+def stored_rows(service: ServiceProcess, database: str = "demo") -> list[int]:
+    """Rows per registered chunk of the database's table T, in commit order."""
     with catalog_of(service) as connection:
-        table = tables.find_table(connection, TableName("DEMO", "PUBLIC", "T"))
+        table = tables.find_table(connection, TableName(database.upper(), "PUBLIC", "T"))
         found = chunks.chunks_between(connection, table.table_id, 0, table.last_seq)
     assert [chunk.seq for chunk in found] == list(range(1, table.last_seq + 1))
     return [chunk.rows for chunk in found]
 
 
 def test_a_client_configures_opens_registers_asks_and_drops(
-    client: Conversation, loading_service: ServiceProcess
+    client: Conversation, shared_service: ServiceProcess
 ) -> None:
     assert client.configured["stage_location"]["locationType"] == "LOCAL_FS"
     opened = client.open("ch1")
@@ -85,7 +93,7 @@ def test_a_client_configures_opens_registers_asks_and_drops(
     assert client.drop(opened, client_sequencer=0)["status_code"] == 0, "a drop may come twice"
     assert client.drop(opened)["status_code"] == 25
     assert client.status(opened)["channels"][0]["status_code"] == 25
-    assert stored_rows(loading_service) == [3]
+    assert stored_rows(shared_service, client.database) == [3]
 
 
 def test_both_slash_forms_and_telemetry_and_health_are_answered(client: Conversation) -> None:
@@ -119,7 +127,7 @@ def test_an_open_that_comes_twice_is_answered_once(client: Conversation) -> None
 
 
 def test_a_registration_that_comes_twice_is_answered_the_same_and_stored_once(
-    client: Conversation, loading_service: ServiceProcess
+    client: Conversation, shared_service: ServiceProcess
 ) -> None:
     opened = client.open()
     blob = client.blob([(opened, 1, "a")], rows(0))
@@ -128,7 +136,7 @@ def test_a_registration_that_comes_twice_is_answered_the_same_and_stored_once(
     assert client.say("channels/write/blobs", registration) == first
     client.staged(blob).unlink()
     assert client.say("channels/write/blobs", registration) == first, "even without its file"
-    assert stored_rows(loading_service) == [3]
+    assert stored_rows(shared_service, client.database) == [3]
 
 
 def test_another_content_under_a_registered_path_is_no_repetition(client: Conversation) -> None:
@@ -142,13 +150,13 @@ def test_another_content_under_a_registered_path_is_no_repetition(client: Conver
 
 
 def test_row_sequencers_out_of_order_are_21_and_leave_no_gap(
-    client: Conversation, loading_service: ServiceProcess
+    client: Conversation, shared_service: ServiceProcess
 ) -> None:
     opened = client.open()
     assert client.codes(client.blob([(opened, 2, "b")], rows(3))) == [21]
     assert client.codes(client.blob([(opened, 1, "a")], rows(0))) == [0]
     assert client.codes(client.blob([(opened, 2, "b")], rows(3))) == [0]
-    assert stored_rows(loading_service) == [3, 3]
+    assert stored_rows(shared_service, client.database) == [3, 3]
 
 
 def test_several_channels_share_a_chunk_and_its_fate(client: Conversation) -> None:
@@ -193,14 +201,14 @@ def test_a_blob_that_is_not_as_described_is_refused_by_name(client: Conversation
 
 
 def test_a_key_of_another_incarnation_or_user_asks_to_reopen(
-    client: Conversation, loading_service: ServiceProcess
+    client: Conversation, shared_service: ServiceProcess
 ) -> None:
     opened = client.open()
     blob = client.blob([(opened, 1, "a")], rows(0))
-    loading_service.sql(
-        "CREATE OR REPLACE TABLE demo.public.t"
+    shared_service.sql(
+        f"CREATE OR REPLACE TABLE {client.database}.public.t"
         " (id NUMBER(10,0) NOT NULL, name VARCHAR, at TIMESTAMP_NTZ)",
-        "GRANT INSERT ON TABLE demo.public.t TO ROLE loading",
+        f"GRANT INSERT ON TABLE {client.database}.public.t TO ROLE loading",
     )
     assert client.codes(blob)[0] in {25, 36}
     again = client.open()
@@ -214,10 +222,10 @@ def test_a_key_of_another_incarnation_or_user_asks_to_reopen(
 
 
 def test_path_tricks_are_refused_logged_and_write_nothing(
-    client: Conversation, loading_service: ServiceProcess
+    client: Conversation, shared_service: ServiceProcess
 ) -> None:
     opened = client.open()
-    before = {str(path) for path in loading_service.data_dir.rglob("*") if "stage" in path.parts}
+    before = {str(path) for path in shared_service.data_dir.rglob("*") if "stage" in path.parts}
     blob = client.blob([(opened, 1, "a")], rows(0), put=False)
     good = blob["path"]
     for path, code in [
@@ -233,10 +241,10 @@ def test_path_tricks_are_refused_logged_and_write_nothing(
         (good.removesuffix(".bdec") + ".parquet", 38),
     ]:
         assert client.codes(blob | {"path": path}) == [code], path
-    after = {str(path) for path in loading_service.data_dir.rglob("*") if "stage" in path.parts}
+    after = {str(path) for path in shared_service.data_dir.rglob("*") if "stage" in path.parts}
     assert after == before
-    assert "bad name" in loading_service.log
-    assert "foreign prefix" in loading_service.log
+    assert "bad name" in shared_service.log
+    assert "foreign prefix" in shared_service.log
 
 
 def test_links_on_the_stage_are_not_followed(client: Conversation, tmp_path) -> None:
@@ -265,17 +273,16 @@ def test_links_on_the_stage_are_not_followed(client: Conversation, tmp_path) -> 
     ],
 )
 def test_what_is_no_registration_is_400_with_a_sentence(
-    connect, loading_service: ServiceProcess, key_pair: KeyPair, body: bytes, status: int
+    client: Conversation, shared_service: ServiceProcess, body: bytes, status: int
 ) -> None:
-    client = connect(loading_service, key_pair)
     answer = client.http.post("/v1/streaming/channels/write/blobs/", content=body)
     assert answer.status_code == status
     assert answer.json()["error"] == "request_malformed"
-    assert "request_malformed" in loading_service.log or "cannot be read" in loading_service.log
+    assert "request_malformed" in shared_service.log or "cannot be read" in shared_service.log
 
 
 def test_a_huge_body_is_413_and_the_service_goes_on(
-    client: Conversation, loading_service: ServiceProcess
+    client: Conversation, shared_service: ServiceProcess
 ) -> None:
     pieces = (b" " * 1_048_576 for _ in range(65))
     answer = client.http.post("/v1/streaming/channels/open/", content=pieces)
@@ -284,7 +291,7 @@ def test_a_huge_body_is_413_and_the_service_goes_on(
 
 
 def test_names_roles_and_privileges_are_checked(
-    client: Conversation, loading_service: ServiceProcess
+    client: Conversation, shared_service: ServiceProcess
 ) -> None:
     assert client.try_open(table="missing")["status_code"] == 4
     assert client.try_open(schema="missing")["status_code"] == 9
@@ -295,18 +302,18 @@ def test_names_roles_and_privileges_are_checked(
     opened = client.open()
     blob = client.blob([(opened, 1, "a")], rows(0))
     assert client.codes(blob, role="ACCOUNTADMIN") == [37]
-    loading_service.sql("REVOKE INSERT ON TABLE demo.public.t FROM ROLE loading")
+    shared_service.sql(f"REVOKE INSERT ON TABLE {client.database}.public.t FROM ROLE loading")
     assert client.codes(blob) == [4]
     assert client.status(opened)["channels"][0]["status_code"] == 4
     assert client.drop(opened)["status_code"] == 4
-    loading_service.sql("GRANT INSERT ON TABLE demo.public.t TO ROLE loading")
+    shared_service.sql(f"GRANT INSERT ON TABLE {client.database}.public.t TO ROLE loading")
     assert client.codes(blob) == [0]
 
 
 def test_tokens_of_strangers_and_oauth_are_401(
-    connect, client: Conversation, loading_service: ServiceProcess
+    connect, client: Conversation, shared_service: ServiceProcess
 ) -> None:
-    stranger = connect(loading_service, KeyPair.generate())
+    stranger = connect(shared_service, KeyPair.generate())
     answer = stranger.http.post("/v1/streaming/client/configure/", json={})
     assert answer.status_code == 401
     oauth = {"X-Snowflake-Authorization-Token-Type": "OAUTH"}
@@ -318,15 +325,17 @@ def test_tokens_of_strangers_and_oauth_are_401(
 
 
 def test_a_second_service_on_the_same_folder_says_one_sentence(
-    loading_service: ServiceProcess, service_process: ServiceProcess
+    shared_service: ServiceProcess,
 ) -> None:
-    second = ServiceProcess(loading_service.data_dir, 0)
+    second = ServiceProcess(shared_service.data_dir, 0)
     with pytest.raises(AssertionError, match="is served by another process already"):
         second.start()
 
 
-def test_sigterm_drains_and_stops(client: Conversation, loading_service: ServiceProcess) -> None:
-    client.open()
+def test_sigterm_drains_and_stops(
+    connect, loading_service: ServiceProcess, key_pair: KeyPair
+) -> None:
+    connect(loading_service, key_pair).configure().open()
     assert loading_service.stop() == 0
     assert "has stopped" in loading_service.log
 
@@ -366,19 +375,19 @@ def test_killed_around_a_registration_nothing_is_lost_or_doubled(
 
 
 def test_an_open_by_another_user_is_in_the_channels_history(
-    connect, client: Conversation, loading_service: ServiceProcess
+    connect, client: Conversation, shared_service: ServiceProcess
 ) -> None:
     client.open()
     other = KeyPair.generate()
-    loading_service.sql(
+    shared_service.sql(
         f"CREATE USER other RSA_PUBLIC_KEY = '{other.public_base64}' DEFAULT_ROLE = loading",
         "GRANT ROLE loading TO USER other",
     )
-    second = connect(loading_service, other, "OTHER").configure()
+    second = connect(shared_service, other, "OTHER", client.database).configure()
     opened = second.open()
     assert opened.answer["client_sequencer"] == 1
-    with catalog_of(loading_service) as connection:
-        table = tables.find_table(connection, TableName("DEMO", "PUBLIC", "T"))
+    with catalog_of(shared_service) as connection:
+        table = tables.find_table(connection, TableName(client.database.upper(), "PUBLIC", "T"))
         last, first = channels.channel_history(connection, table.table_id, "CH1")
     assert (first.user, first.previous_user) == ("LOADER", None)
     assert (last.user, last.previous_user) == ("OTHER", "LOADER")
