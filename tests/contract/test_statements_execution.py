@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from snowmelt.catalog.access import user_by_name
-from snowmelt.catalog.channels import Opener, open_channel
+from snowmelt.catalog.channels import open_channel
 from snowmelt.catalog.execution import Result, execute
 from snowmelt.catalog.tables import find_table
 from snowmelt.clock import ManualClock
@@ -174,7 +174,9 @@ def test_show_channels_lists_where_each_channel_stands(demo, database):
     with database.writing() as connection:
         table = find_table(connection, FLIGHTS)
         for name in ("EWR", "JFK"):
-            open_channel(connection, table, name, opener=Opener("LOADER", "p", name), now=NOW)
+            open_channel(
+                connection, table, name, user="LOADER", client_prefix="p", request_id=name, now=NOW
+            )
     shown = demo("SHOW CHANNELS LIKE 'e%' IN TABLE demo.public.flights")
     assert shown.columns == (
         "created_on", "name", "table_name", "database_name", "schema_name", "client_sequencer",

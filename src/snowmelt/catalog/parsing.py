@@ -30,6 +30,7 @@ from snowmelt.catalog.statements import (
     Statement,
 )
 from snowmelt.catalog.table_grammar import read_table
+from snowmelt.schema.types import TableName
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -209,3 +210,17 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "GRANT": lambda cursor: read_grant(cursor, revoke=False),
     "REVOKE": lambda cursor: read_grant(cursor, revoke=True),
 }
+
+
+def parse_table_name(text: str) -> TableName:
+    """Return the table that a name of three parts, written as in SQL, means.
+
+    Raises:
+        StatementError: If it is no such name.
+    """
+    cursor = Cursor(text)
+    name = cursor.name("a table", 3)
+    if len(name.parts) < 3:
+        raise cursor.error("Write the table with database and schema, such as demo.public.flights")
+    cursor.end("the name of a table")
+    return TableName(*name.parts)

@@ -1,0 +1,8 @@
+"""`python -m snowmelt` is the command `snowmelt`."""
+
+import sys
+
+from snowmelt.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""Rows on standard output: as a table to read, or as JSON or CSV for another program."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+import json
+import math
+import sys
+from decimal import Decimal
+from itertools import islice
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterable, Sequence
+
+FORMATS = ("table", "json", "csv")
+# A table is laid out only once all its rows are known, so there must not be too many.
+MOST_TABLE_ROWS = 1000
+_UNLIMITED = 100_000
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """Add the option `--format`."""
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="table",
+        help=f"form of the rows (default: %(default)s, which shows {MOST_TABLE_ROWS} at most)",
+    )
+
+
+def print_rows(columns: Sequence[str], rows: Iterable[Sequence[object]], form: str) -> None:
+    """Print rows in one of FORMATS; JSON and CSV are written as the rows come."""
+    {"table": _table, "json": _json, "csv": _csv}[form](columns, rows)
+
+
+def print_message(message: str, form: str) -> None:
+    """Print what a statement without rows did; other programs get it as a row `status`."""
+    if form == "table":
+        print(message, flush=True)
+    else:
+        print_rows(("status",), [(message,)], form)
+
+
+def cell(value: object) -> str:
+    """Return a value as one reads it: ISO 8601, hexadecimal bytes, plain decimals."""
+    for kind, text in _CELLS:
+        if isinstance(value, kind):
+            return text(value)
+    return str(value)
+
+
+def json_text(value: object) -> str:
+    """Return a value as JSON; decimals keep every digit, a VARIANT is its own JSON."""
+    for kind, text in _JSON_TEXTS:
+        if isinstance(value, kind):
+            return text(value)
+    if type(value).__name__ == "VariantVal":  # Spark's; its text is JSON
+        return str(value)
+    return _quoted(cell(value))
+
+
+def _quoted(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _json_number(value: Any) -> str:
+    # JSON has no NaN and no infinity.
+    return cell(value) if math.isfinite(value) else _quoted(str(value))
+
+
+def _json_tuple(value: Any) -> str:
+    # Spark's rows and structs are tuples with names.
+    names = getattr(value, "__fields__", None)
+    return _json_list(value) if names is None else _object(zip(names, value, strict=True))
+
+
+def _json_list(value: Iterable[object]) -> str:
+    return "[" + ", ".join(map(json_text, value)) + "]"
+
+
+def _object(items: Iterable[tuple[object, object]]) -> str:
+    return (
+        "{" + ", ".join(f"{_quoted(str(name))}: {json_text(value)}" for name, value in items) + "}"
+    )
+
+
+# In this order: a bool is an int, and a datetime a date.
+_CELLS: tuple[tuple[type | UnionType, Callable[[Any], str]], ...] = (
+    (str, str),
+    (bool, lambda value: str(value).lower()),
+    (bytes | bytearray, lambda value: value.hex().upper()),
+    (Decimal, lambda value: format(value, "f")),
+    (dt.datetime, lambda value: value.isoformat(" ")),
+    (dt.date | dt.time, lambda value: value.isoformat()),
+    (dict | list | tuple, lambda value: json_text(value)),
+)
+_JSON_TEXTS: tuple[tuple[type | UnionType, Callable[[Any], str]], ...] = (
+    (NoneType | bool | int | str, _quoted),
+    (float | Decimal, _json_number),
+    (dict, lambda value: _object(value.items())),
+    (tuple, _json_tuple),
+    (list, _json_list),
+)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    rest = iter(rows)
+    shown = list(islice(rest, MOST_TABLE_ROWS))
+    # Where nobody looks, nothing is folded to a screen's width.
+    console = Console(width=None if sys.stdout.isatty() else _UNLIMITED, highlight=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for number, column in enumerate(columns):
+        numeric = any(_is_number(row[number]) for row in shown)
+        table.add_column(
+            Text(_printable(column)), justify="right" if numeric else "left", overflow="fold"
+        )
+    for row in shown:
+        table.add_row(*(_styled(value) for value in row))
+    with console.capture() as capture:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in capture.get().strip("\n").split("\n")))
+    more = next(rest, None) is not None
+    count = f"{len(shown):,} row{'' if len(shown) == 1 else 's'}"
+    print(f"first {count}; --format csv or json gives all" if more else count, flush=True)
+
+
+def _styled(value: object) -> Text:
+    return Text("NULL", style="dim") if value is None else Text(_printable(cell(value)))
+
+
+def _printable(text: str) -> str:
+    """Escape what would move a terminal's cursor or worse."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def _json(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    names = [_quoted(column) for column in columns]
+    separator = "["
+    for row in rows:
+        pairs = zip(names, row, strict=True)
+        line = ", ".join(f"{name}: {json_text(value)}" for name, value in pairs)
+        print(f"{separator}\n {{{line}}}", end="")
+        separator = ","
+    print("[]" if separator == "[" else "\n]", flush=True)
+
+
+def _csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    line = io.StringIO()
+    writer = csv.writer(line, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow(["" if value is None else cell(value) for value in row])
+        if line.tell() > 1 << 16:
+            _flush(line)
+    _flush(line)
+
+
+def _flush(line: io.StringIO) -> None:
+    print(line.getvalue(), end="", flush=True)
+    line.seek(0)
+    line.truncate()

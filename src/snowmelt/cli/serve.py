@@ -1,0 +1,62 @@
+"""`snowmelt serve`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from snowmelt.cli.opening import settings_of
+
+if TYPE_CHECKING:
+    import argparse
+
+NAME = "serve"
+SUMMARY = "run the service: streaming API, housekeeping and background migration"
+EXAMPLES = """examples:
+  snowmelt serve
+  snowmelt serve --data-dir /var/lib/snowmelt --host 0.0.0.0 --port 8080
+  snowmelt serve --catalog postgresql://snowmelt@db/snowmelt --no-migrate
+
+Every setting can also be given in the environment, as SNOWMELT_ and its name.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's options."""
+    parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument(
+        "--port", type=int, help="port to listen on, 0 for any free one (default: 8080)"
+    )
+    parser.add_argument(
+        "--verify",
+        choices=("footer", "full"),
+        help="how a chunk is checked before it counts (default: footer)",
+    )
+    parser.add_argument(
+        "--no-migrate",
+        dest="migrate",
+        action="store_const",
+        const=False,
+        help="leave migration to `snowmelt migrate`",
+    )
+    parser.add_argument(
+        "--dev",
+        action="store_const",
+        const=True,
+        help="take requests without a token as ACCOUNTADMIN's; on loopback only",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until SIGTERM or Ctrl-C."""
+    settings = settings_of(
+        options,
+        host=options.host,
+        port=options.port,
+        verify=options.verify,
+        migrate=options.migrate,
+        dev=options.dev,
+    )
+    from snowmelt.server.running import serve
+
+    serve(settings)
+    return 0

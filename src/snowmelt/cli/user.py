@@ -1,0 +1,119 @@
+"""`snowmelt user add`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from snowmelt.cli.opening import opened_catalog, settings_of
+from snowmelt.cli.options import add_global
+from snowmelt.errors import AlreadyExists
+from snowmelt.schema.types import display_name, internal_name
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+NAME = "user"
+SUMMARY = "add a user with a new key pair"
+EXAMPLES = """examples:
+  snowmelt user add loader --role ACCOUNTADMIN
+  snowmelt user add loader --role loading --key-out /etc/loader/key.pem
+
+The role must exist: snowmelt sql "CREATE ROLE loading". It becomes the user's default.
+"""
+_KEY_BITS = 2048
+_EXPONENT = 65537
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's options."""
+    actions = parser.add_subparsers(metavar="action", required=True)
+    adding = actions.add_parser(
+        "add", help=SUMMARY, epilog=EXAMPLES, formatter_class=parser.formatter_class
+    )
+    adding.add_argument("name", help="as in SQL: upper-case unless written in double quotes")
+    adding.add_argument(
+        "--key-out",
+        metavar="FILE",
+        type=Path,
+        help="where the private key goes; must not exist (default: NAME.pem)",
+    )
+    adding.add_argument(
+        "--role",
+        metavar="ROLE",
+        help="grant this role, and make it the default (default: PUBLIC alone)",
+    )
+    add_global(adding)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Make the key pair, and the user with the public half."""
+    from snowmelt.catalog import access
+    from snowmelt.clock import SystemClock
+
+    name = internal_name(options.name)
+    role = None if options.role is None else internal_name(options.role)
+    path = options.key_out or Path(f"{options.name.lower()}.pem")
+    private, public = _key_pair()
+    settings = settings_of(options)
+    with (
+        _new_file(path, private),
+        opened_catalog(settings, create=True) as database,
+        database.writing() as connection,
+    ):
+        user = access.create_user(
+            connection,
+            name,
+            public_key=public.decode(),
+            default_role=role,
+            now=SystemClock().now(),
+        )
+        if role is not None:
+            access.grant_role(connection, role, name)
+    granted = "" if role is None else f" with role {display_name(role)}"
+    print(f"User {display_name(name)}{granted} created.")
+    print(f"Private key: {path} (keep it; it is nowhere else)")
+    print(f"Public key:  {user.fingerprints[0]}")
+    return 0
+
+
+def _key_pair() -> tuple[bytes, bytes]:
+    """Return a new private and public key, both as PEM."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    key = rsa.generate_private_key(public_exponent=_EXPONENT, key_size=_KEY_BITS)
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return private, public
+
+
+@contextlib.contextmanager
+def _new_file(path: Path, content: bytes) -> Iterator[None]:
+    """Write a file that only its owner may read; when the block raises, it goes again.
+
+    It is written first: a user whose key could not be saved would be of no use.
+
+    Raises:
+        AlreadyExists: There is such a file.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise AlreadyExists(kind="File", name=path) from None
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        yield
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise

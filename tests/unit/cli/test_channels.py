@@ -1,0 +1,62 @@
+"""`snowmelt channels`."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+
+import pytest
+
+from snowmelt.catalog.channels import open_channel
+from snowmelt.catalog.database import open_database
+from snowmelt.catalog.tables import find_table
+from snowmelt.schema.types import TableName
+
+NOW = dt.datetime(2026, 3, 4, tzinfo=dt.UTC)
+
+
+@pytest.fixture
+def opened(snowmelt, tmp_path):
+    """Channels EWR and JFK on demo.public.t."""
+    snowmelt("sql", "CREATE DATABASE demo; CREATE TABLE demo.public.t (a INT)")
+    with (
+        contextlib.closing(
+            open_database(str(tmp_path / "snowmelt-data" / "catalog.db"))
+        ) as catalog,
+        catalog.writing() as connection,
+    ):
+        table = find_table(connection, TableName("DEMO", "PUBLIC", "T"))
+        for name in ("EWR", "JFK"):
+            open_channel(
+                connection, table, name, user="U", client_prefix="p", request_id=name, now=NOW
+            )
+
+
+def test_channels_are_listed_and_dropped(snowmelt, opened):
+    listed = snowmelt("channels", "list", "--table", "demo.public.t", "--format", "json")
+    assert [row["name"] for row in json.loads(listed.stdout)] == ["EWR", "JFK"]
+    dropped = snowmelt("channels", "drop", "EWR", "--table", "demo.public.t")
+    assert (
+        dropped.stdout == "Channel EWR of DEMO.PUBLIC.T dropped; its last offset token was none.\n"
+    )
+    listed = snowmelt("channels", "list", "--format", "csv")
+    assert [line.split(",")[1] for line in listed.stdout.splitlines()] == ["name", "JFK"]
+
+
+def test_a_channel_that_is_not_there_is_named(snowmelt, opened):
+    refused = snowmelt("channels", "drop", "LGA", "--table", "demo.public.t")
+    assert refused.returncode == 1
+    assert "LGA" in refused.stderr
+
+
+def test_short_table_names_are_refused(snowmelt):
+    refused = snowmelt("channels", "drop", "EWR", "--table", "t")
+    assert "such as demo.public.flights" in refused.stderr
+
+
+def test_a_folder_without_catalog_is_not_made_by_looking(snowmelt, tmp_path):
+    refused = snowmelt("channels", "list", "--data-dir", "typo")
+    assert refused.returncode == 1
+    assert "there is no catalog in" in refused.stderr
+    assert not (tmp_path / "typo").exists()

@@ -1,0 +1,120 @@
+"""Dispatch, help, and errors in one sentence."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+COMMANDS = ("serve", "sql", "migrate", "channels", "user", "doctor", "demo", "version")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_examples(command, capsys):
+    from snowmelt.cli.main import main
+
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert f"  snowmelt {command}" in shown
+    assert "--data-dir" in shown
+    assert import_module(f"snowmelt.cli.{command}").SUMMARY[1:20] in shown
+
+
+def test_help_names_every_command(snowmelt):
+    shown = snowmelt("--help")
+    assert shown.returncode == 0
+    for command in COMMANDS:
+        assert f"\n    {command} " in shown.stdout
+
+
+def test_no_command_is_a_usage_error(snowmelt):
+    ended = snowmelt()
+    assert ended.returncode == 2
+    assert "usage: snowmelt" in ended.stderr
+
+
+def test_an_error_is_one_sentence_and_exit_code_1(snowmelt):
+    ended = snowmelt("sql", "DROP TABLE demo.public.t")
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    assert ended.stderr == (
+        "snowmelt: Database DEMO does not exist, or this role may not use it.\n"
+    )
+
+
+def test_debug_shows_where_an_error_came_from(snowmelt):
+    ended = snowmelt("--debug", "sql", "DROP TABLE demo.public.t")
+    assert ended.returncode == 1
+    assert "Traceback" in ended.stderr
+    assert "DatabaseNotFound" in ended.stderr
+
+
+def test_a_file_that_is_not_there_is_named(snowmelt):
+    ended = snowmelt("sql", "-f", "missing.sql")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == "snowmelt: missing.sql: No such file or directory.\n"
+
+
+def test_a_folder_that_cannot_be_made_is_named(snowmelt, tmp_path):
+    (tmp_path / "file").touch()
+    ended = snowmelt("--data-dir", "file/data", "sql", "SHOW TABLES")
+    assert ended.returncode == 1
+    assert "file/data: Not a directory." in ended.stderr
+
+
+def test_global_options_stand_before_or_after_the_command(snowmelt, tmp_path):
+    assert snowmelt("--data-dir", "one", "sql", "CREATE DATABASE a").returncode == 0
+    assert snowmelt("sql", "CREATE DATABASE b", "--data-dir", "one").returncode == 0
+    shown = snowmelt("sql", "SHOW DATABASES", "--format", "csv", data_dir=str(tmp_path / "one"))
+    assert [line.split(",")[1] for line in shown.stdout.splitlines()] == ["name", "A", "B"]
+    elsewhere = snowmelt("sql", "--catalog", f"sqlite:///{tmp_path}/other.db", "SHOW DATABASES")
+    assert "0 rows" in elsewhere.stdout
+    assert (tmp_path / "other.db").exists()
+
+
+def test_a_reader_that_leaves_early_is_no_error(snowmelt, tmp_path):
+    script = "SHOW ROLES;" * 300
+    with subprocess.Popen(
+        [sys.executable, "-m", "snowmelt", "sql"],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        process.stdout.close()
+        process.stdin.write(script.encode())
+        process.stdin.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0
+
+
+@pytest.mark.slow
+def test_ctrl_c_is_quiet(snowmelt, tmp_path):
+    assert snowmelt("sql", "CREATE DATABASE demo").returncode == 0
+    environment = os.environ | {"SNOWMELT_MIGRATE_INTERVAL_S": "60"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "snowmelt", "migrate", "--loop", "--engine", "local"],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout.readline() == b"Looking for chunks to migrate every 60 s\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30) == (b"", b"")
+        assert process.returncode == 130
+
+
+def test_version_starts_without_database_or_spark(snowmelt):
+    assert snowmelt("version").stdout.startswith("snowmelt 0.")
+    code = "import sys, snowmelt.cli.main as m; m.main(['version']); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert loaded.returncode == 0
+    heavy = {"sqlalchemy", "sqlglot", "pyspark", "pyiceberg", "starlette", "pyarrow"}
+    assert not heavy & set(loaded.stdout.split())

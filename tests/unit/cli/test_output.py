@@ -1,0 +1,83 @@
+"""How values and rows are printed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+
+import pytest
+
+from snowmelt.cli.output import MOST_TABLE_ROWS, cell, json_text, print_message, print_rows
+
+DAY = dt.datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (True, "true"),
+        (Decimal("1E+3"), "1000"),
+        (Decimal("0E-9"), "0.000000000"),
+        (b"\x00\xff", "00FF"),
+        (DAY, "2026-03-04 05:06:07.000089+00:00"),
+        (DAY.date(), "2026-03-04"),
+        (DAY.time(), "05:06:07.000089"),
+        ([1, None], "[1, null]"),
+        ({"a": b"\x01"}, '{"a": "01"}'),
+    ],
+)
+def test_cells_read_well(value, text):
+    assert cell(value) == text
+
+
+def test_json_keeps_every_digit():
+    digits = "12345678901234567890.123456789012345678"
+    assert json_text(Decimal(digits)) == digits
+    assert json_text(2**80) == str(2**80)
+
+
+def test_json_is_json_for_numbers_that_json_does_not_have():
+    values = [float("nan"), float("-inf"), Decimal("NaN"), 'a"\n']
+    assert json.loads(json_text(values)) == ["nan", "-inf", "NaN", 'a"\n']
+
+
+def test_a_table_escapes_what_would_steer_a_terminal(capsys):
+    print_rows(("a", "n"), [("\x1b[2Jx\n[red]", 1), (None, 22)], "table")
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert r"\x1b[2Jx\n[red]" in shown
+    assert "NULL" in shown
+    assert shown.endswith("2 rows\n")
+
+
+def test_a_table_says_that_there_are_more_rows(capsys):
+    print_rows(("n",), ((n,) for n in range(MOST_TABLE_ROWS + 1)), "table")
+    assert capsys.readouterr().out.endswith("first 1,000 rows; --format csv or json gives all\n")
+
+
+def test_long_rows_are_not_folded_where_nobody_looks(capsys):
+    print_rows(("a",), [("x" * 5000,)], "table")
+    assert "x" * 5000 in capsys.readouterr().out
+
+
+def test_csv_and_json_are_written_as_rows_come(capsys):
+    def rows():
+        yield ("x" * 70_000,)
+        assert len(capsys.readouterr().out) > 70_000
+        yield ("y",)
+
+    print_rows(("a",), rows(), "csv")
+    assert capsys.readouterr().out == "y\n"
+
+
+def test_empty_results_have_a_form_too(capsys):
+    print_rows(("a",), [], "json")
+    print_rows(("a",), [], "csv")
+    assert capsys.readouterr().out == "[]\na\n"
+
+
+def test_messages_are_rows_for_programs(capsys):
+    print_message("Done.", "table")
+    print_message("Done.", "json")
+    assert capsys.readouterr().out == 'Done.\n[\n {"status": "Done."}\n]\n'

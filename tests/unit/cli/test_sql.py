@@ -1,0 +1,80 @@
+"""`snowmelt sql`: where statements come from, and what is printed."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+
+def test_statements_run_in_order_and_tell_what_they_did(snowmelt):
+    ended = snowmelt("sql", "CREATE DATABASE demo; CREATE TABLE demo.public.t (a INT); SHOW TABLES")
+    assert ended.returncode == 0
+    assert ended.stdout.startswith("Database DEMO created.\nTable DEMO.PUBLIC.T created.\n")
+    assert ended.stdout.endswith("1 row\n")
+
+
+def test_the_first_statement_that_fails_ends_it_and_is_pointed_at(snowmelt, tmp_path):
+    script = tmp_path / "tables.sql"
+    script.write_text(
+        "CREATE DATABASE demo;\n  CREATE TABLE demo.public.t\n (a GEOMETRY); CREATE ROLE r"
+    )
+    ended = snowmelt("sql", "-f", "tables.sql")
+    assert ended.returncode == 1
+    assert ended.stdout == "Database DEMO created.\n"
+    assert "GEOMETRY is not supported" in ended.stderr
+    assert ended.stderr.endswith("(line 3, column 5).\n")
+    later = snowmelt("sql", "SHOW ROLES; SHOW ROLE", "--format", "csv")
+    assert later.stdout == "name\nACCOUNTADMIN\nPUBLIC\n"
+    assert later.stderr.endswith("(line 1, column 18).\n")
+
+
+def test_statements_come_from_standard_input(snowmelt):
+    ended = snowmelt("sql", "--format", "csv", given="CREATE ROLE loader;\nSHOW ROLES LIKE 'l%'\n")
+    assert ended.stdout == "status\nRole LOADER created.\nname\nLOADER\n"
+
+
+@pytest.mark.parametrize("text", ["", " ; -- nothing\n"])
+def test_no_statement_is_an_error(snowmelt, text):
+    ended = snowmelt("sql", given=text)
+    assert (ended.returncode, ended.stderr) == (1, "snowmelt: There is no statement to run.\n")
+
+
+def test_json_and_csv_say_the_same(snowmelt):
+    snowmelt("sql", 'CREATE DATABASE demo; CREATE TABLE demo.public.t ("a,b" INT NOT NULL, c TIME)')
+    described = snowmelt("sql", "DESC TABLE demo.public.t", "--format", "json")
+    rows = json.loads(described.stdout)
+    assert rows == [
+        {"name": "a,b", "type": "NUMBER(38,0)", "nullable": False, "ordinal": 1},
+        {"name": "C", "type": "TIME(9)", "nullable": True, "ordinal": 2},
+    ]
+    listed = snowmelt("sql", "DESC TABLE demo.public.t", "--format", "csv").stdout
+    assert list(csv.DictReader(listed.splitlines())) == [
+        {name: str(value).lower() if isinstance(value, bool) else str(value)
+         for name, value in row.items()}
+        for row in rows
+    ]  # fmt: skip
+
+
+def test_defaults_and_role_reach_the_statements(snowmelt):
+    snowmelt("sql", "CREATE DATABASE demo; CREATE ROLE loader")
+    made = snowmelt("sql", "CREATE TABLE t (a INT)", "--database", "demo")
+    assert made.stdout == "Table DEMO.PUBLIC.T created.\n"
+    refused = snowmelt("sql", "CREATE DATABASE other", "--role", "loader")
+    assert refused.stderr == "snowmelt: Role LOADER lacks CREATE DATABASE on the account.\n"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_queries_go_to_spark_and_statements_do_not(snowmelt):
+    ended = snowmelt(
+        "sql",
+        "CREATE DATABASE demo; CREATE TABLE demo.public.t (a INT, d NUMBER(5,2)); "
+        "SELECT count(*) AS n, max(d) AS d FROM demo.public.t",
+        "--format",
+        "json",
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr == ""
+    assert ended.stdout.endswith('[\n {"n": 0, "d": null}\n]\n')
