@@ -45,7 +45,9 @@ class Settings:
     keys_dir: Path = field(
         default=Path(), metadata={"about": "Folder of the master key, outside the stage"}
     )
-    verify: str = _setting("footer", "How a chunk is checked before it counts: footer or full")
+    verify: str = _setting(
+        "footer", "How a chunk is checked before it counts: footer, full, or (to measure only) off"
+    )
     dev: bool = _setting(False, "Accept requests without a token as ACCOUNTADMIN; loopback only")
     group_pause_ms: int = _setting(2, "Least time between two registration transactions, ms")
     group_limit: int = _setting(512, "Most requests in one registration transaction")
@@ -58,10 +60,6 @@ class Settings:
     migrate_max_chunks: int = _setting(500, "Backlog that is migrated, in chunks")
     migrate_max_age_s: float = _setting(60.0, "Age of the oldest chunk that is migrated, s")
     retention_s: float = _setting(3600.0, "How long migrated blobs and old snapshots are kept, s")
-    registration_window_s: float = _setting(
-        3600.0, "A blob must be registered this long after it was first seen, s"
-    )
-    orphan_after_s: float = _setting(86_400.0, "Unregistered blobs are deleted after this, s")
     cleanup_interval_s: float = _setting(60.0, "Time between two clean-ups, s")
     drain_s: float = _setting(10.0, "How long a stopping service waits for open requests, s")
     log_level: str = _setting("info", "debug, info, warning or error")
@@ -141,8 +139,12 @@ def _placed(values: dict[str, object]) -> dict[str, object]:
 
 
 def _checked(settings: Settings) -> Settings:
-    if settings.verify not in {"footer", "full"}:
+    if settings.verify not in {"footer", "full", "off"}:
         raise ConfigurationError(setting="verify", reason="it is either footer or full")
+    if settings.verify == "off" and not settings.listens_on_loopback:
+        raise ConfigurationError(
+            setting="verify", reason="off is for measurements, on loopback only"
+        )
     if not 0 <= settings.port < 65536:
         raise ConfigurationError(setting="port", reason="it lies between 0 and 65535")
     if settings.log_level not in {"debug", "info", "warning", "error"}:

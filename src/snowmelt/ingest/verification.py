@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import logging
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -102,14 +103,25 @@ class _Place:
     prefix: str
 
 
-class Verifier:
-    """Checks registrations against the stage; `full` decodes every chunk, not only the footer."""
+class Depth(StrEnum):
+    """How much of a chunk is looked at; FULL is also for blobs that our SDK did not make.
 
-    def __init__(self, known: Known, stage: Store, *, deployment_id: int, full: bool) -> None:
+    OFF believes everything, so that the cost of the rest can be measured.
+    """
+
+    FOOTER = "footer"
+    FULL = "full"
+    OFF = "off"
+
+
+class Verifier:
+    """Checks registrations against the stage."""
+
+    def __init__(self, known: Known, stage: Store, *, deployment_id: int, depth: Depth) -> None:
         self._known = known
         self._stage = stage
         self._suffix = f"_{deployment_id}"
-        self._full = full
+        self._depth = depth
 
     def check(self, request: RegisterRequest, sender: Sender) -> list[Candidate]:
         """Return a candidate per chunk, in the order of the request."""
@@ -130,7 +142,7 @@ class Verifier:
         except _Refused as refused:
             return [Candidate(chunk, None, refused.refusal) for chunk in chunks]
         candidates = [self._claimed(chunk, blob, place, sender) for chunk in chunks]
-        if any(candidate.is_open for candidate in candidates):
+        if self._depth is not Depth.OFF and any(candidate.is_open for candidate in candidates):
             candidates = self._verified(candidates, blob, place, sender)
         return candidates
 
@@ -310,7 +322,7 @@ class Verifier:
         problem = eps.check(schema, chunk.eps, footer.rows)
         if problem is not None:
             raise _Refused(ResponseCode(problem[0]), f"{where}: {problem[1]}")
-        if self._full or not sender.ours:
+        if self._depth is Depth.FULL or not sender.ours:
             mismatch = decoding.mismatch(parquet, schema, chunk.eps, path=offer.path)
             if mismatch is not None:
                 raise _Refused(mismatch.code, f"{where}: {mismatch.message}")

@@ -19,7 +19,7 @@ from snowmelt.errors import ConfigurationError, NotFound, RouteNotFound
 from snowmelt.ingest.channels import Desk
 from snowmelt.ingest.known import Known
 from snowmelt.ingest.registration import Pace, Registrar
-from snowmelt.ingest.verification import Verifier
+from snowmelt.ingest.verification import Depth, Verifier
 from snowmelt.server.auth import Authenticator
 from snowmelt.server.front import Checks, Front
 from snowmelt.server.problems import problem_answer
@@ -71,6 +71,8 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
     """
     _check(settings)
     clock = clock or SystemClock()
+    if settings.verify == Depth.OFF:
+        _log.warning("verify=off: chunks are acknowledged unseen; never do this with real rows")
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     keyring = keys.KeyRing(keys.load_master_key(settings.keys_dir))
     stage = open_store(settings.stage_url)
@@ -80,7 +82,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
     with database.reading() as connection:
         deployment_id = deployment.deployment_id(connection)
     known = Known(database, keyring)
-    verifier = Verifier(known, stage, deployment_id=deployment_id, full=settings.verify == "full")
+    verifier = Verifier(known, stage, deployment_id=deployment_id, depth=Depth(settings.verify))
     pace = Pace(
         pause_s=settings.group_pause_ms / 1000,
         group_limit=settings.group_limit,

@@ -1,32 +1,39 @@
-"""What a service tidies up in each round: blobs nobody wants, files nothing points to."""
+"""What a service tidies up in each round: blobs nobody needs, files nothing points to."""
 
 from __future__ import annotations
 
-import datetime as dt
+import logging
 from typing import TYPE_CHECKING
 
-from snowmelt.ingest import orphans
+from snowmelt.storage.opening import open_store
+from snowmelt.table import cleanup
 
 if TYPE_CHECKING:
     from snowmelt.server.app import Service
 
-# Looking through the whole stage costs about 10 µs an object; sightings may be minutes late.
-_ROUNDS_PER_SCAN = 5
+_log = logging.getLogger("snowmelt.server")
 
 
 class Housekeeping:
-    """Rounds of cleaning; every step may be interrupted and is done again in a later round."""
+    """Rounds of cleaning; a round that is interrupted is made up for by the next."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._round = 0
+        self._warehouse = open_store(service.settings.warehouse_url)
 
     def __call__(self) -> None:
         """Do one round."""
-        service = self._service
-        now = service.clock.now()
-        if self._round % _ROUNDS_PER_SCAN == 0:
-            orphans.sight_blobs(service.database, service.stage, now=now)
-        self._round += 1
-        given_up = now - dt.timedelta(seconds=service.settings.orphan_after_s)
-        orphans.delete_orphans(service.database, service.stage, seen_before=given_up, now=now)
+        collected = cleanup.collect(
+            self._service.database,
+            self._service.stage,
+            self._warehouse,
+            clock=self._service.clock,
+            retention_s=self._service.settings.retention_s,
+        )
+        if collected.blobs or collected.unregistered or collected.files:
+            _log.info(
+                "deleted %d blobs, %d that were never registered, and %d native files",
+                collected.blobs,
+                collected.unregistered,
+                collected.files,
+            )

@@ -1,0 +1,129 @@
+"""The receiving half without HTTP: a catalog, a stage, a desk and a verifier."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import hashlib
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from snowmelt import faults
+from snowmelt.blob.layout import blob_path
+from snowmelt.blob.writer import ChunkSource, build_blob
+from snowmelt.catalog import access, deployment, keys
+from snowmelt.catalog.database import open_database
+from snowmelt.catalog.execution import execute
+from snowmelt.clock import ManualClock
+from snowmelt.ingest.channels import Desk
+from snowmelt.ingest.known import Known
+from snowmelt.ingest.verification import Depth, Sender, Verifier
+from snowmelt.schema import statistics
+from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.types import TableSchema
+from snowmelt.storage.local import LocalStore
+from snowmelt.wire import columns, eps
+from snowmelt.wire.streaming import (
+    BlobMetadata,
+    ChunkChannel,
+    ChunkMetadata,
+    ConfigureRequest,
+    OpenRequest,
+    OpenResponse,
+    RegisterRequest,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from snowmelt.catalog.database import Database
+
+NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
+USER = "LOADER"
+SENDER = Sender(USER, None, ours=True)
+
+
+@dataclass
+class World:
+    database: Database
+    stage: LocalStore
+    known: Known
+    desk: Desk
+    clock: ManualClock
+    deployment_id: int
+    prefix: str = ""
+    counter: itertools.count = field(default_factory=itertools.count)
+
+    def verifier(self, depth: Depth = Depth.FOOTER) -> Verifier:
+        return Verifier(self.known, self.stage, deployment_id=self.deployment_id, depth=depth)
+
+    def open(self, channel: str = "CH") -> OpenResponse:
+        request = OpenRequest(channel=channel, table="t", database="demo", schema="public")
+        return self.desk.open(request, USER)
+
+    def blob(
+        self, opened: OpenResponse, row_sequencer: int, rows: list[dict], *, put: bool = True
+    ) -> BlobMetadata:
+        schema = TableSchema(1, tuple(map(columns.from_wire, opened.table_columns or [])))
+        table = RowConverter(schema, zone=ZoneInfo("UTC")).convert(rows).table
+        path = blob_path(NOW, f"{self.prefix}_{self.deployment_id}", 1, next(self.counter))
+        key = base64.b64decode(opened.encryption_key or "")
+        blob = build_blob(path, [ChunkSource(table, schema, key)])
+        if put:
+            self.stage.put(f"{self.prefix}/{path}", blob.data)
+        channel = ChunkChannel(
+            opened.channel,
+            opened.client_sequencer,
+            row_sequencer,
+            end_offset_token=str(row_sequencer),
+        )
+        chunk = blob.chunks[0]
+        metadata = ChunkMetadata(
+            database=opened.database,
+            schema=opened.schema,
+            table=opened.table,
+            chunk_start_offset=chunk.offset,
+            chunk_length=chunk.length,
+            channels=[channel],
+            chunk_md5=chunk.md5,
+            eps=eps.to_wire(schema, statistics.collect(table, schema)),
+            encryption_key_id=opened.encryption_key_id,
+        )
+        return BlobMetadata(
+            path=path,
+            md5=hashlib.md5(blob.data).hexdigest(),
+            chunks=[metadata],
+            bdec_version=3,
+        )
+
+    def request(self, *blobs: BlobMetadata) -> RegisterRequest:
+        return RegisterRequest(blobs=list(blobs))
+
+
+@pytest.fixture
+def world(tmp_path: Path):
+    clock = ManualClock(NOW)
+    database = open_database(str(tmp_path / "catalog.db"), clock=clock)
+    for text in (
+        "CREATE DATABASE demo",
+        "CREATE SCHEMA IF NOT EXISTS demo.public",
+        "CREATE TABLE demo.public.t (id NUMBER(10,0) NOT NULL, x FLOAT, name VARCHAR)",
+    ):
+        execute(database, text, clock=clock)
+    with database.writing() as connection:
+        access.create_user(connection, USER, default_role=access.ACCOUNTADMIN, now=NOW)
+        access.grant_role(connection, access.ACCOUNTADMIN, USER)
+        deployment_id = deployment.deployment_id(connection)
+    keyring = keys.KeyRing(keys.load_master_key(tmp_path / "keys"))
+    stage = LocalStore(tmp_path / "stage")
+    known = Known(database, keyring)
+    desk = Desk(database, keyring, known, stage.root, clock)
+    world = World(database, stage, known, desk, clock, deployment_id)
+    world.prefix = desk.configure(ConfigureRequest(), USER).prefix or ""
+    yield world
+    faults.disarm()
+    database.close()

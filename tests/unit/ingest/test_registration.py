@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import queue
+
+import pytest
+
+from snowmelt import faults
+from snowmelt.catalog import chunks, tables
+from snowmelt.clock import SystemClock
+from snowmelt.errors import (
+    CatalogUnavailable,
+    RegistrationRefused,
+    ServiceBusy,
+    StageUnavailable,
+    UnknownOutcome,
+)
+from snowmelt.ingest.registration import Pace, Registrar
+from snowmelt.ingest.verification import Sender
+from snowmelt.schema.types import TableName
+from snowmelt.wire.streaming import RegisterRequest, RegisterResponse
+
+SENDER = Sender("LOADER", None, ours=True)
+
+
+@pytest.fixture
+def registrar(world):
+    # One transaction for all that is submitted within a moment.
+    registrar = Registrar(
+        world.database,
+        world.stage,
+        world.verifier(),
+        clock=SystemClock(),
+        pace=Pace(pause_s=0.05, verify_threads=1),
+    )
+    yield registrar
+    registrar.close()
+
+
+def register(registrar: Registrar, *requests: RegisterRequest) -> list:
+    """Submit all at once and return what each was answered: a list of codes, or an exception."""
+    answers: queue.SimpleQueue = queue.SimpleQueue()
+    for number, request in enumerate(requests):
+        registrar.submit(request, SENDER, lambda answer, n=number: answers.put((n, answer)))
+    arrived = sorted((answers.get(timeout=30) for _ in requests), key=lambda item: item[0])
+    return [codes(answer) for _, answer in arrived]
+
+
+def codes(answer: RegisterResponse | Exception) -> list[int] | Exception:
+    if isinstance(answer, Exception):
+        return answer
+    return [
+        channel.status_code
+        for blob in answer.blobs
+        for chunk in blob.chunks
+        for channel in chunk.channels
+    ]
+
+
+def stored(world) -> int:
+    with world.database.reading() as connection:
+        table = tables.find_table(connection, TableName("DEMO", "PUBLIC", "T"))
+        found = chunks.chunks_between(connection, table.table_id, 0, table.last_seq)
+        assert len(found) == table.last_seq
+    return len(found)
+
+
+def rows(count: int = 2) -> list[dict]:
+    return [{"id": number, "x": 0.5, "name": "n"} for number in range(count)]
+
+
+def several(world, count: int = 4) -> list[RegisterRequest]:
+    opened = [world.open(f"CH{number}") for number in range(count)]
+    return [world.request(world.blob(each, 1, rows())) for each in opened]
+
+
+def raising(error: Exception):
+    def action() -> None:
+        raise error
+
+    return action
+
+
+def test_waiting_registrations_share_a_transaction(world, registrar) -> None:
+    # The first one opens a group of its own; the others wait out the pause after it.
+    requests = several(world, 8)
+    passages = []
+    faults.arm(faults.Point.AFTER_REGISTRATION, lambda: passages.append(1), passage=3)
+    assert register(registrar, *requests) == [[0]] * 8
+    assert stored(world) == 8
+    assert not passages, "eight registrations took at most two transactions"
+
+
+def test_a_failing_group_is_registered_one_by_one(world, registrar) -> None:
+    requests = several(world)
+    faults.arm(faults.Point.INSIDE_REGISTRATION, raising(RuntimeError("on purpose")))
+    answers = register(registrar, *requests)
+    # Only a registration that was alone in the failing transaction is asked to come again.
+    assert all(answer in ([0], [10]) for answer in answers)
+    assert answers.count([10]) <= 1
+    assert register(registrar, *requests) == [[0]] * 4
+    assert stored(world) == 4
+
+
+def test_an_unknown_outcome_is_code_10_and_sending_again_settles_it(world, registrar) -> None:
+    (request,) = several(world, 1)
+    faults.arm(faults.Point.AFTER_REGISTRATION, raising(UnknownOutcome()))
+    assert register(registrar, request) == [[10]]
+    assert register(registrar, request) == [[0]]
+    assert stored(world) == 1
+
+
+def test_a_stage_that_cannot_be_made_durable_registers_nothing(world, registrar) -> None:
+    (request,) = several(world, 1)
+    faults.arm(faults.Point.BEFORE_REGISTRATION, raising(StageUnavailable(reason="disk full")))
+    (answer,) = register(registrar, request)
+    assert isinstance(answer, StageUnavailable)
+    assert stored(world) == 0
+    assert register(registrar, request) == [[0]]
+
+
+def test_a_catalog_that_is_away_is_an_outage_not_a_refusal(world, registrar) -> None:
+    (request,) = several(world, 1)
+    faults.arm(faults.Point.INSIDE_REGISTRATION, raising(CatalogUnavailable(reason="gone")))
+    (answer,) = register(registrar, request)
+    assert isinstance(answer, CatalogUnavailable)
+    assert answer.retryable
+    assert stored(world) == 0
+
+
+def test_a_full_queue_asks_to_come_again(world) -> None:
+    (request,) = several(world, 1)
+    registrar = Registrar(
+        world.database,
+        world.stage,
+        world.verifier(),
+        clock=SystemClock(),
+        pace=Pace(queue_limit=0),
+    )
+    assert register(registrar, request) == [[7]]
+    registrar.close()
+
+
+def test_closing_answers_what_waits_and_refuses_what_comes_later(world, registrar) -> None:
+    requests = several(world)
+    answers: queue.SimpleQueue = queue.SimpleQueue()
+    for request in requests:
+        registrar.submit(request, SENDER, answers.put)
+    registrar.close()
+    assert [codes(answers.get_nowait()) for _ in requests] == [[0]] * 4
+    with pytest.raises(ServiceBusy):
+        registrar.submit(requests[0], SENDER, answers.put)
+
+
+def test_what_names_no_channel_is_refused_as_a_whole(registrar) -> None:
+    with pytest.raises(RegistrationRefused):
+        registrar.submit(RegisterRequest(blobs=[]), SENDER, lambda answer: None)

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+import pytest
+
+from snowmelt.ingest.verification import Depth, Sender
+from snowmelt.wire.streaming import BlobMetadata
+
+OURS = Sender("LOADER", None, ours=True)
+THEIRS = Sender("LOADER", None, ours=False)
+
+
+def rows() -> list[dict]:
+    return [
+        {"id": 1, "x": float("nan"), "name": "a" * 40},
+        {"id": -5, "x": -0.0, "name": None},
+        {"id": 7, "x": None, "name": "\U0010ffff" * 20},
+    ]
+
+
+def refusal(world, blob: BlobMetadata, sender: Sender = OURS, depth: Depth = Depth.FOOTER):
+    (candidate,) = world.verifier(depth).check(world.request(blob), sender)
+    if candidate.offer is None:
+        assert candidate.refusal is not None
+        return int(candidate.refusal.code)
+    return candidate.offer.refusal and candidate.offer.refusal[0]
+
+
+def changed(blob: BlobMetadata, column: str, **changes: object) -> BlobMetadata:
+    """The same blob, its statistics of one column changed."""
+    copy = msgspec.convert(msgspec.to_builtins(blob), BlobMetadata)
+    found = copy.chunks[0].eps.columns[column]
+    for name, value in changes.items():
+        setattr(found, name, value)
+    return copy
+
+
+@pytest.fixture
+def blob(world) -> BlobMetadata:
+    return world.blob(world.open(), 1, rows())
+
+
+@pytest.mark.parametrize("depth", list(Depth))
+@pytest.mark.parametrize("sender", [OURS, THEIRS])
+def test_a_true_blob_passes_at_every_depth(world, blob, depth: Depth, sender: Sender) -> None:
+    assert refusal(world, blob, sender, depth) is None
+
+
+@pytest.mark.parametrize(
+    ("column", "changes", "code"),
+    [
+        ("ID", {"minIntValue": -4}, 48),
+        ("ID", {"maxIntValue": 6}, 48),
+        ("X", {"minRealValue": 1.0}, 48),
+        ("NAME", {"nullCount": 2}, 33),
+        ("NAME", {"maxStrValue": "61" * 32}, 48),
+    ],
+)
+def test_false_statistics_are_found_by_decoding_only(
+    world, blob, column: str, changes: dict[str, object], code: int
+) -> None:
+    false = changed(blob, column, **changes)
+    assert refusal(world, false, THEIRS) == code
+    assert refusal(world, false, OURS, Depth.FULL) == code
+    assert refusal(world, false, OURS) is None
+
+
+def test_a_flipped_byte_is_found_whoever_recomputes_the_checksums(world, blob) -> None:
+    stored_at = f"{world.prefix}/{blob.path}"
+    whole = bytearray(world.stage.get(stored_at))
+    length = blob.chunks[0].chunk_length
+    whole[length - 6] ^= 0xFF
+    world.stage.put(stored_at, bytes(whole))
+    assert refusal(world, blob) == 39
+    blob.md5 = hashlib.md5(whole).hexdigest()
+    assert refusal(world, blob) == 28
+    blob.chunks[0].chunk_md5 = hashlib.md5(whole[:length]).hexdigest()
+    assert refusal(world, blob) == 38
+
+
+def test_another_users_blob_and_key_are_refused(world, blob) -> None:
+    assert refusal(world, blob, Sender("OTHER", None, ours=True)) == 34
+
+
+def test_a_missing_file_may_still_be_a_repetition(world, blob) -> None:
+    world.stage.delete(f"{world.prefix}/{blob.path}")
+    (candidate,) = world.verifier().check(world.request(blob), OURS)
+    assert candidate.offer is not None
+    assert candidate.offer.refusal == (38, f"Blob {blob.path} is not on the stage.")
