@@ -1,7 +1,7 @@
 """Snowmelt: rows in within a second, exactly once, into open tables on Spark.
 
 The names here are the SDK's. Each is imported when it is first used, so `import snowmelt` is cheap
-and one part never loads another.
+and one part never loads another. Their types are in `__init__.pyi`.
 """
 
 from __future__ import annotations
@@ -9,17 +9,6 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from snowmelt import errors
-    from snowmelt.client.channel import Channel, InsertResult, OnError
-    from snowmelt.client.client import Client
-    from snowmelt.embedded import embedded
-    from snowmelt.errors import SnowmeltError
-    from snowmelt.schema.rows import RowError
-
-    __version__: str
 
 __all__ = [
     "Channel",

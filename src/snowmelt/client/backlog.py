@@ -231,7 +231,9 @@ class Backlog:
         with self._lock:
             self._stopped = True
             for state in self._states.values():
-                self._fail(state, failure)
+                # A channel that was closed in good order stays closed, not invalid.
+                if not state.closed or state.committed_sequencer < state.inserted_sequencer:
+                    self._fail(state, failure)
             self._due.notify_all()
 
     def orphan(self) -> None:

@@ -67,25 +67,33 @@ class Client:
             StageUnavailable: The stage's folder is not on this machine.
         """
         self._settings = settings = ClientSettings(**options)
-        service = parse_url(url)
-        tokens = _tokens(service, user, private_key, settings)
-        request_timeout_s = settings.request_timeout.total_seconds()
-        give_up_s = settings.give_up_after.total_seconds()
-        transport = Transport(service, tokens, settings.clock, timeout_s=max(request_timeout_s, 1))
-        self._calls = calls = Calls(transport, role, request_timeout_s)
-        who = Identified(role, settings.name, calls.prefix, calls.next_request_id)
         self._process_id = os.getpid()
         self._closed = False
+        service = parse_url(url)
+        tokens = _tokens(service, user, private_key, settings)
+        timeout_s = max(settings.request_timeout.total_seconds(), 1)
+        transport = Transport(service, tokens, settings.clock, timeout_s=timeout_s)
+        try:
+            self._connect(transport, role)
+        except BaseException:
+            transport.stop()
+            raise
+
+    def _connect(self, transport: Transport, role: str | None) -> None:
+        settings = self._settings
+        give_up_s = settings.give_up_after.total_seconds()
+        # A flush may first wait for the stage, then for the service.
+        self._commit_timeout_s = settings.max_client_lag.total_seconds() + 2 * give_up_s + 60
+        self._calls = calls = Calls(transport, role, settings.request_timeout.total_seconds())
+        who = Identified(role, settings.name, calls.prefix, calls.next_request_id)
         stage = open_stage(calls.stage_location)
         self._backlog = Backlog(settings, lambda: encoder.trouble or transport.trouble)
         encoder = Encoder(stage, calls.prefix, self._backlog, settings, transport.stopping)
         registrar = Registrar(transport, who, encoder, self._backlog, give_up_s)
         self._flusher = Flusher(self._backlog, encoder, registrar, transport)
-        # A flush may first wait for the stage, then for the service.
-        self._commit_timeout_s = settings.max_client_lag.total_seconds() + 2 * give_up_s + 60
         self._desk = Desk(self._backlog, self._flusher, calls, self._commit_timeout_s)
         # The threads end when neither client nor channels are left, and their rows are committed.
-        weakref.finalize(self._desk, self._backlog.orphan).atexit = False
+        weakref.finalize(self._desk, self._flusher.orphan).atexit = False
 
     @property
     def name(self) -> str:

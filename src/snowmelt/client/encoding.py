@@ -71,6 +71,9 @@ class Encoder:
         settings: ClientSettings,
         stopping: threading.Event,
     ) -> None:
+        # Arrow's first conversion imports modules, which the last flush of a process that ends
+        # cannot do any more.
+        pa.array([], pa.int64())
         self.trouble: SnowmeltError | None = None
         self._stage = stage
         self._client_prefix = client_prefix

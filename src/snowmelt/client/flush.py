@@ -83,6 +83,12 @@ class Flusher:
         self._backlog.stop(_CLOSED)
         self._transport.stop()
 
+    def orphan(self) -> None:
+        """When neither client nor channels are left: end after the last commit."""
+        self._backlog.orphan()
+        if not self._threads:
+            self._transport.stop()
+
     def abandon(self) -> None:
         """In a forked child: nothing of the parent's is flushed here, nothing is waited for."""
         self._transport.abandon()
@@ -101,6 +107,7 @@ class Flusher:
         while (staged := self._staged.get()) is not None:
             self._registered(staged)
             del staged
+        self._transport.stop()
 
     def _registered(self, staged: list[StagedChunk]) -> None:
         try:

@@ -1,0 +1,22 @@
+from snowmelt import errors as errors
+from snowmelt.client.channel import Channel as Channel
+from snowmelt.client.channel import InsertResult as InsertResult
+from snowmelt.client.channel import OnError as OnError
+from snowmelt.client.client import Client as Client
+from snowmelt.embedded import embedded as embedded
+from snowmelt.errors import SnowmeltError as SnowmeltError
+from snowmelt.schema.rows import RowError as RowError
+
+__version__: str
+
+__all__ = [
+    "Channel",
+    "Client",
+    "InsertResult",
+    "OnError",
+    "RowError",
+    "SnowmeltError",
+    "__version__",
+    "embedded",
+    "errors",
+]

@@ -1,0 +1,72 @@
+"""The service goes away and comes back: the SDK's rows are committed once, or it says why not."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+import snowmelt
+from snowmelt.errors import CommitTimeout, ServiceUnavailable
+
+pytestmark = pytest.mark.slow
+
+T = "demo.public.t"
+SOON = dt.timedelta(seconds=60)
+
+
+@pytest.fixture
+def service(loading_service):
+    return loading_service
+
+
+def rows(first, last):
+    return [{"id": n, "name": f"row {n}", "at": "2026-11-21T10:00:00"} for n in range(first, last)]
+
+
+def test_killed_service_costs_no_row(connect, service, ids):
+    channel = connect().open_channel("c", table=T)
+    channel.insert_rows(rows(0, 10), "9")
+    channel.flush()
+    service.kill()
+    channel.insert_rows(rows(10, 20), "19")
+    with pytest.raises(CommitTimeout) as timeout:
+        channel.wait_for_commit("19", timeout=dt.timedelta(seconds=1))
+    assert isinstance(timeout.value.__cause__, ServiceUnavailable)
+    channel.insert_rows(rows(20, 30), "29")
+    service.start()
+    channel.wait_for_commit("29", timeout=SOON)
+    assert ids() == list(range(30))
+
+
+@pytest.mark.parametrize("point", ["before", "inside", "after"])
+def test_service_killed_around_the_commit_doubles_nothing(point, connect, service, ids):
+    service.stop()
+    service.start(fault=f"service.{point}_registration=kill")
+    channel = connect().open_channel("c", table=T)
+    channel.insert_rows(rows(0, 10), "9")
+    service.wait_for_death()
+    channel.insert_rows(rows(10, 20), "19")
+    service.start()
+    channel.wait_for_commit("19", timeout=SOON)
+    assert channel.latest_committed_offset_token() == "19"
+    assert ids() == list(range(20))
+
+
+def test_a_service_that_is_away_is_one_sentence(service, key_pair):
+    service.kill()
+    with pytest.raises(ServiceUnavailable, match=r"does not answer: .*given up after 0\.2 s"):
+        snowmelt.Client(
+            service.url,
+            user="loader",
+            private_key=key_pair.private_pem,
+            request_timeout=dt.timedelta(seconds=0.2),
+        )
+
+
+def test_connections_that_the_service_has_closed_are_replaced(connect, service):
+    client = connect(request_timeout=dt.timedelta(0))
+    channel = client.open_channel("c", table=T)
+    service.stop()
+    service.start()
+    assert channel.latest_committed_offset_token() is None
