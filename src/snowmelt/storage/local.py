@@ -29,6 +29,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LINKS_AND_THE_LIKE = {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.ENODEV}
 _WRITE_STEP = 8 * 1024 * 1024
+_PUT_ATTEMPTS = 20
 
 
 class LocalStore:
@@ -71,13 +72,21 @@ class LocalStore:
     def put(self, path: str, data: Readable, *, create_only: bool = False) -> None:
         """Write beside the object, then rename; not durable before `sync`."""
         parts = path_parts(path)
-        with self._failures(path), self._folder(parts[:-1], make=True) as folder:
+        for _ in range(_PUT_ATTEMPTS):
+            # Missing: a delete removed the folder, empty until now, from under this put.
+            with contextlib.suppress(ObjectMissing), self._failures(path):
+                self._put(parts, data, create_only=create_only)
+                return
+        raise StageUnavailable(reason=f"{path}: its folder vanishes")
+
+    def _put(self, parts: tuple[str, ...], data: Readable, *, create_only: bool) -> None:
+        with self._folder(parts[:-1], make=True) as folder:
             unfinished = UNFINISHED + secrets.token_hex(8)
             try:
                 _write_new(folder, unfinished, data)
                 _publish(folder, unfinished, parts[-1], create_only=create_only)
             except FileExistsError:
-                raise AlreadyExists(kind="Object", name=path) from None
+                raise AlreadyExists(kind="Object", name="/".join(parts)) from None
             finally:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(unfinished, dir_fd=folder)
@@ -164,7 +173,7 @@ class LocalStore:
         return found
 
     def _prune(self, parts: tuple[str, ...]) -> None:
-        # A put that meets a folder vanishing here fails as unavailable and is tried again.
+        # A put that has just opened a folder which vanishes here begins again.
         for depth in range(len(parts), 0, -1):
             with self._folder(parts[: depth - 1]) as folder:
                 try:

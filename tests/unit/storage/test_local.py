@@ -211,3 +211,24 @@ def test_no_descriptors_are_left_open(store):
         with pytest.raises(PathRefused):
             store.get("a/b")
     assert len(names_in("/proc/self/fd")) == before
+
+
+def test_puts_and_deletes_that_share_folders_do_not_disturb_each_other(store):
+    failures = []
+
+    def churn(name):
+        try:
+            for _ in range(300):
+                store.put(f"2026/1/{name}", b"x")
+                assert store.get(f"2026/1/{name}") == b"x"
+                store.delete(f"2026/1/{name}")
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=churn, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert names_in(store.root) == []
