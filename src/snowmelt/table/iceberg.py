@@ -325,7 +325,7 @@ def _dated(update: TableUpdate, now_ms: int, base: TableMetadata) -> TableUpdate
     """Date a new snapshot, never before the last: other readers refuse a line that goes back."""
     if not isinstance(update, AddSnapshotUpdate):
         return update
-    at = max(now_ms, base.last_updated_ms)
+    at = max(now_ms, base.last_updated_ms + 1)
     return AddSnapshotUpdate(snapshot=update.snapshot.model_copy(update={"timestamp_ms": at}))
 
 
