@@ -27,7 +27,7 @@ from snowmelt.schema.statistics import collect
 from snowmelt.schema.types import Column, Kind, TableName, TableSchema
 from snowmelt.storage.local import LocalStore
 from snowmelt.table.cleanup import collect as collect_garbage
-from snowmelt.table.migration import migrate_locally
+from snowmelt.table.migration import MigrationSettings, migrate_locally
 from snowmelt.table.reading import read_table
 from snowmelt.table.warehouse import open_warehouse
 from snowmelt.wire.eps import to_wire
@@ -50,9 +50,11 @@ class Lakehouse:
 
     folder: Path
     clock: Clock = field(default_factory=SystemClock)
+    database: Database | None = None
 
     def __post_init__(self):
-        self.database: Database = open_database(str(self.folder / "catalog.db"), clock=self.clock)
+        if self.database is None:
+            self.database = open_database(str(self.folder / "catalog.db"), clock=self.clock)
         self.keyring = KeyRing(load_master_key(self.folder / "keys"))
         self.stage = LocalStore(self.folder / "stage")
         self.warehouse = open_warehouse(str(self.folder / "warehouse"))
@@ -167,9 +169,8 @@ class Lakehouse:
         return migrate_locally(
             self.database,
             self.keyring,
-            self.stage.url,
-            self.warehouse.url,
             name,
+            MigrationSettings(self.stage.url, self.warehouse.url),
             clock=clock or self.clock,
         )
 

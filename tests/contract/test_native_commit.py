@@ -1,0 +1,87 @@
+"""The native commit is one transaction of the catalog, on each database."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+
+import pytest
+
+from fix_chunks import NUMBERS, Lakehouse
+from snowmelt.catalog import history
+from snowmelt.clock import ManualClock
+from snowmelt.errors import CommitLost, LeaseLost
+from snowmelt.table.migration import (
+    MigrationSettings,
+    commit_migration,
+    migrate_locally,
+    plan_migration,
+    write_task,
+)
+
+
+@pytest.fixture
+def house(database, tmp_path):
+    clock = ManualClock(dt.datetime.now(dt.UTC))
+    found = Lakehouse(tmp_path, clock, database)
+    found.create()
+    return found
+
+
+def test_migrators_at_once_move_every_row_once(house):
+    for start in range(0, 60, 10):
+        house.put_numbers(start, 10)
+    done, lost, errors = [], [], []
+
+    def migrate():
+        try:
+            done.append(
+                migrate_locally(
+                    house.database,
+                    house.keyring,
+                    NUMBERS,
+                    MigrationSettings(house.stage.url, house.warehouse.url),
+                    clock=house.clock,
+                )
+            )
+        except (LeaseLost, CommitLost) as error:
+            lost.append(error)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=migrate) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert sum(result.rows for result in done if result) == 60
+    assert house.read_numbers() == list(range(60))
+
+
+def test_a_stale_migrator_loses_on_each_database(house):
+    house.put_numbers(0, 10)
+    settings = MigrationSettings(house.stage.url, house.warehouse.url)
+    first = plan_migration(house.database, house.keyring, NUMBERS, settings, clock=house.clock)
+    files = [outcome for task in first.tasks for outcome in write_task(task)]
+    house.clock.advance(settings.lease_s + 1)
+    assert house.migrate().rows == 10
+    house.put_numbers(10, 10)
+    with pytest.raises((LeaseLost, CommitLost)):
+        commit_migration(house.database, first, files, clock=house.clock)
+    assert house.read_numbers() == list(range(20))
+    with house.database.reading() as connection:
+        runs = history.migrations_of(connection, house.table().table_id)
+    assert sorted(run.state for run in runs) == ["committed", "lost"]
+
+
+def test_clean_up_on_each_database(house):
+    house.put_numbers(0, 10)
+    house.migrate()
+    house.clock.advance(7200)
+    assert house.collect(3600).blobs == 1
+    assert house.read_numbers() == list(range(10))
+    house.drop()
+    house.clock.advance(7200)
+    house.collect(3600)
+    assert house.files() == set()
