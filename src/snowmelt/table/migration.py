@@ -197,9 +197,8 @@ def abandon_migration(
 def migrate_locally(
     database: Database,
     keyring: KeyRing,
-    stage_url: str,
-    warehouse_url: str,
     name: TableName,
+    settings: MigrationSettings,
     *,
     clock: Clock | None = None,
 ) -> Migrated | None:
@@ -210,7 +209,6 @@ def migrate_locally(
         CommitLost: The table was dropped meanwhile.
         UnknownOutcome: It may have been committed.
     """
-    settings = MigrationSettings(stage_url, warehouse_url)
     plan = plan_migration(database, keyring, name, settings, clock=clock)
     if plan is None:
         return None

@@ -16,6 +16,7 @@ import math
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
@@ -28,6 +29,8 @@ from snowmelt.wire.streaming import Statistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import pyarrow as pa
 
     from snowmelt.catalog.chunks import ChunkRecord
     from snowmelt.table.iceberg import NativeFile
@@ -192,6 +195,8 @@ def _starts(extent: _Extent, prefix: str) -> bool:
     return extent.lower is None or bool(extent.lower[: len(start)] <= start)
 
 
+# The same literal is compared with every file; `typed` because True, 1 and 1.0 are equal.
+@lru_cache(maxsize=1024, typed=True)
 def _comparable(column: Column, value: Value) -> tuple[Any, Any] | None:
     """Return the limits between which the engine may see the literal, None for no idea."""
     match column.kind:
@@ -288,7 +293,7 @@ def _file_extents(file: NativeFile, schema: TableSchema) -> Callable[[str], _Ext
 def _file_extent(file: NativeFile, column: Column | None) -> _Extent | None:
     if column is None or column.ordinal not in file.nulls:
         return None
-    key, kind = column.ordinal, native_columns(column)[0].type
+    key, kind = column.ordinal, _native_type(column)
     # Bounds of reals leave NaN out.
     with_nan = column.kind is Kind.REAL and file.nans.get(key) != 0
     limits = (file.lower.get(key), None if with_nan else file.upper.get(key))
@@ -301,6 +306,11 @@ def _file_extent(file: NativeFile, column: Column | None) -> _Extent | None:
         file.nulls[key],
         file.rows,
     )
+
+
+@lru_cache(maxsize=1024)
+def _native_type(column: Column) -> pa.DataType:
+    return native_columns(column)[0].type
 
 
 def _chunk_extents(
