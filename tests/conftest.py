@@ -12,5 +12,5 @@ sys.path.insert(0, str(Path(__file__).parent))
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
-_TOPICS = ("fix_postgres", "fix_service", "fix_spark")
+_TOPICS = ("fix_postgres", "fix_catalog", "fix_chunks", "fix_service", "fix_sdk", "fix_spark")
 pytest_plugins = [topic for topic in _TOPICS if (Path(__file__).parent / f"{topic}.py").exists()]

@@ -40,13 +40,13 @@ def connect(service, key_pair):
 
 
 @pytest.fixture
-def database():
+def loaded_database():
     """The database whose table PUBLIC.T a test writes to."""
     return "DEMO"
 
 
 @pytest.fixture
-def ids(service, database):
+def ids(service, loaded_database):
     """The numbers in column ID of the test's table, in the order of commits."""
 
     def read():
@@ -55,7 +55,7 @@ def ids(service, database):
         try:
             keyring = KeyRing(load_master_key(settings.keys_dir))
             stage = open_store(settings.stage_url)
-            rows = read_table(catalog, keyring, stage, TableName(database, "PUBLIC", "T"))
+            rows = read_table(catalog, keyring, stage, TableName(loaded_database, "PUBLIC", "T"))
             return [int(value) for value in rows.column("ID").to_pylist()]
         finally:
             catalog.close()

@@ -39,13 +39,13 @@ SOON = dt.timedelta(seconds=20)
 
 
 @pytest.fixture(scope="module")
-def database(shared_service, key_pair):
+def loaded_database(shared_service, key_pair):
     prepare_loading(shared_service, key_pair, "sdk")
     return "SDK"
 
 
 @pytest.fixture
-def service(shared_service, database):
+def service(shared_service, loaded_database):
     """The service that the run's tests share, with a new table for each test here."""
     shared_service.sql(DDL.replace("CREATE", "CREATE OR REPLACE"), GRANT)
     return shared_service
