@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.tables import find_table
 from snowmelt.errors import UserError
 from snowmelt.schema.types import TableName
+from snowmelt.spark.history import is_history
 from snowmelt.spark.predicates import predicates
 from snowmelt.spark.queries import needed_columns
 from snowmelt.spark.table import TableRead, visible_columns
@@ -105,9 +106,10 @@ class Planner:
     def _names(self, query: Query, is_foreign: Callable[[str], bool]) -> dict[int, TableName]:
         names = {}
         for index, reference in enumerate(query.references):
-            if len(reference.parts) != _PARTS or is_foreign(reference.parts[0]):
+            parts = reference.parts
+            if len(parts) != _PARTS or is_history(parts) or is_foreign(parts[0]):
                 continue
-            name = TableName(*reference.parts)
+            name = TableName(*parts)
             if reference.certain or self._exists(name):
                 names[index] = name
         return names

@@ -50,7 +50,7 @@ def _original(parse_original: Callable[[], object]) -> ParseException | None:
 
 
 def _unparsable(error: ParseException) -> StatementError:
-    text = str(error)
+    text = str(error).strip()
     place = _PLACE.search(text)
     line, position = (int(number) for number in place.groups()) if place else (1, 0)
     reason = _REASON.match(text)

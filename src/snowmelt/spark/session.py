@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -67,6 +68,8 @@ def local_session(
     use_java()
     # Workers must run this interpreter: `python3` on the PATH lacks our packages.
     os.environ["PYSPARK_PYTHON"] = sys.executable  # noqa: TID251  PySpark reads it there
+    # It prints whole JVM stacks of what is raised anyway.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     builder = configure(SparkSession.builder.appName(app_name).master(master))
     return builder.config(map={**_LOCAL, **(conf or {})}).getOrCreate()
 

@@ -1,0 +1,402 @@
+"""Tables in Spark SQL: chunks and native files are one table, of the types that SQL means."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pytest
+
+from fix_chunks import numbers
+from snowmelt.clock import ManualClock
+from snowmelt.errors import ColumnNotFound, StatementError, TableNotFound, Unsupported
+from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.types import Column, Kind, TableName, TableSchema
+
+pytestmark = pytest.mark.spark
+
+TYPES = TableName("DEMO", "PUBLIC", "TYPES")
+TYPED = (
+    Column("ID", Kind.FIXED, 1, nullable=False, precision=5, scale=0),
+    Column("NUM", Kind.FIXED, 2, precision=38, scale=10),
+    Column("REAL", Kind.REAL, 3),
+    Column("FLAG", Kind.BOOLEAN, 4),
+    Column("TEXT", Kind.TEXT, 5, length=100, byte_length=400),
+    Column("BYTES", Kind.BINARY, 6, byte_length=100),
+    Column("DAY", Kind.DATE, 7),
+    Column("CLOCK3", Kind.TIME, 8, scale=3),
+    Column("CLOCK9", Kind.TIME, 9, scale=9),
+    Column("NTZ", Kind.TIMESTAMP_NTZ, 10, scale=6),
+    Column("NTZ9", Kind.TIMESTAMP_NTZ, 11, scale=9),
+    Column("LTZ", Kind.TIMESTAMP_LTZ, 12, scale=6),
+    Column("TZ9", Kind.TIMESTAMP_TZ, 13, scale=9),
+    Column("V", Kind.VARIANT, 14),
+    Column("A", Kind.ARRAY, 15),
+    Column("O", Kind.OBJECT, 16),
+    Column("odd. `name", Kind.TEXT, 17, length=10, byte_length=40),
+    Column("text", Kind.TEXT, 18, length=10, byte_length=40),
+)
+ROWS = [
+    {
+        "ID": 1,
+        "NUM": "1234567890123456789012345678.0123456789",
+        "REAL": 2.5,
+        "FLAG": True,
+        "TEXT": "Grüße, 雪",
+        "BYTES": b"\x00\xff",
+        "DAY": "2013-01-31",
+        "CLOCK3": "23:59:59.123",
+        "CLOCK9": "01:02:03.123456789",
+        "NTZ": "2013-01-31T10:11:12.123456",
+        "NTZ9": "1969-12-31T23:59:59.999999999",
+        "LTZ": "2013-01-31T10:11:12.5+02:00",
+        "TZ9": "2013-01-31T10:11:12.000000001-03:30",
+        "V": '{"city": "Köln", "at": [1, 2.5, null]}',
+        "A": "[1, 2]",
+        "O": '{"a": {"b": "c"}}',
+        '"odd. `name"': "x",
+        '"text"': "low",
+    },
+    {
+        "ID": 2,
+        "NUM": "-0.0000000001",
+        "REAL": float("nan"),
+        "FLAG": False,
+        "TEXT": "",
+        "BYTES": b"",
+        "DAY": "0001-01-01",
+        "CLOCK3": "00:00:00",
+        "CLOCK9": "00:00:00",
+        "NTZ": "0001-01-01T00:00:00",
+        "NTZ9": "1500-06-15T12:00:00",
+        "LTZ": "9999-12-31T23:59:59.999999Z",
+        "TZ9": "1500-06-15T12:00:00Z",
+        "V": "12345678901234567890123456789012345678",
+        "A": "[]",
+        "O": "{}",
+        '"odd. `name"': "",
+        '"text"': "",
+    },
+    {"ID": 3},
+]
+UTC = dt.UTC
+
+
+def typed_rows(rows):
+    schema = TableSchema(1, TYPED)
+    conversion = RowConverter(schema, zone=ZoneInfo("UTC")).convert(rows)
+    assert not conversion.errors, conversion.errors
+    return conversion.table
+
+
+def expected_rows():
+    first = (
+        1,
+        Decimal("1234567890123456789012345678.0123456789"),
+        2.5,
+        True,
+        "Grüße, 雪",
+        bytearray(b"\x00\xff"),
+        dt.date(2013, 1, 31),
+        dt.time(23, 59, 59, 123_000),
+        dt.time(1, 2, 3, 123_456),
+        789,
+        dt.datetime(2013, 1, 31, 10, 11, 12, 123_456),
+        dt.datetime(1969, 12, 31, 23, 59, 59, 999_999),
+        999,
+        dt.datetime(2013, 1, 31, 8, 11, 12, 500_000, UTC),
+        dt.datetime(2013, 1, 31, 13, 41, 12, 0, UTC),
+        1,
+        -210,
+        '{"at":[1,2.5,null],"city":"Köln"}',
+        "[1,2]",
+        '{"a":{"b":"c"}}',
+        "x",
+        "low",
+    )
+    second = (
+        2,
+        Decimal("-0.0000000001"),
+        "nan",
+        False,
+        "",
+        bytearray(b""),
+        dt.date(1, 1, 1),
+        dt.time(0),
+        dt.time(0),
+        0,
+        dt.datetime(1, 1, 1),
+        dt.datetime(1500, 6, 15, 12),
+        0,
+        dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC),
+        dt.datetime(1500, 6, 15, 12, 0, 0, 0, UTC),
+        0,
+        0,
+        "12345678901234567890123456789012345678",
+        "[]",
+        "{}",
+        "",
+        "",
+    )
+    return [first, second, (3,) + (None,) * 21]
+
+
+def seen(frame):
+    """Return rows with variants as JSON text, instants aware, NaN as a text."""
+    import pyspark.sql.types as st
+
+    rows = []
+    for row in sorted(frame.collect()):
+        values = []
+        for field, value in zip(frame.schema.fields, row, strict=True):
+            if value is None:
+                values.append(None)
+            elif isinstance(field.dataType, st.VariantType):
+                values.append(value.toJson())
+            elif isinstance(field.dataType, st.TimestampType):
+                values.append(value.astimezone(UTC))
+            elif isinstance(value, float) and value != value:
+                values.append("nan")
+            else:
+                values.append(value)
+        rows.append(tuple(values))
+    return rows
+
+
+@pytest.fixture
+def typed(lakehouse):
+    lakehouse.create(TYPES, TYPED)
+    return lakehouse
+
+
+def ids(frame):
+    return sorted(int(row[0]) for row in frame.collect())
+
+
+def test_every_type_is_the_same_from_chunks_and_from_native_files(typed, lake):
+    typed.put(typed_rows(ROWS), TYPES)
+    from_chunks = lake.sql("SELECT * FROM demo.public.types")
+    assert seen(from_chunks) == expected_rows()
+    typed.migrate(TYPES)
+    from_files = lake.sql("SELECT * FROM demo.public.types")
+    assert lake.explain_files("SELECT * FROM demo.public.types")[0].chunks_total == 0
+    assert from_files.schema == from_chunks.schema
+    assert seen(from_files) == expected_rows()
+    typed.put(typed_rows(ROWS), TYPES)
+    twice = [row for row in expected_rows() for _ in range(2)]
+    assert seen(lake.table("demo.public.types")) == twice
+
+
+def test_types_are_those_that_sql_means(typed, lake):
+    types = dict(lake.table("demo.public.types").dtypes)
+    assert types == {
+        "ID": "decimal(5,0)",
+        "NUM": "decimal(38,10)",
+        "REAL": "double",
+        "FLAG": "boolean",
+        "TEXT": "string",
+        "BYTES": "binary",
+        "DAY": "date",
+        "CLOCK3": "time(3)",
+        "CLOCK9": "time(6)",
+        "CLOCK9$ns": "int",
+        "NTZ": "timestamp_ntz",
+        "NTZ9": "timestamp_ntz",
+        "NTZ9$ns": "int",
+        "LTZ": "timestamp",
+        "TZ9": "timestamp",
+        "TZ9$ns": "int",
+        "TZ9$tz": "int",
+        "V": "variant",
+        "A": "variant",
+        "O": "variant",
+        "odd. `name": "string",
+        "text_18": "string",
+    }
+
+
+def test_columns_are_read_alone_and_in_any_order(typed, lake):
+    typed.put(typed_rows(ROWS), TYPES)
+    typed.migrate(TYPES)
+    typed.put(typed_rows([{**ROWS[0], "ID": 4}]), TYPES)
+    rows = lake.sql(
+        "SELECT v:city::string, `TZ9$tz`, id, `odd. ``name` FROM demo.public.types "
+        "WHERE a[1]::int = 2 OR v:['city'] IS NULL ORDER BY id"
+    )
+    # The subscript of a VARIANT is Spark's: `v[1]` would be an array's.
+    assert [tuple(row) for row in rows.collect()][-1] == ("Köln", -210, 4, "x")
+
+
+def test_a_document_that_spark_cannot_parse_is_a_text(typed, lake):
+    texts = ["[" * 1200 + "]" * 1200, '{"a": 1, "a": 2}', "1" * 1500, "{oops", '{"a": 1}', None]
+    rows = typed_rows([{"ID": number} for number in range(len(texts))])
+    typed.put(rows.set_column(13, rows.schema.field("V"), pa.array(texts)), TYPES)
+    seen_types = lake.sql(
+        "SELECT schema_of_variant(v), v::string FROM demo.public.types ORDER BY id"
+    ).collect()
+    assert [row[0] for row in seen_types] == ["STRING"] * 4 + ["OBJECT<a: BIGINT>", None]
+    assert [row[1] for row in seen_types[:4]] == texts[:4]
+
+
+def test_names_are_folded_as_in_snowflake(numbers_table, lake):
+    numbers_table.put_numbers(0, 3)
+    for name in ("demo.public.numbers", "DEMO.Public.NUMBERS", "`DEMO`.public.`NUMBERS`"):
+        assert ids(lake.sql(f"SELECT n FROM {name}")) == [0, 1, 2]
+    assert ids(lake.sql("SELECT demo.public.numbers.n FROM demo.public.numbers")) == [0, 1, 2]
+    assert ids(lake.table('demo.public."NUMBERS"').select("n")) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "WITH c AS (SELECT n FROM demo.public.numbers) SELECT n FROM c",
+        "SELECT x.n FROM (SELECT * FROM demo.public.numbers) x",
+        "SELECT a.n FROM demo.public.numbers a JOIN demo.public.numbers b ON a.n = b.n",
+        "SELECT n FROM range(4) r JOIN demo.public.numbers ON n = r.id",
+        "FROM demo.public.numbers |> SELECT n |> WHERE n >= 0",
+        "SELECT n FROM demo.public.numbers TABLESAMPLE (100 PERCENT)",
+        "SELECT id AS n FROM range(4) WHERE id IN (SELECT n FROM demo.public.numbers)",
+        "SELECT n FROM demo.public.numbers WHERE '{x}' <> '{{y}}'",
+        "SELECT DISTINCT n FROM demo.public.numbers LATERAL VIEW explode(array(1, 2)) e AS k",
+    ],
+)
+def test_spark_sql_around_a_table_works(numbers_table, lake, text):
+    numbers_table.put_numbers(0, 2)
+    numbers_table.migrate()
+    numbers_table.put_numbers(2, 2)
+    assert ids(lake.sql(text)) == [0, 1, 2, 3]
+
+
+def test_a_query_opens_only_the_files_and_chunks_that_it_can_need(numbers_table, lake):
+    for start in range(0, 50, 10):
+        numbers_table.put_numbers(start, 10)
+        numbers_table.migrate()
+    for start in range(50, 100, 10):
+        numbers_table.put_numbers(start, 10)
+    text = "SELECT n FROM demo.public.numbers WHERE n BETWEEN {} AND {}"
+    [opened] = lake.explain_files(text.format(35, 61))
+    assert (opened.native_files, opened.native_files_total) == (2, 5)
+    assert (opened.chunks, opened.chunks_total) == (2, 5)
+    assert opened.columns == ("N",)
+    assert ids(lake.sql(text.format(35, 61))) == list(range(35, 62))
+    assert ids(lake.sql(text.format(200, 300))) == []
+
+
+def test_pruned_files_are_not_opened(numbers_table, lake):
+    first = numbers_table.put_numbers(0, 10)
+    numbers_table.put_numbers(10, 10)
+    numbers_table.stage.delete(first)
+    assert ids(lake.sql("SELECT n FROM demo.public.numbers WHERE n >= 10")) == list(range(10, 20))
+    with pytest.raises(Exception, match=first.partition("/")[2]):
+        lake.sql("SELECT n FROM demo.public.numbers").collect()
+
+
+def test_counting_opens_nothing(numbers_table, lake):
+    numbers_table.put_numbers(0, 10)
+    numbers_table.migrate()
+    path = numbers_table.put_numbers(10, 5)
+    numbers_table.stage.delete(path)
+    [row] = lake.sql("SELECT count(*) AS rows FROM demo.public.numbers").collect()
+    assert row.rows == 15
+
+
+def test_a_dataframe_gives_the_same_rows_each_time(numbers_table, lake):
+    numbers_table.put_numbers(0, 10)
+    numbers_table.migrate()
+    numbers_table.put_numbers(10, 10)
+    frame = lake.table("demo.public.numbers")
+    assert ids(frame.where("n > 17").select("n")) == [18, 19]
+    assert frame.count() == 20
+    numbers_table.migrate()
+    numbers_table.put_numbers(20, 10)
+    assert ids(frame.select("n")) == list(range(20))
+    assert ids(frame.union(frame).where("n < 1").select("n")) == [0, 0]
+    assert lake.table("demo.public.numbers").count() == 30
+
+
+def test_tables_of_one_query_are_of_one_instant(numbers_table, lake):
+    numbers_table.put_numbers(0, 10)
+    frame = lake.sql(
+        "SELECT (SELECT count(*) FROM demo.public.numbers), "
+        "(SELECT sum(n) FROM demo.public.numbers WHERE n < 1000)"
+    )
+    numbers_table.put_numbers(10, 10)
+    assert tuple(frame.first()) == (10, 45)
+
+
+def test_a_table_without_rows_is_empty(numbers_table, lake):
+    assert lake.sql("SELECT * FROM demo.public.numbers").collect() == []
+    assert lake.table("demo.public.numbers").columns == ["N", "WORD"]
+    assert lake.sql("SELECT count(*), max(n) FROM demo.public.numbers").first()[0] == 0
+
+
+def test_a_plan_that_is_too_old_fails_with_a_sentence(tmp_path, lakehouse, spark):
+    from snowmelt.spark import Snowmelt
+
+    clock = ManualClock(dt.datetime(2020, 1, 1, tzinfo=UTC))
+    lakehouse.clock = clock
+    lakehouse.create()
+    lake = Snowmelt(
+        spark,
+        catalog=lakehouse.database,
+        stage=lakehouse.stage.url,
+        warehouse=lakehouse.warehouse.url,
+        keys=lakehouse.keyring,
+        clock=clock,
+    )
+    lakehouse.put(numbers(0, 10))
+    sentence = "This query of DEMO.PUBLIC.NUMBERS is older than its files are kept; run it again"
+    with pytest.raises(Exception, match=sentence):
+        lake.sql("SELECT n FROM demo.public.numbers").collect()
+    lakehouse.migrate()
+    for text in (
+        "SELECT n FROM demo.public.numbers",
+        "SELECT max(n) FROM demo.public.numbers WHERE n > 3",
+    ):
+        with pytest.raises(Exception, match=sentence):
+            lake.sql(text).collect()
+
+
+def test_what_does_not_exist_is_said_in_a_sentence(numbers_table, lake):
+    with pytest.raises(TableNotFound, match=r"Table DEMO\.PUBLIC\.FLIGHTS does not exist"):
+        lake.sql("SELECT * FROM demo.public.flights")
+    with pytest.raises(TableNotFound, match="named in full"):
+        lake.sql("SELECT * FROM numbers")
+    with pytest.raises(ColumnNotFound, match="Column wrd does not exist; there are WORD, N"):
+        lake.sql("SELECT wrd FROM demo.public.numbers")
+    with pytest.raises(StatementError, match=r"Syntax error at or near '>' \(line 2, column 11\)"):
+        lake.sql("SELECT n FROM demo.public.numbers\nWHERE n > > 5")
+    with pytest.raises(Unsupported, match="through channels"):
+        lake.sql("EXPLAIN INSERT INTO demo.public.numbers SELECT 1, 'x'")
+
+
+def test_ddl_is_done_and_answered(lakehouse, lake):
+    lake.sql("CREATE DATABASE d")
+    status = lake.sql("CREATE TABLE d.public.t (i NUMBER(9,0) NOT NULL, v VARIANT)")
+    assert status.columns == ["status"]
+    shown = lake.sql("SHOW TABLES")
+    assert shown.count() == 1
+    assert lake.sql("SELECT * FROM d.public.t").columns == ["I", "V"]
+
+
+def test_migrations_are_seen_in_their_view(numbers_table, lake):
+    numbers_table.put_numbers(0, 10)
+    [run] = lake.migrate("demo.public.numbers")
+    assert run.rows == 10
+    for name in ("", "account_usage.", "snowmelt.account_usage."):
+        rows = lake.sql(
+            f"SELECT table_name, num_rows_migrated, state FROM "
+            f"{name}snowpipe_streaming_file_migration_history"
+        ).collect()
+        assert [tuple(row) for row in rows] == [("NUMBERS", 10, "committed")]
+
+
+def test_a_migration_changes_no_result(numbers_table, lake):
+    for start in range(0, 40, 10):
+        numbers_table.put_numbers(start, 10)
+    before = ids(lake.sql("SELECT n FROM demo.public.numbers"))
+    lake.migrate()
+    assert lake.migrate() == []
+    assert ids(lake.sql("SELECT n FROM demo.public.numbers")) == before == list(range(40))
