@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from snowmelt.catalog import access
+from snowmelt.catalog.execution import execute
 from snowmelt.client.client import Client
 from snowmelt.config import Settings
 from snowmelt.errors import NotFound
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from snowmelt.catalog.results import Result
     from snowmelt.client.settings import Options
     from snowmelt.server.app import Service
 
@@ -66,6 +68,15 @@ class Embedded:
     def settings(self) -> Settings:
         """What it runs with."""
         return self._settings
+
+    def sql(self, text: str) -> Result:
+        """Execute a statement that is no query as ACCOUNTADMIN, straight on the catalog.
+
+        Raises:
+            StatementError: It cannot be understood.
+            UserError: Something it needs is missing, or is there already.
+        """
+        return execute(self.service.database, text, clock=self.service.clock)
 
     def client(self, **options: Unpack[Options]) -> Client:
         """Return a new client of user EMBEDDED; options as for `snowmelt.Client`."""

@@ -134,6 +134,8 @@ def _is_count(value: int | None) -> bool:
 
 
 def _overlap(chunks: Sequence[ChunkMetadata]) -> bool:
+    if len(chunks) < 2:
+        return False
     ranges = sorted(
         (chunk.chunk_start_offset, chunk.chunk_length)
         for chunk in chunks

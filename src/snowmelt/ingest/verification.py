@@ -12,6 +12,7 @@ import hashlib
 import logging
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -50,6 +51,8 @@ _encoder = msgspec.json.Encoder()
 # Larger blobs are hashed piece by piece and their chunks read one at a time.
 _WHOLE_BYTES = 32 * 1024 * 1024
 _PIECE_BYTES = 8 * 1024 * 1024
+# The same few names come with every registration.
+_name = lru_cache(maxsize=100_000)(internal_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +184,9 @@ class Verifier:
             user=sender.user,
             role=sender.role,
             table=TableName(
-                internal_name(chunk.database or ""),
-                internal_name(chunk.schema or ""),
-                internal_name(chunk.table or ""),
+                _name(chunk.database or ""),
+                _name(chunk.schema or ""),
+                _name(chunk.table or ""),
             ),
             offset=chunk.chunk_start_offset or 0,
             length=chunk.chunk_length or 0,
@@ -196,7 +199,7 @@ class Verifier:
             last_insert_ms=chunk.last_insert_time_in_ms,
             channels=tuple(
                 ChannelAdvance(
-                    internal_name(channel.channel_name or ""),
+                    _name(channel.channel_name or ""),
                     channel.client_sequencer or 0,
                     channel.row_sequencer or 0,
                     channel.start_offset_token,

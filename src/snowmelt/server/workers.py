@@ -107,7 +107,7 @@ class Migrator:
             self._start(now)
 
     def stop(self) -> None:
-        """Let the child finish, for ten seconds; then end it."""
+        """Tell the child to end by closing its pipe; insist after ten seconds, and after ten more."""
         child, self._child = self._child, None
         if child is None:
             return

@@ -1,0 +1,83 @@
+"""The service's background process: there when it is needed, gone with the service."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from conversation import Conversation, rows
+from fix_service import KeyPair, ServiceProcess, prepare_loading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.slow
+
+
+def children(process_id: int) -> list[int]:
+    listed = Path(f"/proc/{process_id}/task/{process_id}/children")
+    threads = Path(f"/proc/{process_id}/task").glob("*/children")
+    return sorted({int(each) for file in (listed, *threads) for each in file.read_text().split()})
+
+
+def is_alive(process_id: int) -> bool:
+    try:
+        state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def wait_until(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
+    give_up_at = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up_at, what
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("ending", ["kill", "stop"])
+def test_the_migrator_starts_with_the_first_chunk_and_ends_with_the_service(
+    service_process: ServiceProcess, key_pair: KeyPair, ending: str
+) -> None:
+    service_process.start(migrate=1, migrate_interval_s=0.1)
+    prepare_loading(service_process, key_pair)
+    assert service_process.process is not None
+    service_id = service_process.process.pid
+    assert children(service_id) == [], "nothing to migrate yet"
+    client = Conversation(service_process.url, key_pair.private_pem).configure()
+    opened = client.open()
+    assert client.codes(client.blob([(opened, 1, "a")], rows(0))) == [0]
+    client.http.close()
+    wait_until(lambda: children(service_id), "a migrator starts")
+    (migrator,) = children(service_id)
+    if ending == "kill":
+        wait_until(lambda: ready(migrator), "it has got as far as to watch its parent")
+    getattr(service_process, ending)()
+    wait_until(lambda: not is_alive(migrator), "the migrator ends")
+
+
+def test_a_migrator_that_dies_is_started_again(
+    service_process: ServiceProcess, key_pair: KeyPair
+) -> None:
+    service_process.start(migrate=1, migrate_interval_s=0.1)
+    prepare_loading(service_process, key_pair)
+    assert service_process.process is not None
+    service_id = service_process.process.pid
+    client = Conversation(service_process.url, key_pair.private_pem).configure()
+    opened = client.open()
+    assert client.codes(client.blob([(opened, 1, "a")], rows(0))) == [0]
+    client.http.close()
+    wait_until(lambda: children(service_id), "a migrator starts")
+    (first,) = children(service_id)
+    os.kill(first, 9)
+    wait_until(lambda: children(service_id) not in ([], [first]), "another one follows")
+    assert "the migrator ended with -9" in service_process.log
+
+
+def ready(process_id: int) -> bool:
+    """Whether the thread that watches the parent runs; Python starts no other one before."""
+    return len(list(Path(f"/proc/{process_id}/task").iterdir())) > 1

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import datetime as dt
+import stat
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from snowmelt.config import Settings
+from snowmelt.embedded import Embedded, embedded
+from snowmelt.errors import ConfigurationError, DataFolderBusy
+from snowmelt.server.running import RunningService, lock_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def settings(folder: Path, **changes: object) -> Settings:
+    given = {"data_dir": folder, "port": 0, "migrate": False} | changes
+    return Settings.from_environment({}, **given)
+
+
+def test_a_folder_is_served_once(tmp_path: Path) -> None:
+    with lock_folder(tmp_path), pytest.raises(DataFolderBusy, match="another process already"):
+        RunningService(settings(tmp_path))
+    with lock_folder(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("changes", [{"dev": True}, {"verify": "off"}])
+def test_what_trusts_everybody_is_refused_beyond_loopback(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
+    with pytest.raises(ConfigurationError, match="loopback only"):
+        RunningService(settings(tmp_path, host="0.0.0.0", **changes))
+
+
+def test_a_taken_port_is_one_sentence_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with Embedded(tmp_path / "a") as first:
+        port = int(first.url.rpartition(":")[2])
+        with pytest.raises(ConfigurationError, match="cannot be listened on"):
+            RunningService(settings(tmp_path / "b", port=port))
+    with lock_folder(tmp_path / "b"):
+        pass
+
+
+def test_in_development_no_token_is_needed(tmp_path: Path) -> None:
+    with Embedded(tmp_path, dev=True) as service:
+        answer = httpx.post(f"{service.url}/v1/streaming/client/configure/", json={})
+        assert answer.json()["status_code"] == 0
+        assert answer.json()["prefix"]
+    with Embedded(tmp_path) as service:
+        answer = httpx.post(f"{service.url}/v1/streaming/client/configure/", json={})
+        assert answer.status_code == 401
+
+
+def test_keys_are_for_the_owner_only(tmp_path: Path) -> None:
+    with Embedded(tmp_path):
+        assert stat.S_IMODE((tmp_path / "keys").stat().st_mode) == 0o700
+        for file in (tmp_path / "keys").iterdir():
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+
+
+def test_an_embedded_client_streams_and_its_token_outlives_it(tmp_path: Path) -> None:
+    for last in ("1", "2"):
+        with embedded(tmp_path) as client:
+            client.service.sql("CREATE DATABASE IF NOT EXISTS demo")
+            client.service.sql("CREATE SCHEMA IF NOT EXISTS demo.public")
+            client.service.sql("CREATE TABLE IF NOT EXISTS demo.public.t (id NUMBER)")
+            channel = client.open_channel("c", table="demo.public.t")
+            assert channel.latest_committed_offset_token() == (None if last == "1" else "1")
+            channel.insert_rows([{"id": 1}], last)
+            channel.wait_for_commit(last, timeout=dt.timedelta(seconds=30))
+    assert (tmp_path / "catalog.db").exists()
