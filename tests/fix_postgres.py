@@ -152,9 +152,3 @@ def open_catalog(catalog_url: str) -> Iterator[Callable[..., Database]]:
             return opened.enter_context(contextlib.closing(open_database(catalog_url, **options)))
 
         yield open_it
-
-
-@pytest.fixture
-def database(open_catalog: Callable[..., Database]) -> Database:
-    """A fresh catalog, once on each database."""
-    return open_catalog()

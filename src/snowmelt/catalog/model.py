@@ -159,8 +159,8 @@ roles = Table(
 role_members = Table(
     "role_members",
     metadata,
-    Column("role", ForeignKey("roles.name"), primary_key=True),
     Column("user_id", ForeignKey("users.user_id"), primary_key=True),
+    Column("role", ForeignKey("roles.name"), primary_key=True),
 )
 
 grants = Table(

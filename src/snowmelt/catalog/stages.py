@@ -48,8 +48,9 @@ def issue_prefix(connection: Connection, user: str, now: dt.datetime) -> str:
             insert_for(connection, _P)
             .values(prefix=prefix, user=user, issued_at=now)
             .on_conflict_do_nothing()
-        )
-        if issued.rowcount == 1:
+            .returning(_P.c.prefix)
+        ).first()
+        if issued is not None:
             return prefix
 
 

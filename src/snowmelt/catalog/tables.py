@@ -247,6 +247,35 @@ def schema_versions(connection: sa.Connection, table_id: int) -> dict[int, Table
     }
 
 
+def add_schema_version(
+    connection: sa.Connection, table: TableRecord, columns: Sequence[Column], *, now: dt.datetime
+) -> TableSchema:
+    """Give a table its next version of columns; ordinals of dropped columns stay unused.
+
+    Raises:
+        TableNotFound: The table was dropped meanwhile.
+        AlreadyExists: A column is named twice.
+    """
+    _check_columns(columns, ())
+    if not lock_tables(connection, [table.table_id]):
+        raise TableNotFound(table=table.name)
+    current = table_by_id(connection, table.table_id)
+    version = current.schema.version + 1
+    connection.execute(
+        sa.insert(_V).values(
+            table_id=table.table_id,
+            version=version,
+            columns=msgspec.json.encode(tuple(columns)).decode(),
+            since_seq=current.last_seq,
+            created_at=now,
+        )
+    )
+    connection.execute(
+        sa.update(_T).where(_T.c.table_id == table.table_id).values(schema_version=version)
+    )
+    return TableSchema(version, tuple(columns))
+
+
 def set_pointer(
     connection: sa.Connection, table: TableRecord, *, expected: Pointer, new: Pointer
 ) -> None:

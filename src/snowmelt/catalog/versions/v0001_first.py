@@ -182,7 +182,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(
             ["user_id"], ["users.user_id"], name="fk_role_members_user_id_users"
         ),
-        sa.PrimaryKeyConstraint("role", "user_id", name="pk_role_members"),
+        sa.PrimaryKeyConstraint("user_id", "role", name="pk_role_members"),
     )
     op.create_table(
         "schemas",

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+import sqlalchemy as sa
+
+from fix_catalog import COLUMNS, NAME, advance
+from snowmelt.catalog import access, channels, chunks, model, namespaces, tables
+from snowmelt.catalog.tables import Pointer
+from snowmelt.errors import (
+    AlreadyExists,
+    CommitLost,
+    DatabaseNotFound,
+    NotFound,
+    SchemaNotFound,
+    SnowmeltError,
+    TableNotFound,
+    TransactionConflict,
+)
+from snowmelt.schema.types import Column, Kind, TableName
+
+
+@pytest.fixture
+def writing(world):
+    with world.database.writing() as connection:
+        yield connection
+
+
+def test_a_table_is_found_as_it_was_created(world):
+    columns = (
+        Column("ID", Kind.FIXED, 1, nullable=False, precision=10, scale=2),
+        Column("lower case", Kind.TIMESTAMP_TZ, 2, scale=9),
+        Column("☃", Kind.TEXT, 3, length=5, byte_length=20),
+    )
+    name = TableName("DB", "PUBLIC", "ünï")
+    with world.database.writing() as connection:
+        created = tables.create_table(
+            connection, name, columns, cluster_by=["☃"], owner="WRITER", now=world.now
+        )
+    with world.database.reading() as connection:
+        assert tables.find_table(connection, name) == created
+        assert tables.table_by_id(connection, created.table_id) == created
+    assert created.schema.columns == columns
+    assert (created.schema.version, created.cluster_by, created.owner) == (1, ("☃",), "WRITER")
+    assert (created.last_seq, created.migrated_seq, created.pointer) == (0, 0, None)
+    assert created.created_at == world.now
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        (TableName("X", "PUBLIC", "T"), DatabaseNotFound),
+        (TableName("DB", "X", "T"), SchemaNotFound),
+        (TableName("DB", "PUBLIC", "X"), TableNotFound),
+    ],
+)
+def test_what_is_missing_is_named(world, name, error):
+    with pytest.raises(error, match="X"), world.database.reading() as connection:
+        tables.find_table(connection, name)
+
+
+def test_a_name_is_taken_once(world, writing):
+    with pytest.raises(AlreadyExists):
+        tables.create_table(writing, NAME, COLUMNS, owner="WRITER", now=world.now)
+    kept = tables.create_table(
+        writing, NAME, COLUMNS[:1], owner="WRITER", now=world.now, if_not_exists=True
+    )
+    assert kept.schema.columns == COLUMNS
+
+
+def test_replacing_makes_a_new_incarnation(world, writing):
+    old = tables.find_table(writing, NAME)
+    new = tables.create_table(
+        writing, NAME, COLUMNS[:1], owner="WRITER", now=world.now, replace=True
+    )
+    assert new.incarnation != old.incarnation
+    assert tables.tables_of(writing, "DB", "PUBLIC") == [new]
+    (dropped,) = tables.dropped_tables(writing)
+    assert (dropped.table_id, dropped.dropped_at) == (old.table_id, world.now)
+
+
+def test_columns_are_checked(world, writing):
+    name = TableName("DB", "PUBLIC", "U")
+    with pytest.raises(AlreadyExists, match="Column A"):
+        tables.create_table(writing, name, COLUMNS + COLUMNS[:1], owner="WRITER", now=world.now)
+    with pytest.raises(NotFound, match="Column X"):
+        tables.create_table(writing, name, COLUMNS, cluster_by=["X"], owner="WRITER", now=world.now)
+
+
+def test_a_forgotten_table_leaves_nothing_but_history(world):
+    client = world.client()
+    client.open("C")
+    world.register(client.offer(advance("C", 0, 1)))
+    table = world.table()
+    with world.database.writing() as connection:
+        tables.drop_table(connection, NAME, world.now)
+        tables.forget_table(connection, table.table_id)
+        for left in ("chunks", "data_keys", "table_keys", "schema_versions", "tables", "channels"):
+            rows = connection.execute(sa.select(model.metadata.tables[left])).all()
+            assert rows == [], left
+        events = channels.channel_history(connection, table.table_id)
+        assert [event.event for event in events] == ["table dropped", "opened"]
+    assert world.create_table().table_id > table.table_id
+
+
+def test_the_pointer_is_swapped_only_from_what_was_expected(world, writing):
+    table = tables.find_table(writing, NAME)
+    writing.execute(sa.update(model.tables).values(last_seq=9))
+    first, second = Pointer("m1", 5), Pointer("m2", 9)
+    tables.set_pointer(writing, table, expected=Pointer(None, 0), new=first)
+    for wrong in (Pointer(None, 0), Pointer("m1", 0), Pointer("m0", 5)):
+        with pytest.raises(CommitLost):
+            tables.set_pointer(writing, table, expected=wrong, new=second)
+    with pytest.raises(CommitLost):
+        tables.set_pointer(writing, table, expected=first, new=Pointer("m2", 10))
+    tables.set_pointer(writing, table, expected=first, new=second)
+    after = tables.find_table(writing, NAME)
+    assert (after.pointer, after.migrated_seq) == ("m2", 9)
+    tables.drop_table(writing, NAME, world.now)
+    with pytest.raises(CommitLost):
+        tables.set_pointer(writing, table, expected=second, new=second)
+
+
+def test_dropping_a_schema_drops_its_tables(world, writing):
+    namespaces.create_schema(writing, "DB", "S", owner="WRITER", now=world.now)
+    tables.create_table(writing, TableName("DB", "S", "T"), COLUMNS, owner="WRITER", now=world.now)
+    namespaces.drop_schema(writing, "DB", "S", world.now)
+    assert [table.name for table in tables.tables_of(writing)] == [NAME]
+    assert [schema.name for schema in namespaces.schemas_of(writing, "DB")] == ["PUBLIC"]
+    with pytest.raises(SchemaNotFound):
+        namespaces.find_schema(writing, "DB", "S")
+
+
+def test_dropping_a_database_frees_its_name(world, writing):
+    before = namespaces.drop_database(writing, "DB", world.now)
+    assert namespaces.databases_of(writing) == []
+    assert tables.tables_of(writing) == []
+    after = namespaces.create_database(writing, "DB", owner="WRITER", now=world.now)
+    assert after.database_id > before.database_id
+    assert [schema.name for schema in namespaces.schemas_of(writing)] == ["PUBLIC"]
+
+
+def test_namespaces_exist_once_unless_replaced(world, writing):
+    with pytest.raises(AlreadyExists):
+        namespaces.create_database(writing, "DB", owner="WRITER", now=world.now)
+    with pytest.raises(AlreadyExists):
+        namespaces.create_schema(writing, "DB", "PUBLIC", owner="WRITER", now=world.now)
+    keep = {"owner": "WRITER", "now": world.now, "if_not_exists": True}
+    assert namespaces.create_database(writing, "DB", **keep).owner == access.ACCOUNTADMIN
+    assert namespaces.create_schema(writing, "DB", "PUBLIC", **keep).owner == access.ACCOUNTADMIN
+    replace = {"owner": "WRITER", "now": world.now, "replace": True}
+    assert namespaces.create_schema(writing, "DB", "PUBLIC", **replace).owner == "WRITER"
+    assert tables.tables_of(writing) == []
+    assert namespaces.create_database(writing, "DB", **replace).owner == "WRITER"
+
+
+def test_of_two_that_create_the_same_table_one_is_told_so(world, open_catalog):
+    name, outcomes = TableName("DB", "PUBLIC", "U"), []
+
+    def work(database) -> None:
+        try:
+            with database.writing() as connection:
+                tables.create_table(connection, name, COLUMNS, owner="WRITER", now=world.now)
+            outcomes.append("created")
+        except (AlreadyExists, TransactionConflict):
+            outcomes.append("refused")
+        except SnowmeltError as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=work, args=(open_catalog(),)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["created", "refused", "refused"]
+
+
+# --- chunks of a table
+
+
+@pytest.fixture
+def registered(world):
+    """A table with four chunks, the last two in one blob."""
+    client = world.client()
+    client.open("C")
+    offers = [client.offer(advance("C", 0, number, str(number))) for number in (1, 2, 3)]
+    shared = client.offer(advance("C", 0, 4, "4"), path=offers[2].path, offset=1008)
+    world.register(*offers, shared)
+    return world.table()
+
+
+def test_chunks_are_listed_by_sequence(world, registered):
+    with world.database.reading() as connection:
+        found = chunks.chunks_between(connection, registered.table_id, 1, 3)
+        assert [chunk.seq for chunk in found] == [2, 3]
+        assert len(chunks.chunks_between(connection, registered.table_id, 0, 9, limit=3)) == 3
+        (channel,) = chunks.channels_in(connection, registered.table_id, 2)
+        assert chunks.channels_in(connection, registered.table_id, 99) == ()
+    assert channel == chunks.ChunkChannel("C", 0, 2, "2", "2")
+
+
+def test_the_backlog_is_what_lies_above_the_migrated_sequence(world, registered):
+    with world.database.writing() as connection:
+        everything = chunks.backlog(connection, registered.table_id)
+        assert everything == chunks.Backlog(4, 40, 4000, world.now)
+        assert chunks.tables_with_backlog(connection) == [registered.table_id]
+        tables.set_pointer(connection, registered, expected=Pointer(None, 0), new=Pointer("m", 3))
+        assert chunks.backlog(connection, registered.table_id).chunks == 1
+        tables.set_pointer(connection, registered, expected=Pointer("m", 3), new=Pointer("m", 4))
+        assert chunks.backlog(connection, registered.table_id) == chunks.Backlog(0, 0, 0, None)
+        assert chunks.tables_with_backlog(connection) == []
+
+
+def test_a_blob_may_go_when_all_its_chunks_are_retired(world, registered):
+    with world.database.writing() as connection:
+        table_id = registered.table_id
+        every = chunks.chunks_between(connection, table_id, 0, 9)
+        assert chunks.retire(connection, table_id, 3, world.now) == 3
+        first = chunks.deletable_blobs(connection)
+        assert {blob.path for blob in first} == {every[0].path, every[1].path}
+        chunks.forget_blobs(connection, first)
+        assert chunks.deletable_blobs(connection) == []
+        assert chunks.retire(connection, table_id, 4, world.now) == 1
+        last = chunks.deletable_blobs(connection)
+        assert [blob.path for blob in last] == [every[3].path]
+        chunks.forget_blobs(connection, last)
+        assert chunks.chunks_between(connection, table_id, 0, 9) == []
+
+
+def test_a_chunk_in_quarantine_is_visible_and_kept(world, registered):
+    with world.database.writing() as connection:
+        chunks.quarantine(connection, registered.table_id, 2, "bad page")
+        (set_aside,) = chunks.quarantined(connection)
+        assert (set_aside.seq, set_aside.rows, set_aside.reason) == (2, 10, "bad page")
+        assert chunks.quarantined(connection, registered.table_id) == [set_aside]
+        assert chunks.retire(connection, registered.table_id, 4, world.now) == 3
+        assert len(chunks.deletable_blobs(connection)) == 2
