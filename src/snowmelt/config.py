@@ -59,6 +59,7 @@ class Settings:
     migrate_min_bytes: int = _setting(16 * 1024 * 1024, "Backlog that is migrated, bytes of chunks")
     migrate_max_chunks: int = _setting(500, "Backlog that is migrated, in chunks")
     migrate_max_age_s: float = _setting(60.0, "Age of the oldest chunk that is migrated, s")
+    lease_s: float = _setting(60.0, "How long a migrator that died keeps others waiting, s")
     retention_s: float = _setting(3600.0, "How long migrated blobs and old snapshots are kept, s")
     cleanup_interval_s: float = _setting(60.0, "Time between two clean-ups, s")
     drain_s: float = _setting(10.0, "How long a stopping service waits for open requests, s")

@@ -16,15 +16,15 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from snowmelt.catalog.execution import execute
-from snowmelt.embedded import Embedded
-from snowmelt.table.migration import migrate_locally
-from snowmelt.table.reading import read_table
 
+from snowmelt.catalog.execution import execute
 from snowmelt.catalog.tables import find_table
 from snowmelt.clock import SystemClock
+from snowmelt.embedded import Embedded
 from snowmelt.errors import SnowmeltError
 from snowmelt.schema.types import TableName
+from snowmelt.table.migration import MigrationSettings, migrate_locally
+from snowmelt.table.reading import read_table
 
 NAME = TableName("MODEL", "PUBLIC", "T")
 TABLE = "model.public.t"
@@ -141,9 +141,8 @@ class Streaming(RuleBasedStateMachine):
         migrate_locally(
             service.database,
             service.keyring,
-            service.settings.stage_url,
-            service.settings.warehouse_url,
             NAME,
+            MigrationSettings(service.settings.stage_url, service.settings.warehouse_url),
         )
 
     @rule(once_in=st.integers(0, 3))

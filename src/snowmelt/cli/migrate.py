@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.keys import KeyRing
     from snowmelt.config import Settings
     from snowmelt.schema.types import TableName
-    from snowmelt.table.migration import Migrated
+    from snowmelt.table.migration import Migrated, MigrationSettings
 
 NAME = "migrate"
 SUMMARY = "turn what has streamed in into native Iceberg files"
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
 
             end_with_parent()
         database = opened.enter_context(opened_catalog(settings))
-        run = _Run(database, settings, options.engine, opened)
+        run = _Run(database, settings, options, opened)
         if options.loop:
             run.loop(names)
         run.once(names)
@@ -81,11 +81,17 @@ class _Run:
     """Migrations of one command; the engine starts with the first of them."""
 
     def __init__(
-        self, database: Database, settings: Settings, engine: str, opened: contextlib.ExitStack
+        self,
+        database: Database,
+        settings: Settings,
+        options: argparse.Namespace,
+        opened: contextlib.ExitStack,
     ) -> None:
         self._database = database
         self._settings = settings
-        self._wanted = engine
+        self._wanted = options.engine
+        # The loop's output is a log: there Java may speak.
+        self._quiet = not (options.loop or options.debug)
         self._opened = opened
         self._engine: Engine | None = None
         self._clock = SystemClock()
@@ -153,29 +159,34 @@ class _Run:
     def _local(self) -> Engine:
         from snowmelt.table.migration import migrate_locally
 
-        settings, keyring = self._settings, self._keyring()
+        keyring, chosen = self._keyring(), self._chosen()
 
         def migrate(name: TableName) -> Migrated | None:
-            return migrate_locally(
-                self._database, keyring, settings.stage_url, settings.warehouse_url, name
-            )
+            return migrate_locally(self._database, keyring, name, chosen, clock=self._clock)
 
         return migrate
 
     def _spark(self) -> Engine:
         from snowmelt.spark.migrate import migrate_table
-        from snowmelt.table.migration import MigrationSettings
 
-        settings, keyring = self._settings, self._keyring()
-        spark = self._opened.enter_context(spark_session())
-        chosen = MigrationSettings(
-            settings.stage_url, settings.warehouse_url, max_chunks=settings.migrate_max_chunks
-        )
+        keyring, chosen = self._keyring(), self._chosen()
+        spark = self._opened.enter_context(spark_session(quiet=self._quiet))
 
         def migrate(name: TableName) -> Migrated | None:
             return migrate_table(spark, self._database, keyring, name, chosen, clock=self._clock)
 
         return migrate
+
+    def _chosen(self) -> MigrationSettings:
+        from snowmelt.table.migration import MigrationSettings
+
+        settings = self._settings
+        return MigrationSettings(
+            settings.stage_url,
+            settings.warehouse_url,
+            max_chunks=settings.migrate_max_chunks,
+            lease_s=settings.lease_s,
+        )
 
     def _keyring(self) -> KeyRing:
         from snowmelt.catalog.keys import KeyRing, load_master_key
