@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import datetime as dt
+import threading
+
+import pytest
+
+from fix_catalog import START
+from snowmelt.catalog import deployment, history, leases
+from snowmelt.catalog.history import MigrationRecord, MigrationState, Written
+from snowmelt.errors import NotFound
+
+
+@pytest.fixture
+def writing(database):
+    with database.writing() as connection:
+        yield connection
+
+
+def _at(seconds: float) -> dt.datetime:
+    return START + dt.timedelta(seconds=seconds)
+
+
+def _acquire(connection, owner, seconds=0.0):
+    return leases.acquire(connection, "table/1", owner, ttl_s=60, now=_at(seconds))
+
+
+def test_a_lease_has_one_holder_until_it_expires(writing):
+    first = _acquire(writing, "A")
+    assert first is not None
+    assert first.epoch == 1
+    assert _acquire(writing, "B", 59.9) is None
+    second = _acquire(writing, "B", 60)
+    assert second is not None
+    assert second.epoch == 2
+    assert (leases.holds(writing, first), leases.holds(writing, second)) == (False, True)
+
+
+def test_a_renewed_lease_lasts_longer(writing):
+    first = _acquire(writing, "A")
+    assert leases.renew(writing, first, ttl_s=60, now=_at(50))
+    assert _acquire(writing, "B", 100) is None
+
+
+def test_an_expired_lease_is_held_until_somebody_takes_it(writing):
+    first = _acquire(writing, "A")
+    assert leases.holds(writing, first)
+    assert leases.renew(writing, first, ttl_s=60, now=_at(3600))
+    assert _acquire(writing, "B", 3700) is not None
+    assert not leases.renew(writing, first, ttl_s=60, now=_at(3700))
+
+
+def test_a_released_lease_is_free_at_once_and_its_epoch_goes_on(writing):
+    leases.release(writing, _acquire(writing, "A"))
+    second = _acquire(writing, "B", 1)
+    assert second is not None
+    assert second.epoch == 2
+
+
+def test_releasing_what_others_took_over_does_nothing(writing):
+    first = _acquire(writing, "A")
+    _acquire(writing, "B", 60)
+    leases.release(writing, first)
+    assert _acquire(writing, "C", 61) is None
+
+
+def test_the_same_owner_gets_a_new_epoch(writing):
+    first = _acquire(writing, "A")
+    again = _acquire(writing, "A", 1)
+    assert again is not None
+    assert (again.epoch, leases.holds(writing, first)) == (2, False)
+
+
+def test_a_clock_that_goes_far_back_does_not_lock_a_lease_away(writing):
+    first = _acquire(writing, "A")
+    assert _acquire(writing, "B", -30) is None
+    second = _acquire(writing, "B", -86_400)
+    assert second is not None
+    assert not leases.holds(writing, first)
+
+
+def test_leases_of_other_names_are_other_leases(writing):
+    assert _acquire(writing, "A") is not None
+    assert leases.acquire(writing, "table/2", "B", ttl_s=60, now=START) is not None
+
+
+def test_of_many_that_try_at_once_one_gets_it(open_catalog):
+    got = []
+
+    def work(owner: str, database) -> None:
+        with database.writing() as connection:
+            got.append(_acquire(connection, owner))
+
+    threads = [threading.Thread(target=work, args=(each, open_catalog())) for each in "ABCD"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len([lease for lease in got if lease is not None]) == 1
+
+
+def test_a_migration_is_written_down_and_closed(writing):
+    record = MigrationRecord("run-1", 7, 3, 0, 10, MigrationState.RUNNING, START)
+    history.start_migration(writing, record)
+    assert history.running_migrations(writing, 7) == [record]
+    written = Written(rows=100, files=2, bytes=5000, snapshot_id=2**62)
+    history.finish_migration(
+        writing, "run-1", MigrationState.COMMITTED, now=_at(5), written=written
+    )
+    closed = history.find_migration(writing, "run-1")
+    assert closed is not None
+    assert (closed.state, closed.rows, closed.snapshot_id) == ("committed", 100, 2**62)
+    assert closed.ended_at == _at(5)
+    assert history.running_migrations(writing, 7) == []
+    assert history.migrations_of(writing) == history.migrations_of(writing, 7) == [closed]
+    assert history.find_migration(writing, "run-2") is None
+    with pytest.raises(NotFound):
+        history.finish_migration(writing, "run-2", MigrationState.FAILED, now=START)
+
+
+def test_what_was_migrated_at_an_instant_counts_commits_only(writing):
+    for number, state in enumerate((MigrationState.COMMITTED, MigrationState.LOST), start=1):
+        run = MigrationRecord(f"run-{number}", 7, 1, 0, number * 10, MigrationState.RUNNING, START)
+        history.start_migration(writing, run)
+        history.finish_migration(writing, run.run_id, state, now=_at(5))
+    assert history.migrated_before(writing, 7, _at(4)) == 0
+    assert history.migrated_before(writing, 7, _at(5)) == 10
+
+
+def test_a_deployment_has_a_number(writing):
+    assert 0 < deployment.deployment_id(writing) < 2**31
