@@ -68,6 +68,8 @@ def local_session(
     use_java()
     # Workers must run this interpreter: `python3` on the PATH lacks our packages.
     os.environ["PYSPARK_PYTHON"] = sys.executable  # noqa: TID251  PySpark reads it there
+    # Spark otherwise looks for an address of this machine, and warns of what it finds.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # noqa: TID251  read by the JVM
     # It prints whole JVM stacks of what is raised anyway.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     builder = configure(SparkSession.builder.appName(app_name).master(master))
