@@ -27,10 +27,9 @@ if TYPE_CHECKING:
 _START_S = 30.0
 
 
-
-def admin_sql(data_dir: Path, *texts: str) -> Result:
+def admin_sql(data_dir: Path, *texts: str, catalog_url: str | None = None) -> Result:
     """Execute statements as ACCOUNTADMIN, straight on the catalog; the last one's result."""
-    settings = Settings.load(data_dir)
+    settings = Settings.load(data_dir, catalog_url=catalog_url)
     database = open_database(settings.catalog_url)
     try:
         result = None
@@ -68,6 +67,7 @@ class ServiceProcess:
 
     data_dir: Path
     port: int
+    catalog_url: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
 
@@ -87,6 +87,8 @@ class ServiceProcess:
         """Start it and wait until it answers; `fault` as in SNOWMELT_FAULT."""
         assert self.process is None or self.process.poll() is not None
         given = {f"SNOWMELT_{name.upper()}": str(value) for name, value in settings.items()}
+        if self.catalog_url is not None:
+            given["SNOWMELT_CATALOG_URL"] = self.catalog_url
         environment = {
             **os.environ,
             "SNOWMELT_DATA_DIR": str(self.data_dir),
@@ -123,7 +125,11 @@ class ServiceProcess:
         return self.process.wait(_START_S)
 
     def sql(self, *texts: str) -> Result:
-        return admin_sql(self.data_dir, *texts)
+        return admin_sql(self.data_dir, *texts, catalog_url=self.catalog_url)
+
+    @property
+    def settings(self) -> Settings:
+        return Settings.load(self.data_dir, catalog_url=self.catalog_url)
 
     def _wait_until_it_answers(self) -> None:
         assert self.process is not None
@@ -181,6 +187,18 @@ def loading_service(service_process: ServiceProcess, key_pair: KeyPair) -> Servi
     service_process.start()
     prepare_loading(service_process, key_pair)
     return service_process
+
+
+@pytest.fixture
+def service_on_each_catalog(service_process: ServiceProcess, catalog_url: str, key_pair: KeyPair):
+    """Like `loading_service`, once with a catalog on SQLite and once on PostgreSQL."""
+    service_process.catalog_url = catalog_url
+    service_process.start()
+    prepare_loading(service_process, key_pair)
+    yield service_process
+    # Before the database goes.
+    if service_process.process is not None and service_process.process.poll() is None:
+        service_process.kill()
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,6 @@ from conversation import Conversation, rows, verdicts
 from fix_service import KeyPair, ServiceProcess, prepare_loading
 from snowmelt.catalog import channels, chunks, tables
 from snowmelt.catalog.database import open_database
-from snowmelt.config import Settings
 from snowmelt.schema.types import TableName
 
 pytestmark = pytest.mark.slow
@@ -49,7 +48,7 @@ def client(connect, shared_service: ServiceProcess, key_pair: KeyPair) -> Conver
 @contextlib.contextmanager
 def catalog_of(service: ServiceProcess):
     """A reading transaction on the service's catalog."""
-    database = open_database(Settings.load(service.data_dir).catalog_url)
+    database = open_database(service.settings.catalog_url)
     try:
         with database.reading() as connection:
             yield connection
@@ -350,28 +349,28 @@ def test_sigterm_drains_and_stops(
     ],
 )
 def test_killed_around_a_registration_nothing_is_lost_or_doubled(
-    connect, loading_service: ServiceProcess, key_pair: KeyPair, point: str, stored: bool
+    connect, service_on_each_catalog: ServiceProcess, key_pair: KeyPair, point: str, stored: bool
 ) -> None:
-    loading_service.stop()
-    loading_service.start(fault=f"{point}=kill:2")
-    client = connect(loading_service, key_pair).configure()
+    service_on_each_catalog.stop()
+    service_on_each_catalog.start(fault=f"{point}=kill:2")
+    client = connect(service_on_each_catalog, key_pair).configure()
     opened = client.open()
     assert client.codes(client.blob([(opened, 1, "a")], rows(0))) == [0]
     blob = client.blob([(opened, 2, "b")], rows(3))
     with pytest.raises(httpx.HTTPError):
         client.register(blob)
-    assert loading_service.wait_for_death() == -9
-    loading_service.start()
-    assert len(stored_rows(loading_service)) == (2 if stored else 1)
+    assert service_on_each_catalog.wait_for_death() == -9
+    service_on_each_catalog.start()
+    assert len(stored_rows(service_on_each_catalog)) == (2 if stored else 1)
     persisted = client.status(opened)["channels"][0]
     assert persisted["persisted_offset_token"] == ("b" if stored else "a")
     assert client.codes(blob) == [0], "sent again, the same bytes"
     assert client.codes(blob) == [0]
-    assert stored_rows(loading_service) == [3, 3]
+    assert stored_rows(service_on_each_catalog) == [3, 3]
     reopened = client.open()
     assert reopened.answer["offset_token"] == "b"
     assert client.codes(client.blob([(reopened, 3, "c")], rows(6))) == [0]
-    assert stored_rows(loading_service) == [3, 3, 3]
+    assert stored_rows(service_on_each_catalog) == [3, 3, 3]
 
 
 def test_an_open_by_another_user_is_in_the_channels_history(
