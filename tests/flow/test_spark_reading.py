@@ -73,7 +73,7 @@ ROWS = [
         "NTZ9": "1500-06-15T12:00:00",
         "LTZ": "9999-12-31T23:59:59.999999Z",
         "TZ9": "1500-06-15T12:00:00Z",
-        "V": "12345678901234567890123456789012345678",
+        "V": "1234567890123456789012",
         "A": "[]",
         "O": "{}",
         '"odd. `name"': "",
@@ -110,7 +110,7 @@ def expected_rows():
         dt.datetime(2013, 1, 31, 13, 41, 12, 0, UTC),
         1,
         -210,
-        '{"at":[1,2.5,null],"city":"Köln"}',
+        '{"at":[1,2.5,null],"city":"K\\u00f6ln"}',
         "[1,2]",
         '{"a":{"b":"c"}}',
         "x",
@@ -134,7 +134,7 @@ def expected_rows():
         dt.datetime(1500, 6, 15, 12, 0, 0, 0, UTC),
         0,
         0,
-        "12345678901234567890123456789012345678",
+        "1234567890123456789012",
         "[]",
         "{}",
         "",
@@ -148,7 +148,7 @@ def seen(frame):
     import pyspark.sql.types as st
 
     rows = []
-    for row in sorted(frame.collect()):
+    for row in sorted(frame.collect(), key=lambda row: row[0]):
         values = []
         for field, value in zip(frame.schema.fields, row, strict=True):
             if value is None:
@@ -223,10 +223,12 @@ def test_columns_are_read_alone_and_in_any_order(typed, lake):
     typed.put(typed_rows([{**ROWS[0], "ID": 4}]), TYPES)
     rows = lake.sql(
         "SELECT v:city::string, `TZ9$tz`, id, `odd. ``name` FROM demo.public.types "
-        "WHERE a[1]::int = 2 OR v:['city'] IS NULL ORDER BY id"
+        "WHERE a:[1]::int = 2 AND v:at[1]::double = 2.5 ORDER BY id"
     )
-    # The subscript of a VARIANT is Spark's: `v[1]` would be an array's.
-    assert [tuple(row) for row in rows.collect()][-1] == ("Köln", -210, 4, "x")
+    assert [tuple(row) for row in rows.collect()] == [
+        ("Köln", -210, 1, "x"),
+        ("Köln", -210, 4, "x"),
+    ]
 
 
 def test_a_document_that_spark_cannot_parse_is_a_text(typed, lake):

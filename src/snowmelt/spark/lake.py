@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from snowmelt.catalog.access import ACCOUNTADMIN
-from snowmelt.catalog.chunks import backlog, tables_with_backlog
+from snowmelt.catalog.chunks import tables_with_backlog
 from snowmelt.catalog.database import Database, open_database
 from snowmelt.catalog.execution import execute, is_query
 from snowmelt.catalog.keys import KeyRing, load_master_key
@@ -28,12 +28,11 @@ from snowmelt.spark.table import TableReader, visible_columns
 from snowmelt.table.migration import MigrationSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Self
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from snowmelt.catalog.chunks import Backlog
     from snowmelt.catalog.results import Result
     from snowmelt.clock import Clock
     from snowmelt.spark.planning import Planned
@@ -111,6 +110,7 @@ class Snowmelt:
             stage_url=stage or settings.stage_url,
             warehouse_url=warehouse or settings.warehouse_url,
             max_chunks=settings.migrate_max_chunks,
+            lease_s=settings.lease_s,
         )
         self._planner = Planner(
             self._database,
@@ -210,13 +210,10 @@ class Snowmelt:
             for each in self._planned(read_query(text))
         ]
 
-    def migrate(
-        self, name: str | None = None, *, is_due: Callable[[Backlog], bool] | None = None
-    ) -> list[Migrated]:
+    def migrate(self, name: str | None = None) -> list[Migrated]:
         """Turn all chunks of a table, or of every table, into native files.
 
-        A table that another migrator is at, or that goes away meanwhile, is left out; with
-        `is_due` also one whose backlog is not.
+        A table that another migrator is at is left out; of all tables also one that goes away.
 
         Raises:
             TableNotFound: There is no table of this name.
@@ -224,7 +221,7 @@ class Snowmelt:
         if name is not None:
             return self._migrated(_table_name(name))
         done = []
-        for table in self._waiting(is_due):
+        for table in self._waiting():
             try:
                 done += self._migrated(table)
             except (ConflictError, TableNotFound):
@@ -245,13 +242,10 @@ class Snowmelt:
             done.append(run)
         return done
 
-    def _waiting(self, is_due: Callable[[Backlog], bool] | None) -> list[TableName]:
+    def _waiting(self) -> list[TableName]:
         with self._database.reading() as connection:
-            return [
-                table_by_id(connection, table_id).name
-                for table_id in tables_with_backlog(connection)
-                if is_due is None or is_due(backlog(connection, table_id))
-            ]
+            waiting = tables_with_backlog(connection)
+            return [table_by_id(connection, table_id).name for table_id in waiting]
 
     def _planned(self, query: Query) -> list[Planned]:
         zone = str(self.spark.conf.get("spark.sql.session.timeZone"))

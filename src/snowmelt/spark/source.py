@@ -121,7 +121,7 @@ def chunks_frame(
 ) -> DataFrame:
     """Return a DataFrame of chunks; `schema` names and types the native fields, all nullable."""
     _register(spark)
-    payload = base64.b85encode(pickle.dumps(_divided(read, cores))).decode()
+    payload = base64.b85encode(pickle.dumps(divided(read, cores))).decode()
     return spark.read.format(FORMAT).schema(schema).option(_OPTION, payload).load()
 
 
@@ -136,7 +136,7 @@ def _register(spark: SparkSession) -> None:
             _registered.add(spark)
 
 
-def _divided(read: ChunkRead, cores: int) -> list[ChunkRead]:
+def divided(read: ChunkRead, cores: int) -> list[ChunkRead]:
     """Return the chunks in groups of about equal work, each in commit order."""
     weights = [task.length + _OPEN_COST_BYTES for task in read.tasks]
     wanted = max(

@@ -1,0 +1,52 @@
+"""How chunks are shared out among Spark tasks; no Spark is started here."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snowmelt.schema.types import TableSchema
+from snowmelt.spark.source import ChunkRead, divided
+from snowmelt.table.reading import ChunkTask
+
+MIB = 1024 * 1024
+
+
+def chunks(lengths):
+    schema = TableSchema(1, ())
+    tasks = tuple(
+        ChunkTask(seq, "s", "p", "p", 0, length, "", b"", 1, schema)
+        for seq, length in enumerate(lengths)
+    )
+    return ChunkRead("T", tasks, (), (), dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
+
+
+@given(st.lists(st.integers(1, 50 * MIB), min_size=1, max_size=300), st.integers(1, 16))
+def test_every_chunk_is_in_one_part_and_parts_keep_order(lengths, cores):
+    parts = divided(chunks(lengths), cores)
+    numbers = [[task.seq for task in part.tasks] for part in parts]
+    assert sorted(number for part in numbers for number in part) == list(range(len(lengths)))
+    assert all(part == sorted(part) and part for part in numbers)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "cores", "parts"),
+    [
+        ([20_000] * 5, 2, 1),
+        ([20_000] * 200, 2, 4),
+        ([20_000] * 1000, 2, 16),
+        ([20 * MIB] * 3, 2, 3),
+        ([20 * MIB], 2, 1),
+    ],
+)
+def test_few_small_chunks_are_one_task(lengths, cores, parts):
+    assert len(divided(chunks(lengths), cores)) == parts
+
+
+def test_parts_are_of_about_equal_work():
+    parts = divided(chunks([MIB, 9 * MIB, MIB, MIB, 9 * MIB, MIB, MIB, MIB]), 2)
+    sizes = [sum(task.length for task in part.tasks) for part in parts]
+    assert max(sizes) == 9 * MIB
