@@ -3,35 +3,61 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import tempfile
 from typing import TYPE_CHECKING
 
+from snowmelt.errors import RemoteError, SnowmeltError
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
     from snowmelt.config import Settings
     from snowmelt.spark.lake import Snowmelt
 
+_STDERR = 2
+
 
 @contextlib.contextmanager
-def spark_session() -> Iterator[SparkSession]:
+def spark_session(*, quiet: bool = True) -> Iterator[SparkSession]:
     """Start a local Spark session; at the end it is stopped.
+
+    Java greets with a dozen lines and logs what Python raises anyhow; `quiet` drops all that.
 
     Raises:
         JavaMissing: There is no Java.
+        RemoteError: Spark did not start; with its last words.
     """
     from snowmelt.spark.session import local_session
 
-    spark = local_session()
+    spark = _started_quietly(local_session) if quiet else local_session()
     try:
         yield spark
     finally:
         spark.stop()
 
 
+def _started_quietly(start: Callable[[], SparkSession]) -> SparkSession:
+    with tempfile.TemporaryFile() as words:
+        saved = os.dup(_STDERR)
+        os.dup2(words.fileno(), _STDERR)  # Java inherits it, and keeps it
+        try:
+            return start()
+        except SnowmeltError:
+            raise
+        except Exception as error:
+            words.seek(0)
+            last = words.read().decode(errors="replace").strip().rpartition("\n")[2]
+            raise RemoteError(f"Spark did not start: {last or error}") from error
+        finally:
+            os.dup2(saved, _STDERR)
+            os.close(saved)
+
+
 @contextlib.contextmanager
-def opened_lake(settings: Settings, *, role: str) -> Iterator[Snowmelt]:
+def opened_lake(settings: Settings, *, role: str, quiet: bool = True) -> Iterator[Snowmelt]:
     """Open the settings' catalog in a local Spark session, for queries of a role.
 
     Raises:
@@ -42,7 +68,7 @@ def opened_lake(settings: Settings, *, role: str) -> Iterator[Snowmelt]:
 
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     with (
-        spark_session() as spark,
+        spark_session(quiet=quiet) as spark,
         Snowmelt(
             spark,
             catalog=settings.catalog_url,
@@ -53,3 +79,28 @@ def opened_lake(settings: Settings, *, role: str) -> Iterator[Snowmelt]:
         ) as lake,
     ):
         yield lake
+
+
+@contextlib.contextmanager
+def plain_errors() -> Iterator[None]:
+    """Turn what Spark raises into a sentence: our own error in it if there is one.
+
+    Raises:
+        RemoteError: Spark failed, or refused.
+    """
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in {"pyspark", "py4j"}:
+            raise
+        raise RemoteError(_sentence(str(error))) from error
+
+
+def _sentence(text: str) -> str:
+    """Return the sentence in a message that may hold plans and traces of two languages."""
+    for line in text.splitlines():
+        _, found, message = line.partition("snowmelt.errors.")
+        if found and ": " in message:
+            return message.partition(": ")[2]
+    first = text.strip().partition("\n")[0].partition(" SQLSTATE: ")[0]
+    return first.rpartition("] ")[2] if first.startswith("[") else first

@@ -70,7 +70,8 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename is not None else ""
         return f"{where}{error.strerror or error}."
-    return f"Unexpected {type(error).__name__}: {error} (--debug shows where it came from)"
+    first_line = str(error).partition("\n")[0]
+    return f"Unexpected {type(error).__name__}: {first_line} (--debug shows where it came from)"
 
 
 def _load(name: str) -> Command:

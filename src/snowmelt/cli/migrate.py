@@ -7,7 +7,7 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
-from snowmelt.cli.lake import spark_session
+from snowmelt.cli.lake import plain_errors, spark_session
 from snowmelt.cli.opening import opened_catalog, settings_of
 from snowmelt.clock import SystemClock
 from snowmelt.errors import SnowmeltError, TableNotFound
@@ -173,7 +173,10 @@ class _Run:
         spark = self._opened.enter_context(spark_session(quiet=self._quiet))
 
         def migrate(name: TableName) -> Migrated | None:
-            return migrate_table(spark, self._database, keyring, name, chosen, clock=self._clock)
+            with plain_errors():
+                return migrate_table(
+                    spark, self._database, keyring, name, chosen, clock=self._clock
+                )
 
         return migrate
 

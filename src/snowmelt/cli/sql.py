@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.lake import opened_lake
+from snowmelt.cli.lake import opened_lake, plain_errors
 from snowmelt.cli.opening import opened_catalog, settings_of
 from snowmelt.cli.output import MOST_TABLE_ROWS, add_format, print_message, print_rows
 from snowmelt.errors import StatementError, UserError
@@ -102,13 +102,14 @@ class _Runner:
 
     def _query(self, text: str) -> None:
         if self._lake is None:
-            lake = opened_lake(self._settings, role=self._role)
+            lake = opened_lake(self._settings, role=self._role, quiet=not self._options.debug)
             self._lake = self._opened.enter_context(lake)
-        frame = self._lake.sql(text)
-        # One more than is shown tells that there are more.
-        few = self._options.format == "table"
-        rows = frame.take(MOST_TABLE_ROWS + 1) if few else frame.toLocalIterator()
-        print_rows(frame.columns, rows, self._options.format)
+        with plain_errors():
+            frame = self._lake.sql(text)
+            # One more than is shown tells that there are more.
+            few = self._options.format == "table"
+            rows = frame.take(MOST_TABLE_ROWS + 1) if few else frame.toLocalIterator()
+            print_rows(frame.columns, rows, self._options.format)
 
 
 def _text(options: argparse.Namespace) -> str:

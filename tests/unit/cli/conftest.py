@@ -29,7 +29,7 @@ def snowmelt(tmp_path: Path) -> Callable[..., Finished]:
             input=given,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=280,
         )
 
     return run

@@ -1,0 +1,36 @@
+"""What Spark says, in a sentence."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import AnalysisException, PythonException
+
+from snowmelt.cli.lake import plain_errors
+from snowmelt.errors import RemoteError
+
+WORKER = """[PYTHON_DATA_SOURCE_ERROR] Failed when Python data source instance reads data: Traceback
+  File "source.py", line 1, in read
+snowmelt.errors.BlobCorrupt: Blob a/b.bdec, chunk at 0: MD5 differs.
+ SQLSTATE: 38000
+"""
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (PythonException(WORKER), "Blob a/b.bdec, chunk at 0: MD5 differs."),
+        (
+            AnalysisException('[A.B] Cannot resolve "max(v)". SQLSTATE: 42K09; line 1\n\'Plan [x]'),
+            'Cannot resolve "max(v)".',
+        ),
+    ],
+)
+def test_spark_errors_become_sentences(raised, said):
+    with pytest.raises(RemoteError) as caught, plain_errors():
+        raise raised
+    assert str(caught.value) == said
+
+
+def test_other_errors_stay_what_they_are():
+    with pytest.raises(KeyError), plain_errors():
+        raise KeyError
