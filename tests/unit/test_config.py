@@ -1,11 +1,14 @@
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from snowmelt.config import Settings
 from snowmelt.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_everything_lies_in_the_data_folder_by_default(tmp_path: Path) -> None:
