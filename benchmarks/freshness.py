@@ -12,13 +12,13 @@ import time
 
 from harness import Running
 from report import Report
-from snowmelt.spark.lake import Snowmelt
-from snowmelt.table.snapshot import take_snapshots
 from workload import DDL, rows
 
 from snowmelt.catalog.database import open_database
 from snowmelt.clock import SystemClock
 from snowmelt.schema.types import TableName
+from snowmelt.spark.lake import Snowmelt
+from snowmelt.table.snapshot import take_snapshots
 
 TABLE = "bench.public.fresh"
 NAME = TableName("BENCH", "PUBLIC", "FRESH")

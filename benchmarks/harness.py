@@ -13,10 +13,10 @@ from pathlib import Path
 import httpx
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from snowmelt.catalog.execution import execute
-from snowmelt.client.client import Client
 
 from snowmelt.catalog.database import open_database
+from snowmelt.catalog.execution import execute
+from snowmelt.client.client import Client
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
 

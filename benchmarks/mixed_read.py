@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from harness import Running
 from report import Report
-from snowmelt.spark.lake import Snowmelt
 from workload import DDL, rows
+
+from snowmelt.spark.lake import Snowmelt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
