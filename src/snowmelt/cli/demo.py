@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import socket
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,9 @@ def run(options: argparse.Namespace) -> int:
 
     folder = _fresh(options.folder)
     settings = Settings.load(data_dir=folder, port=_free_port(), migrate=False)
-    story = Story(settings, options.rows_per_s, Console())
+    # Without a terminal rich would fold the closing table at 80 columns.
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    story = Story(settings, options.rows_per_s, console)
     return 0 if story.tell() else 1
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _NAME = TableName("DEMO", "PUBLIC", "FLIGHTS")
 _LOADING_LIMIT_S = 150.0
+_TOLD_EVERY_S = 2.0
 
 
 @dataclass
@@ -45,6 +46,8 @@ class Story:
     console: Console
     clock: SystemClock = field(default_factory=SystemClock)
     promises: list[tuple[str, str, str, bool]] = field(default_factory=list)
+    _told: str = ""
+    _told_at: float = 0.0
 
     def promise(self, what: str, promised: object, seen: object, *, kept: bool) -> None:
         """Note one line of the closing table."""
@@ -110,9 +113,7 @@ class Story:
             while loader.poll() is None:
                 self.clock.sleep(0.1)
                 committed = catalog_probe.visible()
-                progress.update(
-                    task, completed=committed, seen=f"Spark sees {spark_probe.visible():,}"
-                )
+                progress.update(task, completed=committed, seen=self._so_far(journal, probes))
                 if killed_at is None and committed > rows // 2:
                     killed_at = committed
                     os.kill(loader.pid, signal.SIGKILL)
@@ -139,6 +140,18 @@ class Story:
             f"at {killed_at:,} rows" if killed_at else "never",
             kept=killed_at is not None,
         )
+
+    def _so_far(self, journal: Path, probes: tuple[Probe, Probe]) -> str:
+        """Return freshness up to now, told anew every two seconds."""
+        if self.clock.monotonic() >= self._told_at + _TOLD_EVERY_S:
+            self._told_at = self.clock.monotonic()
+            catalog, spark = (measure(journal, probe) for probe in probes)
+            if catalog is not None and spark is not None:
+                self._told = (
+                    f"fresh after {catalog.p50_s:.2f} s (p99 {catalog.p99_s:.2f}), "
+                    f"in Spark {spark.p50_s:.2f} s (p99 {spark.p99_s:.2f})"
+                )
+        return self._told
 
     def _note_freshness(self, journal: Path, catalog_probe: Probe, spark_probe: Probe) -> None:
         for what, probe, limit in (
