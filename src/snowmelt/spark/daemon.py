@@ -11,7 +11,6 @@ import pyspark.sql.worker.plan_data_source_read
 import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 
-import snowmelt.spark.migrate
 import snowmelt.spark.source  # noqa: F401
 
 if __name__ == "__main__":

@@ -13,70 +13,23 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-
+from snowmelt.spark.tasks import FORMAT, OPTION, SCHEMA, MigrationSource
 from snowmelt.table.migration import (
     abandon_migration,
     commit_migration,
     kept_lease,
     plan_migration,
 )
-from snowmelt.table.tasks import write_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
     from snowmelt.catalog.database import Database
     from snowmelt.catalog.keys import KeyRing
     from snowmelt.clock import Clock
     from snowmelt.schema.types import TableName
     from snowmelt.table.migration import Migrated, MigrationPlan, MigrationSettings
-    from snowmelt.table.tasks import MigrationTask, Outcome
-
-FORMAT = "snowmelt_migration"
-_OPTION = "secret_tasks"
-_SCHEMA = "outcomes binary"
-
-
-class TaskPartition(InputPartition):
-    """One task of a migration, for one Spark task."""
-
-    def __init__(self, task: MigrationTask) -> None:
-        self.task = task
-
-
-class MigrationSource(DataSource):
-    """A data source whose reading does a migration's work, and whose rows say what was done."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the name of the format."""
-        return FORMAT
-
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002  the contract's
-        """Return the reader that runs the tasks which the option brings."""
-        # Only bytes that this very process's driver has pickled come here.
-        return _TaskReader(pickle.loads(base64.b85decode(self.options[_OPTION])))  # noqa: S301
-
-
-class _TaskReader(DataSourceReader):
-    def __init__(self, tasks: Sequence[MigrationTask]) -> None:
-        self._tasks = tasks
-
-    def partitions(self) -> Sequence[InputPartition]:
-        return [TaskPartition(task) for task in self._tasks]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, TaskPartition)  # noqa: S101  Spark hands back our own
-        outcomes = pickle.dumps(write_task(partition.task))
-        schema = pa.schema([pa.field("outcomes", pa.binary())])
-        return iter(
-            [pa.RecordBatch.from_arrays([pa.array([outcomes], pa.binary())], schema=schema)]
-        )
+    from snowmelt.table.tasks import Outcome
 
 
 def migrate_table(
@@ -118,6 +71,6 @@ def _run(spark: SparkSession, plan: MigrationPlan) -> list[Outcome]:
             spark.dataSource.register(MigrationSource)
             _registered.add(spark)
     payload = base64.b85encode(pickle.dumps(list(plan.tasks))).decode()
-    frame = spark.read.format(FORMAT).schema(_SCHEMA).option(_OPTION, payload).load()
+    frame = spark.read.format(FORMAT).schema(SCHEMA).option(OPTION, payload).load()
     # Written by our own tasks, like the payload.
     return [outcome for row in frame.collect() for outcome in pickle.loads(row.outcomes)]  # noqa: S301

@@ -48,6 +48,8 @@ _LOCAL: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "2g",
+    # Workers forked from ours have their imports done.
+    "spark.python.daemon.module": "snowmelt.spark.daemon",
     "spark.sql.artifact.isolation.enabled": "false",
 }
 

@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from snowmelt.clock import SystemClock
 from snowmelt.errors import PlanExpired
-from snowmelt.table.reading import read_task
+from snowmelt.table.chunk import read_task
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from snowmelt.table.reading import ChunkTask
+    from snowmelt.table.chunk import ChunkTask
 
 FORMAT = "snowmelt_chunks"
 # Redacted by Spark wherever options are shown: it matches `spark.redaction.regex`.

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from snowmelt.table.chunk import ChunkTask
     from snowmelt.table.iceberg import NativeFile
-    from snowmelt.table.reading import ChunkTask
 
 # Microseconds are as fine as both Parquet in Iceberg and Python's `datetime` are.
 _TIME_DIGITS = 6

@@ -13,8 +13,8 @@ from snowmelt import faults
 from snowmelt.errors import BlobCorrupt
 from snowmelt.faults import Point
 from snowmelt.schema.native import native_columns
+from snowmelt.table.chunk import ChunkTask, concatenated, read_task
 from snowmelt.table.native import WrittenFile, write_file
-from snowmelt.table.reading import ChunkTask, concatenated, read_task
 from snowmelt.table.warehouse import cached_store
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from snowmelt.schema.types import TableSchema
 from snowmelt.spark.source import ChunkRead, divided
-from snowmelt.table.reading import ChunkTask
+from snowmelt.table.chunk import ChunkTask
 
 MIB = 1024 * 1024
 

@@ -12,9 +12,10 @@ from snowmelt.catalog.tables import create_table, dropped_tables
 from snowmelt.clock import ManualClock
 from snowmelt.schema.types import TableName
 from snowmelt.table import iceberg
+from snowmelt.table.chunk import concatenated
 from snowmelt.table.iceberg import MAX_SNAPSHOTS
 from snowmelt.table.migration import MigrationSettings, plan_migration, write_task
-from snowmelt.table.reading import concatenated, read_file
+from snowmelt.table.reading import read_file
 from snowmelt.table.snapshot import take_snapshots
 
 OTHER = TableName("DEMO", "PUBLIC", "OTHER")

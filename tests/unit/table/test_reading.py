@@ -11,7 +11,8 @@ from fix_chunks import NUMBERS
 from snowmelt.errors import BlobCorrupt, ObjectMissing, TableNotFound
 from snowmelt.schema.native import native_schema
 from snowmelt.schema.types import TableName
-from snowmelt.table.reading import chunk_tasks, read_task
+from snowmelt.table.chunk import read_task
+from snowmelt.table.reading import chunk_tasks
 from snowmelt.table.snapshot import take_snapshots
 
 
