@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import datetime as dt
+
+from snowmelt.catalog.verdicts import (
+    ChannelAdvance,
+    ChannelState,
+    ChunkOffer,
+    Code,
+    LastCommit,
+    Ledger,
+    TableState,
+    accept,
+    judge,
+)
+from snowmelt.schema.types import TableName
+from snowmelt.wire.codes import ResponseCode
+
+NAME = TableName("DB", "PUBLIC", "T")
+NOW = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
+
+
+def _ledger(**channels: int) -> Ledger:
+    return Ledger(
+        NOW,
+        tables={NAME: TableState(1, NAME, 0, 1, frozenset({1}))},
+        prefixes={"p": "U"},
+        roles={("U", "R"): "R"},
+        keys={5: (1, "U")},
+        channels={
+            (1, name): ChannelState(
+                number, 0, row, None, "U", LastCommit(None, None, None, None, None), 0, 0
+            )
+            for number, (name, row) in enumerate(channels.items())
+        },
+    )
+
+
+def _offer(*rows_of: tuple[str, int, int | None]) -> ChunkOffer:
+    return ChunkOffer(
+        path="a_p_1_0.bdec",
+        blob_md5="",
+        prefix="p",
+        user="U",
+        role="R",
+        table=NAME,
+        offset=0,
+        length=100,
+        md5="m",
+        key_id=5,
+        rows=10,
+        schema_version=1,
+        statistics=b"",
+        first_insert_ms=None,
+        last_insert_ms=None,
+        channels=tuple(
+            ChannelAdvance(name, 0, row_sequencer, None, None, rows)
+            for name, row_sequencer, rows in rows_of
+        ),
+    )
+
+
+def test_codes_are_those_of_the_wire():
+    # The catalog may not import the wire; the numbers must agree all the same.
+    known = {code.value for code in ResponseCode}
+    assert {code.value for code in Code} <= known
+    for name in ("STALE_CLIENT_SEQUENCER", "ROW_SEQUENCER_NOT_NEXT", "SIBLING_REFUSED", "REOPEN"):
+        assert Code[name] == ResponseCode[name]
+
+
+def test_judging_changes_nothing():
+    ledger, offer = _ledger(A=0), _offer(("A", 1, None))
+    assert judge(offer, ledger) == judge(offer, ledger)
+    assert ledger == _ledger(A=0)
+
+
+def test_accepting_gives_the_next_number_and_makes_the_chunk_known():
+    ledger, offer = _ledger(A=0), _offer(("A", 1, None))
+    verdicts, table = judge(offer, ledger)
+    assert table is not None
+    assert accept(offer, table, ledger) == 1
+    assert judge(offer, ledger) == (verdicts, None)
+
+
+def test_rows_and_bytes_of_a_shared_chunk_are_divided_by_rows():
+    ledger, offer = _ledger(A=0, B=0), _offer(("A", 1, 3), ("B", 1, 7))
+    accept(offer, ledger.tables[NAME], ledger)
+    counts = [(state.rows, state.bytes) for state in ledger.channels.values()]
+    assert counts == [(3, 30), (7, 70)]
+
+
+def test_a_whole_chunk_is_known_by_one_channel_that_remembers_it():
+    ledger, offer = _ledger(A=0, B=0), _offer(("A", 1, None), ("B", 1, None))
+    accept(offer, ledger.tables[NAME], ledger)
+    ledger.chunks.clear()
+    ledger.channels[1, "B"].row_sequencer = 9
+    ledger.channels[1, "B"].last = LastCommit(0, "other", 0, "m", 5)
+    assert [verdict.code for verdict in judge(offer, ledger)[0]] == [0, 0]
+    ledger.channels[1, "B"].row_sequencer = 0
+    assert [verdict.code for verdict in judge(offer, ledger)[0]] == [21, 22]
