@@ -378,6 +378,26 @@ def test_a_tombstone_and_a_registration_exclude_each_other(world, client):
     assert world.codes(blob) == [[38]]
 
 
+def test_a_tombstone_waits_for_a_registration_that_has_not_committed(world, open_catalog, client):
+    offer = client.offer(advance("C", 0, 1))
+    with world.database.writing() as connection:
+        stages.sight(connection, [stages.StagedBlob(offer.prefix, offer.path)], world.now)
+    later, doomed = world.now + dt.timedelta(minutes=1), []
+
+    def clean_up(database) -> None:
+        with database.writing() as connection:
+            doomed.append(stages.tombstone(connection, seen_before=later, now=later))
+
+    thread = threading.Thread(target=clean_up, args=(open_catalog(),))
+    with world.database.writing() as connection:
+        verdicts = registration.register(connection, [offer], now=world.now)
+        thread.start()
+        thread.join(0.3)
+        assert thread.is_alive()
+    thread.join()
+    assert (verdicts[0][0].code, doomed) == (0, [[]])
+
+
 def test_a_blob_that_is_being_deleted_takes_no_more_chunks(world, client):
     first = client.offer(advance("C", 0, 1))
     world.register(first)
