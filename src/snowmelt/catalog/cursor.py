@@ -7,25 +7,12 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.lexing import TokenKind, tokens_of
 from snowmelt.catalog.statements import Name
 from snowmelt.errors import StatementError
-from snowmelt.schema.types import display_name
+from snowmelt.schema.types import RESERVED_WORDS, display_name
 
 if TYPE_CHECKING:
     from snowmelt.catalog.lexing import Token
 
 MAX_NAME_LENGTH = 255  # as Snowflake's
-
-# Snowflake's reserved words that a name could be mistaken for.
-# fmt: off
-_RESERVED = frozenset({
-    "ALL", "ALTER", "AND", "ANY", "AS", "BETWEEN", "BY", "CASE", "CAST", "CHECK", "COLUMN",
-    "CONSTRAINT", "CREATE", "CROSS", "CURRENT", "DELETE", "DISTINCT", "DROP", "ELSE", "EXISTS",
-    "FALSE", "FOLLOWING", "FOR", "FROM", "FULL", "GRANT", "GROUP", "HAVING", "ILIKE", "IN",
-    "INNER", "INSERT", "INTERSECT", "INTO", "IS", "JOIN", "LATERAL", "LEFT", "LIKE", "MINUS",
-    "NATURAL", "NOT", "NULL", "OF", "ON", "OR", "ORDER", "QUALIFY", "REVOKE", "RIGHT", "RLIKE",
-    "SELECT", "SET", "SOME", "TABLE", "THEN", "TO", "TRUE", "UNION", "UNIQUE", "UPDATE", "USING",
-    "VALUES", "WHEN", "WHERE", "WITH",
-})
-# fmt: on
 
 
 class Cursor:
@@ -93,9 +80,11 @@ class Cursor:
         if token.kind not in {TokenKind.WORD, TokenKind.QUOTED}:
             raise self.error(f"Expected the name of {what} here, not {self._seen()}")
         name = token.text
-        if token.kind is TokenKind.WORD and (name in _RESERVED or display_name(name) != name):
+        if token.kind is TokenKind.WORD and (name in RESERVED_WORDS or display_name(name) != name):
             why = (
-                "is a reserved word" if name in _RESERVED else "has signs a plain name cannot have"
+                "is a reserved word"
+                if name in RESERVED_WORDS
+                else "has signs a plain name cannot have"
             )
             raise self.error(
                 f'{token.written} {why}; as a name it is written in quotes: "{token.written}"'

@@ -30,6 +30,19 @@ class Kind(StrEnum):
 TIMESTAMPS = frozenset({Kind.TIMESTAMP_NTZ, Kind.TIMESTAMP_LTZ, Kind.TIMESTAMP_TZ})
 SEMI_STRUCTURED = frozenset({Kind.VARIANT, Kind.ARRAY, Kind.OBJECT})
 
+# Snowflake's reserved words that a name could be mistaken for.
+# fmt: off
+RESERVED_WORDS = frozenset({
+    "ALL", "ALTER", "AND", "ANY", "AS", "BETWEEN", "BY", "CASE", "CAST", "CHECK", "COLUMN",
+    "CONSTRAINT", "CREATE", "CROSS", "CURRENT", "DELETE", "DISTINCT", "DROP", "ELSE", "EXISTS",
+    "FALSE", "FOLLOWING", "FOR", "FROM", "FULL", "GRANT", "GROUP", "HAVING", "ILIKE", "IN",
+    "INNER", "INSERT", "INTERSECT", "INTO", "IS", "JOIN", "LATERAL", "LEFT", "LIKE", "MINUS",
+    "NATURAL", "NOT", "NULL", "OF", "ON", "OR", "ORDER", "QUALIFY", "REVOKE", "RIGHT", "RLIKE",
+    "SELECT", "SET", "SOME", "TABLE", "THEN", "TO", "TRUE", "UNION", "UNIQUE", "UPDATE", "USING",
+    "VALUES", "WHEN", "WHERE", "WITH",
+})
+# fmt: on
+
 _PHYSICAL = {Kind.BOOLEAN: "SB1", Kind.REAL: "DOUBLE", Kind.DATE: "SB4"}
 
 MAX_TEXT_BYTES = 16 * 1024 * 1024
@@ -131,7 +144,11 @@ def internal_name(text: str) -> str:
 
 def display_name(name: str) -> str:
     """Return an internal name as SQL must write it: quoted where folding would change it."""
-    return name if _PLAIN.match(name) else '"' + name.replace('"', '""') + '"'
+    return (
+        name
+        if _PLAIN.match(name) and name not in RESERVED_WORDS
+        else '"' + name.replace('"', '""') + '"'
+    )
 
 
 def _fixed_physical(precision: int) -> str:

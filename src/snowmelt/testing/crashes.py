@@ -110,6 +110,8 @@ class CrashSite:
             if child.poll() is None:
                 child.kill()
             child.wait()
+            if child.stdout is not None:
+                child.stdout.close()
 
     def run(self, point: Point, kills: int) -> Outcome:
         """Kill at `point` that often while rows stream in, let it all end well, and count."""

@@ -61,6 +61,20 @@ def test_a_refused_token_is_replaced_once():
     assert tokens.replace(refused) == second
 
 
+def test_after_the_clock_went_back_the_replacement_is_not_from_the_future():
+    clock = ManualClock(START)
+    tokens = KeyPairTokens("acme", "loader", KEY, clock)
+    refused = tokens.current()
+    earlier = START - dt.timedelta(days=1)
+    clock.set_wall(earlier)
+    assert tokens.current() == refused, "only the service knows that the clock was wrong"
+    claims = jwt.decode(tokens.replace(refused), options={"verify_signature": False})
+    assert claims["iat"] == earlier.timestamp()
+    clock.advance(54 * 60)
+    renewed = jwt.decode(tokens.current(), options={"verify_signature": False})
+    assert renewed["iat"] == earlier.timestamp() + 54 * 60
+
+
 def test_a_key_may_be_text_bytes_base64_or_a_file(tmp_path):
     text = pem(KEY)
     file = tmp_path / "key.p8"

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import contextlib
 import queue
 
 import pytest
 
 from snowmelt import faults
 from snowmelt.catalog import chunks, tables
+from snowmelt.catalog.database import open_database
 from snowmelt.clock import SystemClock
 from snowmelt.errors import (
+    CatalogBusy,
     CatalogUnavailable,
     RegistrationRefused,
     ServiceBusy,
@@ -125,6 +128,41 @@ def test_a_catalog_that_is_away_is_an_outage_not_a_refusal(world, registrar) -> 
     assert isinstance(answer, CatalogUnavailable)
     assert answer.retryable
     assert stored(world) == 0
+
+
+def test_a_full_disk_under_the_catalog_registers_nothing_and_costs_no_row(world, registrar) -> None:
+    requests = several(world)
+    # SQLite itself then says that the disk is full; the one writing connection keeps the limit.
+    with world.database.writing() as connection:
+        full = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {full}")
+    answers = []
+    while not answers or answers[-1] == [0]:
+        (request,) = [world.request(world.blob(world.open(), len(answers) + 1, rows()))]
+        answers += register(registrar, request)
+    assert isinstance(answers[-1], CatalogUnavailable)
+    assert "disk is full" in str(answers[-1])
+    assert answers[-1].retryable
+    assert stored(world) == len(answers) - 1
+    with world.database.writing() as connection:
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {full * 100}")
+    assert register(registrar, request, *requests) == [[0]] * 5
+
+
+def test_a_catalog_that_another_process_has_locked_is_an_outage_not_a_refusal(world) -> None:
+    (request,) = several(world, 1)
+    with contextlib.closing(open_database(world.database.url, busy_timeout_s=0.1)) as impatient:
+        registrar = Registrar(
+            impatient, world.stage, world.verifier(), clock=SystemClock(), pace=Pace()
+        )
+        with world.database.writing() as connection:
+            connection.exec_driver_sql("SELECT 1")
+            (answer,) = register(registrar, request)
+        assert isinstance(answer, CatalogBusy)
+        assert answer.retryable
+        assert register(registrar, request) == [[0]]
+        registrar.close()
+    assert stored(world) == 1
 
 
 def test_a_full_queue_asks_to_come_again(world) -> None:

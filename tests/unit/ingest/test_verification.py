@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
 
 import msgspec
 import pytest
 
+from snowmelt.ingest.structure import MAX_BLOB_BYTES
 from snowmelt.ingest.verification import Depth, Sender
 from snowmelt.wire.streaming import BlobMetadata
 
@@ -78,6 +80,15 @@ def test_a_flipped_byte_is_found_whoever_recomputes_the_checksums(world, blob) -
     assert refusal(world, blob) == 28
     blob.chunks[0].chunk_md5 = hashlib.md5(whole[:length]).hexdigest()
     assert refusal(world, blob) == 38
+
+
+def test_a_file_above_the_limit_is_refused_before_it_is_read(world, blob) -> None:
+    # Without blocks on the disk; reading it would take seconds.
+    os.truncate(world.stage.root / world.prefix / blob.path, MAX_BLOB_BYTES + 1)
+    (candidate,) = world.verifier().check(world.request(blob), OURS)
+    code, message = candidate.offer.refusal
+    assert code == 38
+    assert message == f"Blob {blob.path} has 2,147,483,649 bytes; at most 2,147,483,648 are taken."
 
 
 def test_another_users_blob_and_key_are_refused(world, blob) -> None:
