@@ -443,7 +443,7 @@ def test_a_session_cannot_skip_files(numbers_table, lake, spark, setting):
     numbers_table.migrate()
     numbers_table.put_numbers(10, 10)
     numbers_table.migrate()
-    path = sorted(numbers_table.data_files())[0]
+    path = min(numbers_table.data_files())
     store = numbers_table.warehouse.store
     spark.conf.set(f"spark.sql.files.{setting}", "true")
     try:
