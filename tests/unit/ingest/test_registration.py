@@ -131,14 +131,14 @@ def test_a_catalog_that_is_away_is_an_outage_not_a_refusal(world, registrar) -> 
 
 
 def test_a_full_disk_under_the_catalog_registers_nothing_and_costs_no_row(world, registrar) -> None:
-    requests = several(world)
+    requests, opened = several(world), world.open()
     # SQLite itself then says that the disk is full; the one writing connection keeps the limit.
     with world.database.writing() as connection:
         full = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
         connection.exec_driver_sql(f"PRAGMA max_page_count = {full}")
     answers = []
     while not answers or answers[-1] == [0]:
-        (request,) = [world.request(world.blob(world.open(), len(answers) + 1, rows()))]
+        request = world.request(world.blob(opened, len(answers) + 1, rows()))
         answers += register(registrar, request)
     assert isinstance(answers[-1], CatalogUnavailable)
     assert "disk is full" in str(answers[-1])

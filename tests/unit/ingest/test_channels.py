@@ -1,0 +1,105 @@
+"""Opening and dropping from the receiving side: what a request id is worth, and what is told."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from snowmelt.catalog import access
+from snowmelt.errors import ChannelFenced, ChannelNotFound, NameMissing, RoleNotGranted
+from snowmelt.wire.streaming import (
+    ChannelStatusQuery,
+    ConfigureRequest,
+    DropRequest,
+    OpenRequest,
+    StatusRequest,
+)
+
+NAMES = {"channel": "ch", "table": "t", "database": "demo", "schema": "public"}
+OTHER = "OTHER"
+
+
+@pytest.fixture
+def other(world) -> str:
+    """Another user who may do as much as the first."""
+    with world.database.writing() as connection:
+        now = world.clock.now()
+        access.create_user(connection, OTHER, default_role=access.ACCOUNTADMIN, now=now)
+        access.grant_role(connection, access.ACCOUNTADMIN, OTHER)
+    return OTHER
+
+
+def request_id(world, number: int = 0) -> str:
+    return f"{world.prefix}_{world.deployment_id}_{number}"
+
+
+def drop(world, sequencer: int | None, **names: str) -> None:
+    world.desk.drop(DropRequest(**(NAMES | names), client_sequencer=sequencer), "LOADER")
+
+
+def test_a_request_id_with_a_prefix_of_ones_own_is_answered_once(world) -> None:
+    request = OpenRequest(**NAMES, request_id=request_id(world))
+    first = world.desk.open(request, "LOADER")
+    assert world.desk.open(request, "LOADER") == first
+
+
+def test_a_request_id_with_a_foreign_prefix_gets_no_foreign_answer(world, other) -> None:
+    request = OpenRequest(**NAMES, request_id=request_id(world))
+    mine = world.desk.open(request, "LOADER")
+    theirs = world.desk.open(request, other)
+    assert theirs.client_sequencer == mine.client_sequencer + 1
+    assert theirs.encryption_key_id != mine.encryption_key_id
+    assert world.desk.open(request, other).client_sequencer == theirs.client_sequencer + 1
+
+
+def test_no_prefix_is_given_twice(world) -> None:
+    given = [world.desk.configure(ConfigureRequest(), "LOADER") for _ in range(20)]
+    assert len({each.prefix for each in given} | {world.prefix}) == 21
+    folders = {each.stage_location.location for each in given}
+    assert folders == {str(world.stage.root / each.prefix) for each in given}
+
+
+def test_a_clock_that_goes_back_changes_nothing_about_who_owns_a_channel(world) -> None:
+    first = world.open()
+    world.clock.set_wall(world.clock.now() - dt.timedelta(days=400))
+    second = world.open()
+    assert second.client_sequencer == first.client_sequencer + 1
+    with pytest.raises(ChannelFenced):
+        drop(world, first.client_sequencer)
+    drop(world, second.client_sequencer)
+    assert world.open().client_sequencer == second.client_sequencer + 1
+
+
+def test_a_drop_comes_twice_but_a_blind_one_of_nothing_is_told(world) -> None:
+    opened = world.open()
+    drop(world, opened.client_sequencer, channel="CH")
+    drop(world, opened.client_sequencer, channel="CH")
+    with pytest.raises(ChannelNotFound):
+        drop(world, None, channel="CH")
+
+
+@pytest.mark.parametrize(
+    ("missing", "code"), [("database", 15), ("schema", 16), ("table", 17), ("channel", 18)]
+)
+def test_a_name_that_is_missing_has_its_own_code(world, missing: str, code: int) -> None:
+    with pytest.raises(NameMissing, match=f"the name of the {missing}") as caught:
+        world.desk.open(OpenRequest(**(NAMES | {missing: ""})), "LOADER")
+    assert caught.value.wire_code == code
+
+
+def test_a_status_tells_each_channel_its_own_problem(world) -> None:
+    opened = world.open()
+    asked = [
+        ChannelStatusQuery("demo", "public", "t", "ch", opened.client_sequencer),
+        ChannelStatusQuery("demo", "public", "t", "ch", opened.client_sequencer + 1),
+        ChannelStatusQuery("demo", "public", "t", "absent", 0),
+        ChannelStatusQuery("demo", "public", "absent", "ch", 0),
+        ChannelStatusQuery("demo", "absent", "t", "ch", 0),
+        ChannelStatusQuery("absent", "public", "t", "ch", 0),
+        ChannelStatusQuery("demo", "public", "t", "", 0),
+    ]
+    answer = world.desk.status(StatusRequest(channels=asked), "LOADER")
+    assert [each.status_code for each in answer.channels] == [0, 20, 25, 4, 9, 8, 18]
+    with pytest.raises(RoleNotGranted, match="Role NOBODY is not granted to user LOADER"):
+        world.desk.status(StatusRequest(channels=asked, role="nobody"), "LOADER")
