@@ -80,7 +80,10 @@ def _checks(settings: Settings) -> Iterator[Check]:
     yield _keys_folder(settings.keys_dir)
     yield _store("stage", settings.stage_url)
     yield _store("warehouse", settings.warehouse_url)
-    yield _catalog(settings)
+    catalog = _catalog(settings)
+    yield catalog
+    if catalog.finding is Finding.FINE:
+        yield from _set_aside(settings)
     yield _service(settings)
 
 
@@ -166,6 +169,26 @@ def _catalog(settings: Settings) -> Check:
             )
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what was looked for
         return Check(Finding.WRONG, "catalog", str(error).partition("\n")[0])
+
+
+def _set_aside(settings: Settings) -> Iterator[Check]:
+    """Tell of each chunk in quarantine: no query of its table succeeds before it is settled."""
+    from snowmelt.catalog.chunks import quarantined
+    from snowmelt.catalog.tables import table_by_id
+
+    with opened_catalog(settings) as database, database.reading() as connection:
+        found = [
+            (table_by_id(connection, chunk.table_id), chunk) for chunk in quarantined(connection)
+        ]
+    for table, chunk in found:
+        if table.dropped_at is not None:
+            continue
+        yield Check(
+            Finding.WRONG,
+            "chunk",
+            f"{chunk.seq} of {table.name} ({chunk.rows:,} rows) cannot be read, nor can the table, "
+            f"until its blob is restored: {chunk.reason}",
+        )
 
 
 def _service(settings: Settings) -> Check:

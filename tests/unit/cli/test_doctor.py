@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from snowmelt.embedded import Embedded
+from snowmelt.schema.types import TableName
+from snowmelt.table.migration import MigrationSettings, migrate_locally
+
 
 def lines(output: str) -> dict[str, str]:
     """What was checked, and how it ended."""
@@ -31,3 +35,26 @@ def test_doctor_finds_what_is_wrong_and_goes_on(snowmelt, tmp_path):
     assert ended.returncode == 1
     assert lines(ended.stdout)["keys"] == lines(ended.stdout)["catalog"] == "wrong"
     assert "service" in lines(ended.stdout)
+
+
+def test_doctor_names_chunks_that_were_set_aside(snowmelt, tmp_path):
+    with Embedded(tmp_path / "snowmelt-data") as embedded, embedded.client() as client:
+        embedded.sql("CREATE DATABASE demo")
+        embedded.sql("CREATE TABLE demo.public.t (a INT)")
+        with client.open_channel("c", table="demo.public.t") as channel:
+            channel.insert_rows([{"a": 1}, {"a": 2}])
+        (blob,) = (tmp_path / "snowmelt-data" / "stage").rglob("*.bdec")
+        whole = blob.read_bytes()
+        blob.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+        service, settings = embedded.service, embedded.service.settings
+        migrate_locally(
+            service.database,
+            service.keyring,
+            TableName("DEMO", "PUBLIC", "T"),
+            MigrationSettings(settings.stage_url, settings.warehouse_url),
+        )
+    ended = snowmelt("doctor")
+    assert ended.returncode == 1
+    start = "wrong  chunk       1 of DEMO.PUBLIC.T (2 rows) cannot be read"
+    (line,) = (line for line in ended.stdout.splitlines() if line.startswith(start))
+    assert blob.name in line
