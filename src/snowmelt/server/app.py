@@ -27,6 +27,7 @@ from snowmelt.server.routes.health import health_route
 from snowmelt.server.routes.streaming import StreamingRoutes
 from snowmelt.storage.local import LocalStore
 from snowmelt.storage.opening import open_store
+from snowmelt.table.snapshot import MAX_AGE_S
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -132,6 +133,11 @@ def _check(settings: Settings) -> None:
         raise ConfigurationError(
             setting="dev",
             reason=f"requests without a token are taken on loopback only, not on {settings.host}",
+        )
+    if settings.retention_s <= MAX_AGE_S:
+        raise ConfigurationError(
+            setting="retention_s",
+            reason=f"queries may read what they planned for {MAX_AGE_S:,} s; it must be longer",
         )
 
 

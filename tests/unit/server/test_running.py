@@ -36,6 +36,13 @@ def test_what_trusts_everybody_is_refused_beyond_loopback(
         RunningService(settings(tmp_path, host="0.0.0.0", **changes))
 
 
+def test_nothing_is_deleted_while_a_query_may_still_read_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"retention_s: .* for 3,000 s; it must be longer"):
+        RunningService(settings(tmp_path, retention_s=3000))
+    with lock_folder(tmp_path):
+        pass
+
+
 def test_a_taken_port_is_one_sentence_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with Embedded(tmp_path / "a") as first:
         port = int(first.url.rpartition(":")[2])
