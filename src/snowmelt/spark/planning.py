@@ -17,7 +17,7 @@ from snowmelt.table.scan import prune_chunks, prune_files
 from snowmelt.table.snapshot import take_snapshots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from snowmelt.catalog.database import Database
     from snowmelt.catalog.keys import KeyRing
@@ -69,7 +69,7 @@ class Planner:
         Raises:
             TableNotFound: It does not exist, or the role may not read it.
         """
-        [snapshot] = self._snapshots([name])
+        snapshot = self._snapshots([name])[name]
         columns = tuple(visible_columns(snapshot.table.schema))
         return self._planned(0, _Wanted(snapshot, columns, ())).read
 
@@ -81,11 +81,13 @@ class Planner:
         Raises:
             TableNotFound: A table does not exist, or the role may not read it.
         """
-        names = self._names(query, is_foreign)
-        if not names:
-            return []
-        distinct = sorted(set(names.values()))
-        snapshots = dict(zip(distinct, self._snapshots(distinct), strict=True))
+        names = self._names(query)
+        try:
+            snapshots = self._snapshots(names.values())
+        except UserError:
+            # Asked only now: Spark takes a moment for it, and the table is nearly always ours.
+            names = {index: name for index, name in names.items() if not is_foreign(name.database)}
+            snapshots = self._snapshots(names.values())
         visible = {name: visible_columns(each.table.schema) for name, each in snapshots.items()}
         by_name = {name: _by_name(columns) for name, columns in visible.items()}
         names_of = {query.references[index].start: name for index, name in names.items()}
@@ -103,11 +105,11 @@ class Planner:
             planned.append(self._planned(index, _Wanted(snapshots[name], columns, found)))
         return planned
 
-    def _names(self, query: Query, is_foreign: Callable[[str], bool]) -> dict[int, TableName]:
+    def _names(self, query: Query) -> dict[int, TableName]:
         names = {}
         for index, reference in enumerate(query.references):
             parts = reference.parts
-            if len(parts) != _PARTS or is_history(parts) or is_foreign(parts[0]):
+            if len(parts) != _PARTS or is_history(parts):
                 continue
             name = TableName(*parts)
             if reference.certain or self._exists(name):
@@ -122,8 +124,12 @@ class Planner:
             return False
         return True
 
-    def _snapshots(self, names: Sequence[TableName]) -> list[TableSnapshot]:
-        return take_snapshots(self._database, names, clock=self._clock, role=self._role)
+    def _snapshots(self, names: Iterable[TableName]) -> dict[TableName, TableSnapshot]:
+        distinct = sorted(set(names))
+        if not distinct:
+            return {}
+        found = take_snapshots(self._database, distinct, clock=self._clock, role=self._role)
+        return dict(zip(distinct, found, strict=True))
 
     def _planned(self, index: int, wanted: _Wanted) -> Planned:
         snapshot, schema = wanted.snapshot, wanted.snapshot.table.schema

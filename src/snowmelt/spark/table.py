@@ -47,13 +47,12 @@ _SPARK_TYPES: dict[Kind, st.DataType] = {
 class VisibleColumn:
     """A column of the DataFrame: one of the table's, or a companion of one.
 
-    `name` is what queries say, `stored` the native field's name, `raw` what the two readers call
-    it, which no other field is called even when case is ignored.
+    `name` is what queries and both readers call it, and no other, even when case is ignored;
+    `stored` is the native field's name.
     """
 
     name: str
     stored: str
-    raw: str
     field_id: int
     column: Column
     is_companion: bool
@@ -68,16 +67,24 @@ class VisibleColumn:
         return _SPARK_TYPES.get(self.column.kind, st.StringType())
 
     @property
+    def is_cast(self) -> bool:
+        """Whether the visible column differs from the raw one."""
+        if self.is_companion:
+            return False
+        coarse = self.column.kind is Kind.TIME and (self.column.scale or 0) < _TIME_DIGITS
+        return coarse or self.column.kind in SEMI_STRUCTURED
+
+    @property
     def expression(self) -> str:
         """The Spark SQL that makes the visible column of the raw one."""
-        raw, scale = _quoted(self.raw), self.column.scale or 0
-        if not self.is_companion and self.column.kind in SEMI_STRUCTURED:
-            # `parse_json` fails a whole query on deep nesting or a key given twice; such a
-            # document is shown as the text it is.
-            raw = f"coalesce(try_parse_json({raw}), cast({raw} AS VARIANT))"
-        elif not self.is_companion and self.column.kind is Kind.TIME and scale < _TIME_DIGITS:
-            raw = f"cast({raw} AS TIME({scale}))"
-        return f"{raw} AS {_quoted(self.name)}"
+        name = _quoted(self.name)
+        if not self.is_cast:
+            return name
+        if self.column.kind is Kind.TIME:
+            return f"cast({name} AS TIME({self.column.scale or 0})) AS {name}"
+        # `parse_json` fails a whole query on deep nesting or a key given twice; such a document
+        # is shown as the text it is.
+        return f"coalesce(try_parse_json({name}), cast({name} AS VARIANT)) AS {name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +121,6 @@ def visible_columns(schema: TableSchema) -> list[VisibleColumn]:
                 VisibleColumn(
                     name=name,
                     stored=field.name,
-                    raw=name,
                     field_id=int(field.metadata[FIELD_ID]),
                     column=column,
                     is_companion=field.name != column.name,
@@ -140,9 +146,9 @@ class TableReader:
         if not read.columns:
             return self._counted(read)
         parts = []
-        raw = [_quoted(visible.raw) for visible in read.columns]
+        raw = [_quoted(visible.name) for visible in read.columns]
         if read.files:
-            parts.append(self._native(read).select(*raw))
+            parts.append(self._native(read).selectExpr(*raw))
         if read.tasks:
             parts.append(self._chunks(read))
         elif read.files:
@@ -152,6 +158,8 @@ class TableReader:
         whole = parts[0]
         for part in parts[1:]:
             whole = whole.union(part)
+        if not any(visible.is_cast for visible in read.columns):
+            return whole
         return whole.selectExpr(*(visible.expression for visible in read.columns))
 
     def _counted(self, read: TableRead) -> DataFrame:
@@ -199,7 +207,7 @@ class TableReader:
         # whole part left out.
         columns = [
             f"try_cast(cast(now AS STRING) AS {visible.raw_type.simpleString()})"
-            f" AS {_quoted(visible.raw)}"
+            f" AS {_quoted(visible.name)}"
             for visible in read.columns
         ]
         return (
@@ -227,7 +235,7 @@ def _schema(columns: Sequence[VisibleColumn]) -> st.StructType:
     return st.StructType(
         [
             st.StructField(
-                visible.raw, visible.raw_type, True, {"parquet.field.id": visible.field_id}
+                visible.name, visible.raw_type, True, {"parquet.field.id": visible.field_id}
             )
             for visible in columns
         ]

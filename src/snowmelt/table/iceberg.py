@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.io import load_file_io
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import ManifestContent, ManifestFile, read_manifest_list
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.serializers import FromInputFile, ToOutputFile
@@ -385,9 +385,7 @@ def _has_facts(snapshot: Snapshot) -> bool:
 
 def _manifests(native: NativeTable) -> Sequence[ManifestFile]:
     snapshot = native.metadata.current_snapshot()
-    if snapshot is None:
-        return ()
-    return snapshot.manifests(load_file_io({}, native.location))
+    return () if snapshot is None else _read_manifest_list(snapshot.manifest_list)
 
 
 def _files_of(manifest: ManifestFile, native: NativeTable) -> tuple[NativeFile, ...]:
@@ -398,7 +396,12 @@ def _files_of(manifest: ManifestFile, native: NativeTable) -> tuple[NativeFile, 
     return _read_manifest(manifest)
 
 
-# A manifest never changes, and equal ones have equal paths.
+# Neither lists nor manifests ever change, and equal ones have equal paths.
+@lru_cache(maxsize=64)
+def _read_manifest_list(location: str) -> tuple[ManifestFile, ...]:
+    return tuple(read_manifest_list(load_file_io({}, location).new_input(location)))
+
+
 @lru_cache(maxsize=512)
 def _read_manifest(manifest: ManifestFile) -> tuple[NativeFile, ...]:
     io = load_file_io({}, manifest.manifest_path)
