@@ -17,6 +17,7 @@ from fix_sdk import QUICK
 from fix_service import KeyPair, prepare_loading
 from snowmelt import faults
 from snowmelt.catalog.database import open_database
+from snowmelt.catalog.keys import KeyRing, load_master_key
 from snowmelt.clock import SystemClock
 from snowmelt.errors import (
     AuthenticationFailed,
@@ -27,6 +28,7 @@ from snowmelt.errors import (
     ChannelNotFound,
     ClientClosed,
     CommitTimeout,
+    ConfigurationError,
     DatabaseNotFound,
     InvalidRow,
     InvalidValue,
@@ -36,6 +38,9 @@ from snowmelt.errors import (
     TableNotFound,
     TokenNotInserted,
 )
+from snowmelt.schema.types import TableName
+from snowmelt.storage.opening import open_store
+from snowmelt.table.reading import read_table
 
 T = "sdk.public.t"
 DDL = "CREATE TABLE sdk.public.t (id NUMBER(10,0) NOT NULL, name VARCHAR, at TIMESTAMP_NTZ)"
@@ -452,6 +457,34 @@ def test_what_a_role_may_not_use_is_named(connect, service):
     service.sql("REVOKE INSERT ON TABLE sdk.public.t FROM ROLE loading")
     with pytest.raises(TableNotFound, match="or this role may not use it"):
         client.open_channel("c", table=T)
+
+
+def test_naive_times_take_the_channels_zone(connect, service):
+    service.sql("CREATE OR REPLACE TABLE sdk.public.t (id NUMBER(10,0), at TIMESTAMP_TZ(0))", GRANT)
+    client = connect()
+    zones = ["Asia/Kathmandu", "America/New_York", None]
+    for number, zone in enumerate(zones):
+        options = {} if zone is None else {"default_timezone": zone}
+        with client.open_channel(f"c{number}", table=T, **options) as channel:
+            channel.insert_row({"id": number, "at": "2026-11-21T12:00:00"})
+    settings = service.settings
+    with contextlib.closing(open_database(settings.catalog_url)) as catalog:
+        keyring, stage = KeyRing(load_master_key(settings.keys_dir)), open_store(settings.stage_url)
+        seen = read_table(catalog, keyring, stage, TableName("SDK", "PUBLIC", "T")).to_pylist()
+    assert [row["AT$tz"] for row in seen] == [345, -300, -480]
+    assert [row["AT"].strftime("%H:%M") for row in seen] == ["06:15", "17:00", "20:00"]
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ({"on_error": "ignore"}, "on_error: 'ignore' is none of"),
+        ({"default_timezone": "Mars/Base"}, "default_timezone: 'Mars/Base' is not a time zone"),
+    ],
+)
+def test_an_option_that_does_not_exist_is_named(connect, option, reason):
+    with pytest.raises(ConfigurationError, match=reason):
+        connect().open_channel("c", table=T, **option)
 
 
 class ShiftedClock(SystemClock):

@@ -1,0 +1,37 @@
+"""What can be set on a client lies within limits, and a wrong setting is named."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from snowmelt.client.settings import ClientSettings
+from snowmelt.errors import ConfigurationError
+
+
+@pytest.mark.parametrize("seconds", [0.1, 1, 600])
+def test_rows_may_be_flushed_every_100_ms_to_10_minutes(seconds):
+    lag = dt.timedelta(seconds=seconds)
+    assert ClientSettings(max_client_lag=lag).max_client_lag == lag
+
+
+def test_rows_are_flushed_every_second_by_default():
+    assert ClientSettings().max_client_lag == dt.timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("seconds", [-1, 0, 0.099, 600.001])
+def test_another_lag_is_refused(seconds):
+    with pytest.raises(ConfigurationError, match=r"max_client_lag: .* 100 ms and 10 minutes"):
+        ClientSettings(max_client_lag=dt.timedelta(seconds=seconds))
+
+
+@pytest.mark.parametrize("setting", ["request_timeout", "give_up_after", "insert_timeout"])
+def test_a_negative_time_is_refused_by_its_name(setting):
+    with pytest.raises(ConfigurationError, match=f"{setting}: it cannot be negative"):
+        ClientSettings(**{setting: dt.timedelta(seconds=-1)})
+
+
+def test_a_client_that_may_hold_nothing_is_refused():
+    with pytest.raises(ConfigurationError, match="max_buffered_bytes: it must be positive"):
+        ClientSettings(max_buffered_bytes=0)
