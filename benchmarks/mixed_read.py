@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 QUERIES = {
-    "full scan": "SELECT sum(xxhash64(*)) FROM {t}",
+    "full scan": "SELECT bit_xor(xxhash64(*)) FROM {t}",
     "group by": "SELECT CITY, KIND, count(*), avg(X) FROM {t} GROUP BY CITY, KIND",
     "count": "SELECT count(*) FROM {t}",
     "sum": "SELECT sum(PRICE) FROM {t}",

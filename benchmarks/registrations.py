@@ -18,6 +18,7 @@ import multiprocessing
 import subprocess
 import time
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,9 +53,7 @@ if TYPE_CHECKING:
 
 CONNECTIONS = 64
 SCHEMA = TableSchema(1, (Column("ID", Kind.FIXED, 1, nullable=False, precision=18, scale=0),))
-ROWS = pa.table(
-    {"ID": pa.array(range(100)).cast(pa.decimal128(18, 0))}, schema=chunk_schema(SCHEMA)
-)
+ROWS = pa.table({"ID": [Decimal(n) for n in range(100)]}, schema=chunk_schema(SCHEMA))
 TABLE = "bench.public.registrations"
 
 
