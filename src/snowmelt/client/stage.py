@@ -20,6 +20,18 @@ class Stage(Protocol):
         """Write a whole object; nothing is visible when it fails."""
 
 
+class _Folder:
+    """One folder of a store, made again where a put finds it missing."""
+
+    def __init__(self, store: LocalStore, name: str) -> None:
+        self._store = store
+        self._name = name
+
+    def put(self, path: str, data: Readable) -> None:
+        """Write a whole object into the folder; nothing is visible when it fails."""
+        self._store.put(f"{self._name}/{path}", data)
+
+
 def open_stage(location: StageLocation) -> Stage:
     """Return the stage that the service told this client to use.
 
@@ -37,6 +49,7 @@ def open_stage(location: StageLocation) -> Stage:
         reason = f"{folder.parent} is not a folder on this machine; client and service share it"
         raise StageUnavailable(reason=reason)
     try:
-        return LocalStore(folder)
+        # Not the folder itself: the service removes it with the last blob of a client that rests.
+        return _Folder(LocalStore(folder.parent), folder.name)
     except OSError as error:
         raise StageUnavailable(reason=f"{folder}: {error.strerror}") from error
