@@ -275,7 +275,10 @@ class Verifier:
             version = self._check_chunk(candidate.chunk, offer, data, sender)
         except _Refused as refused:
             return candidate.refused(refused.refusal)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the blob is named and refused
+        except Exception as error:
+            if isinstance(error, SnowmeltError) and error.retryable:
+                # Stage or catalog are away: nothing is known against the chunk.
+                raise
             _log.exception("chunk at %d of blob %s", offer.offset, offer.path)
             return candidate.refused(
                 Refusal(

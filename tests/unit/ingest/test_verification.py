@@ -6,6 +6,8 @@ import os
 import msgspec
 import pytest
 
+from snowmelt.errors import CatalogUnavailable
+from snowmelt.ingest.known import Known
 from snowmelt.ingest.structure import MAX_BLOB_BYTES
 from snowmelt.ingest.verification import Depth, Sender
 from snowmelt.wire.streaming import BlobMetadata
@@ -100,3 +102,14 @@ def test_a_missing_file_may_still_be_a_repetition(world, blob) -> None:
     (candidate,) = world.verifier().check(world.request(blob), OURS)
     assert candidate.offer is not None
     assert candidate.offer.refusal == (38, f"Blob {blob.path} is not on the stage.")
+
+
+def test_a_catalog_that_is_away_refuses_no_chunk(world, blob, monkeypatch) -> None:
+    def away(key_id: int) -> None:
+        raise CatalogUnavailable(reason="gone")
+
+    key = world.known.key(blob.chunks[0].encryption_key_id)
+    answers = iter([lambda _: key, away])
+    monkeypatch.setattr(Known, "key", lambda _, key_id: next(answers)(key_id))
+    with pytest.raises(CatalogUnavailable):
+        world.verifier().check(world.request(blob), OURS)
