@@ -237,23 +237,27 @@ def _status(
     named: tuple[TableRecord, str] | UserError,
     records: Mapping[tuple[int, str], channels.ChannelRecord],
 ) -> ChannelStatus:
-    error: UserError | ChannelFenced
     if isinstance(named, UserError):
-        error = named
-    else:
-        table, channel = named
-        record = records.get((table.table_id, channel))
-        if record is None:
-            error = ChannelNotFound(channel=display_name(channel), table=table.name)
-        elif query.client_sequencer not in {None, record.client_sequencer}:
-            error = ChannelFenced(channel=display_name(channel))
-        else:
-            return ChannelStatus(
-                status_code=int(ResponseCode.SUCCESS),
-                persisted_offset_token=record.offset_token,
-                persisted_client_sequencer=record.client_sequencer,
-                persisted_row_sequencer=record.row_sequencer,
-            )
+        return _refused_status(named)
+    table, channel = named
+    record = records.get((table.table_id, channel))
+    if record is None:
+        return _refused_status(ChannelNotFound(channel=display_name(channel), table=table.name))
+    status = ChannelStatus(
+        status_code=int(ResponseCode.SUCCESS),
+        persisted_offset_token=record.offset_token,
+        persisted_client_sequencer=record.client_sequencer,
+        persisted_row_sequencer=record.row_sequencer,
+    )
+    if query.client_sequencer not in {None, record.client_sequencer}:
+        # With the token: the official client takes it whatever the code, and without one an
+        # application would send again what is committed.
+        fenced = ChannelFenced(channel=display_name(channel))
+        status.status_code, status.message = fenced.response_code, str(fenced)
+    return status
+
+
+def _refused_status(error: UserError) -> ChannelStatus:
     code = getattr(error, "wire_code", error.response_code)
     return ChannelStatus(status_code=int(code), message=str(error))
 

@@ -103,3 +103,11 @@ def test_a_status_tells_each_channel_its_own_problem(world) -> None:
     assert [each.status_code for each in answer.channels] == [0, 20, 25, 4, 9, 8, 18]
     with pytest.raises(RoleNotGranted, match="Role NOBODY is not granted to user LOADER"):
         world.desk.status(StatusRequest(channels=asked, role="nobody"), "LOADER")
+
+
+def test_a_fenced_owner_is_told_the_committed_token_all_the_same(world) -> None:
+    old = world.desk.open(OpenRequest(**NAMES, offset_token="7"), "LOADER")
+    world.open("ch")
+    asked = [ChannelStatusQuery("demo", "public", "t", "ch", old.client_sequencer)]
+    (status,) = world.desk.status(StatusRequest(channels=asked), "LOADER").channels
+    assert (status.status_code, status.persisted_offset_token) == (20, "7")
