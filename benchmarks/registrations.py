@@ -258,14 +258,14 @@ def _measure(report: Report, name: str, options: argparse.Namespace, **settings:
         ("blobs, verified as shipped", "footer", options.blobs_per_s),
     ):
         with Running(verify=verify, **settings) as running:
-            running.execute(f"CREATE TABLE {TABLE} (id NUMBER(18,0) NOT NULL)")
+            running.execute(f"CREATE OR REPLACE TABLE {TABLE} (id NUMBER(18,0) NOT NULL)")
             staged = verify != "off"
             drive(running, 500, 2, staged=staged)
             rate, p50, p99, worst = drive(running, per_s, options.seconds, staged=staged)
             cells = (f"{p50:.1f}", f"{p99:.1f}", f"{worst:.1f}")
             report.add(name, kind, f"{per_s:,}", f"{rate:,.0f}", *cells)
     with Running(verify="off", **settings) as running:
-        running.execute(f"CREATE TABLE {TABLE} (id NUMBER(18,0) NOT NULL)")
+        running.execute(f"CREATE OR REPLACE TABLE {TABLE} (id NUMBER(18,0) NOT NULL)")
         times = {}
         for chunks in (1_000, 1_000_000):
             _grow(running, chunks)

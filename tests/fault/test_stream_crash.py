@@ -20,3 +20,17 @@ def test_every_committed_row_is_there_once_after_kills_at(site, point):
     outcome = site.run(point, kills=2)
     assert outcome.rows > 0
     assert (outcome.lost, outcome.doubled) == (0, 0)
+
+
+@pytest.fixture(scope="module")
+def spark_site(tmp_path_factory):
+    with CrashSite(tmp_path_factory.mktemp("crash") / "spark", engine="spark") as site:
+        yield site
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("point", MIGRATION_POINTS)
+def test_every_committed_row_is_there_once_after_a_kill_of_spark_at(spark_site, point):
+    outcome = spark_site.run(point, kills=1)
+    assert outcome.rows > 0
+    assert (outcome.lost, outcome.doubled) == (0, 0)
