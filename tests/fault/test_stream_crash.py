@@ -28,8 +28,9 @@ def spark_site(tmp_path_factory):
         yield site
 
 
+# What happens inside the driver's commit is the same code for both engines, and killed above.
 @pytest.mark.spark
-@pytest.mark.parametrize("point", MIGRATION_POINTS)
+@pytest.mark.parametrize("point", MIGRATION_POINTS[:4])
 def test_every_committed_row_is_there_once_after_a_kill_of_spark_at(spark_site, point):
     outcome = spark_site.run(point, kills=1)
     assert outcome.rows > 0
