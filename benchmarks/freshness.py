@@ -105,7 +105,7 @@ def main() -> None:
             )
             report.add(f"{lag_ms} ms", "a warm Spark query", *_quantiles(delays), "reported")
             database.close()
-    report.remark("A batch of 10 rows each 50 ms, one channel, idle machine otherwise.")
+    report.remark("A batch of 10 rows each 50 ms, one channel.")
     report.keep()
 
 

@@ -67,6 +67,7 @@ class Report:
     def keep(self) -> Path:
         """Write the page and print it whole."""
         now = dt.datetime.now(dt.UTC).date()
+        self.remarks.append(f"Load average at the end: {os.getloadavg()[0]:.1f}.")
         head = ["| " + " | ".join(self.columns) + " |", "|" + " --- |" * len(self.columns)]
         body = ["| " + " | ".join(row) + " |" for row in self.rows]
         lines = [
