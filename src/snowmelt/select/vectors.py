@@ -1,0 +1,149 @@
+"""Columns of values as the plan sees them, and what a batch of records offers.
+
+A vector says for every row one of three things: a value, NULL, or *deferred*: no kernel may say
+what the value is, so the evaluator has to, in row order. Deferred wins over null.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from snowmelt.select.evaluator import Row
+    from snowmelt.select.syntax import Column
+
+Bytes: TypeAlias = NDArray[np.uint8]
+Places: TypeAlias = NDArray[np.int32]
+Mask: TypeAlias = NDArray[np.bool_]
+Rows: TypeAlias = NDArray[np.int64]
+
+# Flags of one slice.
+PAST_END = 1  # the record has no such field
+UNCLEAN = 2  # quotes or escapes inside: the bytes are not the value yet
+EMPTY_NULL = 4  # empty, which the dialect reads as NULL
+
+
+class Kind(Enum):
+    """What the data of a vector are."""
+
+    TEXT = "text"  # Slices
+    INT = "int"  # int64
+    FLOAT = "float"  # float64
+    BOOL = "bool"  # bool
+    INSTANT = "instant"  # Instants
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """Texts as places in one buffer: UTF-8 from `start` up to `end`, with `flags` for each."""
+
+    buffer: Bytes
+    start: Places
+    end: Places
+    flags: Bytes
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def take(self, rows: Rows) -> Slices:
+        """Return the slices of these rows, in their order; the buffer is shared."""
+        return Slices(self.buffer, self.start[rows], self.end[rows], self.flags[rows])
+
+    def text(self, row: int) -> bytes:
+        """Return the bytes of one slice."""
+        return self.buffer[self.start[row] : self.end[row]].tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class Instants:
+    """Timestamps: microseconds since 1970 on the value's own clock, and its offset in minutes."""
+
+    local: NDArray[np.int64]
+    offset: NDArray[np.int16]
+
+    def __len__(self) -> int:
+        return len(self.local)
+
+    def take(self, rows: Rows) -> Instants:
+        """Return the timestamps of these rows, in their order."""
+        return Instants(self.local[rows], self.offset[rows])
+
+
+Data: TypeAlias = Slices | Instants | NDArray[np.int64] | NDArray[np.float64] | Mask
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """Values of one expression; `data` means nothing where a row is null or deferred."""
+
+    kind: Kind
+    data: Data
+    null: Mask
+    deferred: Mask
+
+    def __len__(self) -> int:
+        return len(self.null)
+
+    def take(self, rows: Rows) -> Vector:
+        """Return the values of these rows, in their order."""
+        data = self.data
+        taken = data.take(rows) if isinstance(data, Slices | Instants) else data[rows]
+        return Vector(self.kind, taken, self.null[rows], self.deferred[rows])
+
+    @property
+    def slices(self) -> Slices:
+        """The data of a text vector."""
+        if not isinstance(self.data, Slices):
+            raise TypeError(self.kind)
+        return self.data
+
+    @property
+    def instants(self) -> Instants:
+        """The data of an instant vector."""
+        if not isinstance(self.data, Instants):
+            raise TypeError(self.kind)
+        return self.data
+
+    @property
+    def array(self) -> NDArray[np.int64] | NDArray[np.float64] | Mask:
+        """The data of a number or truth vector."""
+        if isinstance(self.data, Slices | Instants):
+            raise TypeError(self.kind)
+        return self.data
+
+
+class Batch(Protocol):
+    """Some records in a row, held as columns; made in a worker, thrown away after its plan."""
+
+    @property
+    def rows(self) -> int:
+        """How many records."""
+
+    def vector(self, column: Column) -> Vector | None:
+        """Return a column's values; None where only the evaluator can read it."""
+
+    def row(self, place: int) -> Row:
+        """Return one record for the evaluator."""
+
+
+class RawBatch(Batch, Protocol):
+    """Records whose bytes can be copied as they were read (CSV)."""
+
+    def raw(self, place: int) -> bytes:
+        """Return one record as read, without its delimiter."""
+
+
+def text_vector(slices: Slices) -> Vector:
+    """Return slices as values: past the end and empty-as-null are NULL, unclean is deferred."""
+    null = (slices.flags & (PAST_END | EMPTY_NULL)) != 0
+    return Vector(Kind.TEXT, slices, null, (slices.flags & UNCLEAN) != 0)
+
+
+def no_rows(count: int) -> Mask:
+    """Return a mask that holds for no row."""
+    return np.zeros(count, np.bool_)
