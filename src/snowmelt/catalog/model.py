@@ -348,3 +348,88 @@ migrations = Table(
     Column("message", Text),
     Index("ix_migrations_table_id_to_seq", "table_id", "to_seq"),
 )
+
+# --- the S3 endpoint: keys, buckets, and the index of the objects that lie in local files
+
+# Secrets are sealed with the master key: the signature of a request is made from them.
+access_keys = Table(
+    "access_keys",
+    metadata,
+    Column("access_key_id", Text, primary_key=True),
+    Column("user_id", ForeignKey("users.user_id"), nullable=False),
+    Column("sealed_secret", LargeBinary, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Index("ix_access_keys_user_id", "user_id"),
+)
+
+# A bucket with a backend is a place elsewhere, whose own listing is the truth.
+buckets = Table(
+    "buckets",
+    metadata,
+    Column("bucket_id", Id, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("backend", Text),
+    Column("select_dialect", Text),
+    Column("created_at", Instant, nullable=False),
+    Column("dropped_at", Instant),
+    _live("uq_buckets_live", "name"),
+    sqlite_autoincrement=True,
+)
+
+# Privileges on the objects whose keys begin with a prefix; those on whole buckets are in `grants`.
+prefix_grants = Table(
+    "prefix_grants",
+    metadata,
+    Column("role", ForeignKey("roles.name"), primary_key=True),
+    Column("bucket_id", ForeignKey("buckets.bucket_id"), primary_key=True),
+    Column("prefix", LargeBinary, primary_key=True),
+    Column("privilege", Text, primary_key=True),
+)
+
+# Keys are bytes: every database then compares them as S3 lists them.
+objects = Table(
+    "objects",
+    metadata,
+    Column("bucket_id", ForeignKey("buckets.bucket_id"), primary_key=True),
+    Column("key", LargeBinary, primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("etag", Text, nullable=False),
+    Column("modified_at", Instant, nullable=False),
+    Column("headers", Text, nullable=False),
+    Column("checksum", Text),
+    Column("file", Text, nullable=False, unique=True),
+)
+
+uploads = Table(
+    "uploads",
+    metadata,
+    Column("upload_id", Text, primary_key=True),
+    Column("bucket_id", ForeignKey("buckets.bucket_id"), nullable=False),
+    Column("key", LargeBinary, nullable=False),
+    Column("user", Text, nullable=False),
+    Column("initiated_at", Instant, nullable=False),
+    Column("headers", Text, nullable=False),
+    Column("checksum", Text),
+    Index("ix_uploads_bucket_id_key", "bucket_id", "key", "upload_id"),
+)
+
+upload_parts = Table(
+    "upload_parts",
+    metadata,
+    Column("upload_id", ForeignKey("uploads.upload_id"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("size", BigInteger, nullable=False),
+    Column("etag", Text, nullable=False),
+    Column("modified_at", Instant, nullable=False),
+    Column("checksum", Text),
+    Column("file", Text, nullable=False, unique=True),
+)
+
+# Files that no object needs any more; a row goes when its file is gone.
+dropped_files = Table(
+    "dropped_files",
+    metadata,
+    Column("file", Text, primary_key=True),
+    Column("dropped_at", Instant, nullable=False),
+)
