@@ -20,9 +20,10 @@ import httpx
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from snowmelt.catalog.database import open_database
+from snowmelt.catalog.database import Database, open_database
 from snowmelt.catalog.execution import execute
 from snowmelt.catalog.keys import KeyRing, load_master_key
+from snowmelt.catalog.tables import find_table
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings, inherited_environment
 from snowmelt.errors import InternalError, ServiceUnavailable
@@ -59,7 +60,11 @@ MIGRATION_POINTS = (
 )
 
 _USER = "CRASH"
-_STEP_LIMIT_S = 60.0
+# Generous: a Java that starts on a busy machine takes half of it.
+_STEP_LIMIT_S = 120.0
+# A Java that lives for seconds had better not compile for hours of work.
+_SPARK_CONF = "spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC\n"
+_WORKER_DIED = "Python worker exited unexpectedly"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +95,16 @@ class CrashSite:
         self.settings = Settings.load(data_dir=folder, port=port, migrate=False, lease_s=1.0)
         self.url = f"http://127.0.0.1:{port}"
         self._key = folder / "crash-key.pem"
+        self._log = folder / "processes.log"
+        self._database: Database | None = None
         self._stop = folder / "stop"
         self._service: subprocess.Popen[bytes] | None = None
         self._children: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / "spark").mkdir(parents=True, exist_ok=True)
+        (self._folder / "spark" / "spark-defaults.conf").write_text(_SPARK_CONF)
+        self._database = open_database(self.settings.catalog_url)
         public = _make_key(self._key)
         self._execute(
             "CREATE DATABASE crash",
@@ -112,6 +121,8 @@ class CrashSite:
             child.wait()
             if child.stdout is not None:
                 child.stdout.close()
+        if self._database is not None:
+            self._database.close()
 
     def run(self, point: Point, kills: int) -> Outcome:
         """Kill at `point` that often while rows stream in, let it all end well, and count."""
@@ -146,25 +157,30 @@ class CrashSite:
     def _kill_migrations(self, point: Point, table: str, kills: int) -> int:
         loader = self._start_loader(table)
         for _ in range(kills):
+            self._until(lambda: self._has_backlog(table))
             self._kill_migration(point, table)
         done = self._finish(loader)
-        self._clock.sleep(self.settings.lease_s)
         if self._migrate(table).wait(_STEP_LIMIT_S) != 0:
             raise InternalError(f"The migration after the kills at {point} failed: {self._tail()}")
         return done
 
     def _kill_migration(self, point: Point, table: str) -> None:
-        """Migrate with the fault armed until it strikes: a dead migrator's lease must run out."""
-        until = self._clock.monotonic() + _STEP_LIMIT_S
-        while self._clock.monotonic() < until:
-            migration = self._migrate(table, f"{point.value}=kill")
-            if migration.wait(_STEP_LIMIT_S) == -signal.SIGKILL:
-                return
-            # With Spark the fault may strike a worker: the driver then fails by itself.
-            if self._engine == "spark" and migration.returncode != 0:
-                return
-            self._clock.sleep(0.2)
-        raise InternalError(f"No migration was killed at {point}: {self._tail()}")
+        """Migrate with the fault armed; the migrator waits until a dead one's lease has run out."""
+        said = self._log.stat().st_size
+        migration = self._migrate(table, f"{point.value}=kill")
+        migration.wait(_STEP_LIMIT_S)
+        if self._engine == "spark" and point is Point.MIGRATION_TASK:
+            # It strikes Spark's worker; the driver fails by itself.
+            words = self._log.read_bytes()[said:].decode(errors="replace")
+            if migration.returncode <= 0 or _WORKER_DIED not in words:
+                raise InternalError(f"No worker was killed at {point}: {self._tail()}")
+        else:
+            _must_be_killed(migration, point)
+
+    def _has_backlog(self, table: str) -> bool:
+        with self._catalog.reading() as connection:
+            found = find_table(connection, TableName(*table.upper().split(".")))
+        return found.last_seq > found.migrated_seq
 
     def _finish(self, loader: subprocess.Popen[bytes]) -> int:
         self._clock.sleep(0.3)
@@ -175,21 +191,19 @@ class CrashSite:
         return int(answer)
 
     def _count(self, point: Point, table: str, kills: int, done: int) -> Outcome:
-        database = open_database(self.settings.catalog_url)
-        try:
-            keyring = KeyRing(load_master_key(self.settings.keys_dir))
-            stage = open_store(self.settings.stage_url)
-            name = TableName(*table.upper().split("."))
-            rows = read_table(database, keyring, stage, name, columns=["NUMBER"])
-        finally:
-            database.close()
+        keyring = KeyRing(load_master_key(self.settings.keys_dir))
+        stage = open_store(self.settings.stage_url)
+        name = TableName(*table.upper().split("."))
+        rows = read_table(self._catalog, keyring, stage, name, columns=["NUMBER"])
         seen = Counter(int(number) for number in rows["NUMBER"].to_pylist())
         lost = sum(1 for number in range(1, done + 1) if number not in seen)
         doubled = sum(count - 1 for count in seen.values())
         return Outcome(point, kills, done, lost, doubled)
 
     def _fault(self, point: Point) -> str:
-        return f"{point.value}=kill:{self._random.randint(1, 4)}"
+        # Batches come faster than flushes: some of them shall be committed before the kill.
+        passages = 20 if point is Point.ROWS_BUFFERED else 4
+        return f"{point.value}=kill:{self._random.randint(1, passages)}"
 
     def _start_service(self, fault: str = "") -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "snowmelt", "serve"]
@@ -220,29 +234,39 @@ class CrashSite:
         return self._start(command, {"SNOWMELT_FAULT": fault}, stdout=subprocess.PIPE)
 
     def _migrate(self, table: str, fault: str = "") -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "snowmelt", "migrate", table, "--engine", self._engine]
-        return self._start(command, self.settings.environment() | {"SNOWMELT_FAULT": fault})
+        # With --debug, Java says on standard error what became of its workers.
+        command = [sys.executable, "-m", "snowmelt", "--debug", "migrate", table]
+        return self._start(
+            [*command, "--engine", self._engine],
+            self.settings.environment() | {"SNOWMELT_FAULT": fault},
+        )
 
     def _start(
         self, command: list[str], environment: dict[str, str], stdout: int | None = None
     ) -> subprocess.Popen[bytes]:
-        with (self._folder / "processes.log").open("ab") as log:
+        # Hundreds of processes are started: without bytecode each would compile what it imports.
+        everywhere = {"PYTHONPYCACHEPREFIX": str(self._folder / "bytecode")}
+        everywhere |= inherited_environment() | {"PYTHONDONTWRITEBYTECODE": ""}
+        everywhere |= {"SPARK_CONF_DIR": str(self._folder / "spark")}
+        with self._log.open("ab") as log:
             child = subprocess.Popen(  # noqa: S603 - our own interpreter and modules
                 command,
-                env=inherited_environment() | environment,
+                env=everywhere | environment,
                 stdout=log if stdout is None else stdout,
                 stderr=log,
             )
         self._children.append(child)
         return child
 
+    @property
+    def _catalog(self) -> Database:
+        if self._database is None:
+            raise InternalError("A crash site is used as a context manager.")
+        return self._database
+
     def _execute(self, *statements: str) -> None:
-        database = open_database(self.settings.catalog_url)
-        try:
-            for statement in statements:
-                execute(database, statement, user=None, clock=self._clock)
-        finally:
-            database.close()
+        for statement in statements:
+            execute(self._catalog, statement, user=None, clock=self._clock)
 
     def _until_dead(self, process: subprocess.Popen[bytes]) -> None:
         self._until(lambda: process.poll() is not None)
@@ -255,8 +279,7 @@ class CrashSite:
             self._clock.sleep(0.02)
 
     def _tail(self) -> str:
-        log = self._folder / "processes.log"
-        return log.read_text(errors="replace")[-2000:] if log.exists() else "no output"
+        return self._log.read_text(errors="replace")[-2000:] if self._log.exists() else "no output"
 
 
 def _must_be_killed(process: subprocess.Popen[bytes], point: Point) -> None:
