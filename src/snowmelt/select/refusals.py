@@ -16,7 +16,12 @@ _STATUS = {
     "Busy": 503,
 }
 
-REQUEST_CODES = frozenset(
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+REQUEST_CODES = _names(
     """
     MalformedXML EmptyRequestBody MissingRequiredParameter InvalidRequestParameter
     InvalidExpressionType ExpressionTooLong InvalidDataSource InvalidCompressionFormat
@@ -24,9 +29,9 @@ REQUEST_CODES = frozenset(
     InvalidJsonType InvalidScanRange UnsupportedScanRangeInput UnsupportedRangeHeader
     UnsupportedStorageClass MultipleDataSourcesUnsupported UnauthorizedAccess Busy InternalError
     NoSuchKey NoSuchBucket
-    """.split()
+    """
 )
-SYNTAX_CODES = frozenset(
+SYNTAX_CODES = _names(
     """
     LexerInvalidChar LexerInvalidOperator LexerInvalidLiteral LexerInvalidIONLiteral
     ParseExpectedDatePart ParseExpectedKeyword ParseExpectedTokenType ParseExpected2TokenTypes
@@ -45,9 +50,9 @@ SYNTAX_CODES = frozenset(
     ParseInvalidContextForWildcardInSelectList UnsupportedSyntax UnsupportedFunction
     UnsupportedSqlOperation UnsupportedSqlStructure BadTableName DataSourcePathUnsupported
     InvalidTableAlias InvalidKeyPath
-    """.split()
+    """
 )
-EVALUATION_CODES = frozenset(
+EVALUATION_CODES = _names(
     """
     InvalidQuery InvalidDataType IncorrectSqlFunctionArgumentType IllegalSqlFunctionArgument
     LikeInvalidInputs CastFailed InvalidCast ValueParseFailure IntegerOverflow
@@ -59,19 +64,20 @@ EVALUATION_CODES = frozenset(
     EvaluatorTimestampFormatPatternDuplicateFields
     EvaluatorTimestampFormatPatternHourClockAmPmMismatch
     EvaluatorUnterminatedTimestampFormatPatternToken UnsupportedTypeForQuerying
-    """.split()
+    """
 )
-DATA_CODES = frozenset(
+DATA_CODES = _names(
     """
     CSVParsingError CSVUnescapedQuote CSVEscapingRecordDelimiter JSONParsingError
     ParquetParsingError ParquetUnsupportedCompressionCodec UnsupportedParquetType
     InvalidTextEncoding OverMaxRecordSize OverMaxColumn ColumnTooLong
     UnrecognizedFormatException
-    """.split()
+    """
 )
 CEPH_CODES = frozenset({"UnsupportedSyntax", "ProcessingTimeError"})
+OUR_CODES = frozenset({"OverMaxMemory"})
 
-CODES = REQUEST_CODES | SYNTAX_CODES | EVALUATION_CODES | DATA_CODES | CEPH_CODES
+CODES = REQUEST_CODES | SYNTAX_CODES | EVALUATION_CODES | DATA_CODES | CEPH_CODES | OUR_CODES
 
 
 class SelectError(UserError):

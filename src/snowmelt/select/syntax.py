@@ -20,12 +20,24 @@ class Missing(Enum):
 MISSING = Missing.MISSING
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Literal:
-    """A value written down: None, MISSING, bool, int, Decimal, float, str or Timestamp."""
+    """A value written down: None, MISSING, bool, int, Decimal, float, str or Timestamp.
+
+    Equal only to a literal of the same type that prints alike: 1 is not 1.0, nor is TRUE.
+    """
 
     value: object
-    at: int = field(default=0, compare=False)
+    at: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self._spelling() == other._spelling()
+
+    def __hash__(self) -> int:
+        return hash(self._spelling())
+
+    def _spelling(self) -> tuple[type, str]:
+        return type(self.value), repr(self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +198,7 @@ class Cast:
 class Call:
     """A function of one record, by its lower-case name.
 
-    Date parts stand as their lower-case text in a Literal, first argument, whichever way they
+    `int(x)`, `float(x)`, `string(x)`, `to_bool(x)` and `to_timestamp(x)` are a `Cast`. Date parts stand as their lower-case text in a Literal, first argument, whichever way they
     were written (`extract(year from x)` is extract('year', x)). `trim` has three arguments:
     Literal mode ("both", "leading", "trailing"), the characters, the text.
     """
@@ -254,10 +266,11 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One SELECT."""
+    """One SELECT; `text` is what was parsed."""
 
     projections: tuple[Projection, ...]
     source: Source
+    text: str = field(compare=False, repr=False)
     where: Expression | None = None
     group_by: tuple[Expression, ...] = ()
     having: Expression | None = None

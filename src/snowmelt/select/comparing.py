@@ -1,0 +1,141 @@
+"""Comparison of values: three-valued, with each dialect's rule for types that differ."""
+
+from __future__ import annotations
+
+import operator
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from snowmelt.select.refusals import SelectError
+from snowmelt.select.timestamps import Timestamp, parse_iso
+from snowmelt.select.values import infer_bool, infer_number, is_absent, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from snowmelt.select.dialect import Dialect
+
+Pair: TypeAlias = tuple[Any, Any]
+
+_RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def relate(relation: str, left: object, right: object, dialect: Dialect) -> bool | None:
+    """Return whether `left relation right` holds, None where that is not known.
+
+    NULL and MISSING make it unknown. Numbers compare by value (a decimal with a float as
+    floats), texts by their UTF-8 bytes, timestamps by instant. In `aws` a text next to a number,
+    a timestamp or a boolean is read as one; where it cannot be, and where types differ
+    otherwise, the answer is unknown.
+
+    Raises:
+        SelectError: In the Ceph dialects, where types differ.
+    """
+    pair = _pair(left, right, dialect)
+    if pair is None:
+        return None
+    first, second = pair
+    if isinstance(first, list | dict) and relation not in {"=", "<>"}:
+        return None
+    return _RELATIONS[relation](first, second)
+
+
+def same(left: object, right: object) -> bool:
+    """Return whether two values of one kind are equal, nothing inferred; NULLIF's rule."""
+    if kind_of(left) != kind_of(right) or is_absent(left):
+        return False
+    pair = _alike(left, right)
+    return pair is not None and bool(pair[0] == pair[1])
+
+
+def precedes(left: object, right: object, dialect: Dialect) -> bool:
+    """Return whether `left` is the smaller for MIN and MAX; NaN is greater than any number.
+
+    Raises:
+        SelectError: InvalidDataType, where the two cannot be compared.
+    """
+    if _is_nan(left) or _is_nan(right):
+        return not _is_nan(left)
+    answer = relate("<", left, right, dialect)
+    if answer is None:
+        kinds = f"{kind_of(left)} and {kind_of(right)}"
+        raise SelectError("InvalidDataType", f"MIN and MAX cannot compare {kinds}")
+    return answer
+
+
+def _pair(left: object, right: object, dialect: Dialect) -> Pair | None:
+    """Bring two values to one type, or return None where they stay unknown to each other."""
+    if is_absent(left) or is_absent(right):
+        return None
+    pair = _alike(left, right)
+    if pair is not None:
+        return pair
+    if dialect.is_ceph:
+        return _ceph_pair(left, right)
+    if isinstance(right, str):
+        inferred = _inferred(right, left)
+        return None if inferred is None else _alike(left, inferred)
+    if isinstance(left, str):
+        inferred = _inferred(left, right)
+        return None if inferred is None else _alike(inferred, right)
+    return None
+
+
+def _alike(left: object, right: object) -> Pair | None:
+    if isinstance(left, str) and isinstance(right, str):
+        return _bytewise(left, right)
+    if isinstance(left, bool) or isinstance(right, bool):
+        return (left, right) if isinstance(left, bool) and isinstance(right, bool) else None
+    if isinstance(left, int | float | Decimal) and isinstance(right, int | float | Decimal):
+        return _numeric(left, right)
+    if isinstance(left, Timestamp) and isinstance(right, Timestamp):
+        return left.instant, right.instant
+    if isinstance(left, list | dict) and type(left) is type(right):
+        return left, right
+    return None
+
+
+def _bytewise(left: str, right: str) -> Pair:
+    # Code points order as UTF-8 does, but for the stand-ins of bytes that are no UTF-8.
+    if left.isascii() or right.isascii():
+        return left, right
+    return left.encode("utf-8", "surrogateescape"), right.encode("utf-8", "surrogateescape")
+
+
+def _numeric(left: float | Decimal, right: float | Decimal) -> Pair:
+    if isinstance(left, float) and isinstance(right, Decimal):
+        return left, float(right)
+    if isinstance(left, Decimal) and isinstance(right, float):
+        return float(left), right
+    return left, right
+
+
+def _inferred(text: str, other: object) -> object:
+    if isinstance(other, bool):
+        return infer_bool(text)
+    if isinstance(other, int | float | Decimal):
+        return infer_number(text)
+    if isinstance(other, Timestamp):
+        return parse_iso(text)
+    return None
+
+
+def _ceph_pair(left: object, right: object) -> Pair:
+    numbers = bool | int | float | Decimal
+    if isinstance(left, numbers) and isinstance(right, numbers):
+        return _numeric(left, right)
+    kinds = f"{kind_of(left)} , {kind_of(right)}"
+    raise SelectError(
+        "InvalidDataType", f"operands not of the same type({kinds}), while comparision"
+    )
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and value != value

@@ -1,0 +1,196 @@
+"""The values of a query: kinds, texts read as numbers, 64-bit integers, and how each is printed.
+
+A value is None, MISSING, bool, int, Decimal, float, str, Timestamp, list or dict.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from decimal import Context, Decimal, DivisionByZero, InvalidOperation, Overflow
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from snowmelt.select.dialect import Dialect
+from snowmelt.select.refusals import SelectError, row_error
+from snowmelt.select.syntax import MISSING
+from snowmelt.select.timestamps import Timestamp, print_timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Number: TypeAlias = int | Decimal | float
+
+INT_MIN = -(2**63)
+INT_MAX = 2**63 - 1
+DECIMAL_DIGITS = 38
+DECIMALS = Context(
+    prec=DECIMAL_DIGITS, Emax=6144, Emin=-6143, traps=[InvalidOperation, DivisionByZero, Overflow]
+)
+"""Arithmetic of DECIMAL: 38 digits, ties to even."""
+
+_PLAIN_DIGITS = 60
+_EXCERPT_LENGTH = 60
+_NUMBER = re.compile(
+    r"[ \t-\r]*(?P<number>[+-]?(?:\d+(?P<point>\.\d*)?|(?P<bare>\.\d+))(?P<exponent>[eE][+-]?\d+)?)"
+    r"[ \t-\r]*",
+    re.ASCII,
+)
+_KINDS: dict[type, str] = {
+    bool: "boolean",
+    int: "numeric",
+    Decimal: "numeric",
+    float: "numeric",
+    str: "string",
+    Timestamp: "timestamp",
+    list: "list",
+    dict: "record",
+    type(None): "null",
+}
+
+
+def kind_of(value: object) -> str:
+    """Return what a message calls the value's type."""
+    return "missing" if value is MISSING else _KINDS.get(type(value), type(value).__name__)
+
+
+def is_absent(value: object) -> bool:
+    """Return whether the value is NULL or MISSING."""
+    return value is None or value is MISSING
+
+
+def excerpt(value: object) -> str:
+    """Return the value, short enough for a message."""
+    text = value if isinstance(value, str) else str(value)
+    shown = text if len(text) <= _EXCERPT_LENGTH else text[: _EXCERPT_LENGTH - 1] + "…"
+    return repr(shown) if isinstance(value, str) else shown
+
+
+def infer_number(text: str) -> Number | None:
+    """Read a text as a number, blanks around it passed over.
+
+    Digits alone are an int where 64 bits hold it, with a point or without exactly a Decimal up
+    to 38 digits; longer ones and those with an exponent are the nearest float.
+
+    Returns:
+        None where the text is no number, or too large for a float.
+    """
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return None
+    number = match["number"]
+    if match["exponent"] is None and len(number) <= DECIMAL_DIGITS:
+        if match["point"] is not None or match["bare"] is not None:
+            return Decimal(number)
+        whole = int(number)
+        return whole if INT_MIN <= whole <= INT_MAX else Decimal(number)
+    nearest = float(number)
+    return nearest if math.isfinite(nearest) else None
+
+
+def fit_int(number: int, dialect: Dialect) -> int:
+    """Return an integer as 64 bits hold it: Ceph wraps around.
+
+    Raises:
+        SelectError: IntegerOverflow, in `aws`.
+    """
+    if INT_MIN <= number <= INT_MAX:
+        return number
+    if dialect.is_ceph:
+        return wrap_int(number)
+    raise SelectError("IntegerOverflow", f"integer {excerpt(number)} does not fit in 64 bits")
+
+
+def wrap_int(number: int) -> int:
+    """Return the number's low 64 bits as a signed integer."""
+    return (number - INT_MIN) % 2**64 + INT_MIN
+
+
+def truth(value: object, dialect: Dialect) -> bool | None:
+    """Return a value as a condition: true, false, or None for not known.
+
+    In `aws` the texts true and false count; in Ceph numbers other than zero are true.
+
+    Raises:
+        SelectError: InvalidDataType, where the value is no condition.
+    """
+    if value is True or value is False or value is None:
+        return value
+    if value is MISSING:
+        return None
+    if dialect.is_ceph and isinstance(value, int | float | Decimal):
+        return bool(value)
+    inferred = infer_bool(value) if isinstance(value, str) and not dialect.is_ceph else None
+    if inferred is None:
+        message = f"a condition must be true or false; {excerpt(value)} is {kind_of(value)}"
+        raise row_error("InvalidDataType", message, dialect)
+    return inferred
+
+
+def infer_bool(text: str) -> bool | None:
+    """Read `true` or `false` in any case; None for other texts."""
+    return {"true": True, "false": False}.get(text.strip().lower())
+
+
+def print_value(value: object, dialect: Dialect) -> str:
+    """Return the text of a value in CSV output, in `||` and in CAST to STRING."""
+    return _PRINTERS.get(type(value), _print_other)(value, dialect)
+
+
+def print_decimal(value: Decimal) -> str:
+    """Return all digits of a decimal as they are kept, without an exponent where that is short."""
+    exponent = value.as_tuple().exponent
+    if isinstance(exponent, int) and -_PLAIN_DIGITS <= exponent <= _PLAIN_DIGITS:
+        return f"{value:f}"
+    return str(value)
+
+
+def _print_text(value: Any, _dialect: Dialect) -> str:
+    return str(value)
+
+
+def _print_bool(value: Any, dialect: Dialect) -> str:
+    if dialect is Dialect.CEPH_2020:
+        return "1" if value else "0"
+    return "true" if value else "false"
+
+
+def _print_float(value: Any, dialect: Dialect) -> str:
+    return f"{value:.17g}" if dialect.is_ceph else repr(value)
+
+
+def _print_null(_value: Any, dialect: Dialect) -> str:
+    return "null" if dialect is Dialect.CEPH else ""
+
+
+def _print_nested(value: Any, dialect: Dialect) -> str:
+    return json.dumps(_plain(value, dialect), ensure_ascii=False, separators=(",", ":"))
+
+
+def _print_other(value: Any, _dialect: Dialect) -> str:
+    return "" if value is MISSING else str(value)
+
+
+_PRINTERS: dict[type, Callable[[Any, Dialect], str]] = {
+    str: _print_text,
+    int: _print_text,
+    bool: _print_bool,
+    float: _print_float,
+    Decimal: lambda value, _dialect: print_decimal(value),
+    Timestamp: print_timestamp,
+    type(None): _print_null,
+    list: _print_nested,
+    dict: _print_nested,
+}
+
+
+def _plain(value: object, dialect: Dialect) -> object:
+    if isinstance(value, list):
+        return [_plain(item, dialect) for item in value]
+    if isinstance(value, dict):
+        return {str(name): _plain(item, dialect) for name, item in value.items()}
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, Timestamp):
+        return print_timestamp(value, dialect)
+    return value
