@@ -129,25 +129,28 @@ def test_opening_again_changes_nothing(open_catalog):
 
 
 def test_several_processes_may_open_a_new_catalog_at_once(tmp_path):
-    url = f"sqlite:///{tmp_path}/new.db"
-    _open_at_once(url)
+    _open_at_once(*[f"sqlite:///{tmp_path}/new.db"] * 4)
 
 
 @pytest.mark.postgres
 def test_several_processes_may_open_a_new_catalog_at_once_on_postgres(empty_postgres_url):
-    _open_at_once(empty_postgres_url)
+    _open_at_once(*[empty_postgres_url] * 4)
 
 
-def _open_at_once(url: str) -> None:
+def test_several_new_catalogs_may_be_opened_at_once_in_one_process(tmp_path):
+    _open_at_once(*[f"sqlite:///{tmp_path}/new{number}.db" for number in range(4)])
+
+
+def _open_at_once(*urls: str) -> None:
     failures = []
 
-    def work() -> None:
+    def work(url: str) -> None:
         try:
             open_database(url).close()
         except Exception as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
+    threads = [threading.Thread(target=work, args=(url,)) for url in urls]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import threading
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,9 @@ _LOST_CONNECTION = ("08", "57P")
 
 # Any fixed number; it names the lock under which one process at a time migrates the schema.
 _MIGRATION_LOCK = 0x534E4F574D454C54 >> 1
+
+# What migration scripts write to is one global of Alembic's for all threads of a process.
+_alembic = threading.Lock()
 
 
 class Database:
@@ -236,6 +240,11 @@ def _postgres_engine(url: sa.URL, timeout_s: float) -> sa.Engine:
         cursor.execute(f"SET lock_timeout = {int(timeout_s * 1000)}")
         # Names are compared by bytes in our own code; the session must speak UTF-8.
         cursor.execute("SET client_encoding = 'UTF8'")
+        # An acknowledged row is on disk, whatever the role's or the database's default says.
+        cursor.execute("SET synchronous_commit = 'on'")
+        # A plan kept from when a table was empty would read it whole for as long as nobody
+        # analyses it; chunks come by thousands a second.
+        cursor.execute("SET plan_cache_mode = 'force_custom_plan'")
         cursor.close()
         connection.commit()
 
@@ -282,7 +291,10 @@ def _upgrade(connection: sa.Connection, now: dt.datetime) -> None:
     def steps(revision: Any, _context: object) -> Any:
         return script._upgrade_revs("head", revision)  # noqa: SLF001 - as Alembic's own command
 
-    with EnvironmentContext(Config(), script, fn=steps, destination_rev="head") as environment:
+    with (
+        _alembic,
+        EnvironmentContext(Config(), script, fn=steps, destination_rev="head") as environment,
+    ):
         environment.configure(connection=connection, target_metadata=model.metadata)
         environment.run_migrations()
     if connection.execute(sa.select(model.deployment.c.deployment_id)).first() is None:
