@@ -440,6 +440,36 @@ class TableInconsistent(InternalError):
     code = "table_inconsistent"
 
 
+# --- buckets
+
+
+class BucketNameInvalid(UserError):
+    """{bucket!r} is no bucket name: 3 to 63 lower-case letters, digits, dots and hyphens, with a letter or digit at both ends."""
+
+    code = "bucket_name_invalid"
+
+
+class BucketNotEmpty(UserError):
+    """Bucket {bucket} still holds objects, or uploads that are not completed."""
+
+    code = "bucket_not_empty"
+    status = 409
+
+
+class ObjectChanged(ConflictError):
+    """Object {key} is not the one that the request asks for."""
+
+    code = "object_changed"
+    status = 412
+
+
+class UploadNotFound(UserError):
+    """There is no upload {upload}; it may have been completed or aborted."""
+
+    code = "upload_not_found"
+    status = 404
+
+
 # --- surroundings
 
 

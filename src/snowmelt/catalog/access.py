@@ -37,18 +37,20 @@ ACCOUNTADMIN = "ACCOUNTADMIN"
 PUBLIC = "PUBLIC"
 BUILT_IN_ROLES = (ACCOUNTADMIN, PUBLIC)
 
-Kind = Literal["DATABASE", "SCHEMA", "TABLE"]
+Kind = Literal["DATABASE", "SCHEMA", "TABLE", "BUCKET"]
 
 PRIVILEGES: dict[Kind, tuple[str, ...]] = {
     "DATABASE": ("OWNERSHIP", "USAGE", "CREATE SCHEMA"),
     "SCHEMA": ("OWNERSHIP", "USAGE", "CREATE TABLE"),
     "TABLE": ("OWNERSHIP", "INSERT", "SELECT", "EVOLVE SCHEMA"),
+    "BUCKET": ("OWNERSHIP", "READ", "WRITE"),
 }
 
 _OWNED = {
     "DATABASE": (model.databases, model.databases.c.database_id),
     "SCHEMA": (model.schemas, model.schemas.c.schema_id),
     "TABLE": (model.tables, model.tables.c.table_id),
+    "BUCKET": (model.buckets, model.buckets.c.bucket_id),
 }
 _U = model.users
 _K = model.public_keys
@@ -163,13 +165,13 @@ def users_of(connection: sa.Connection) -> list[UserRecord]:
 
 
 def drop_user(connection: sa.Connection, name: str) -> None:
-    """Remove a user with keys and granted roles; what the user wrote stays.
+    """Remove a user with all keys and granted roles; what the user wrote stays.
 
     Raises:
         NotFound: There is no such user.
     """
     user_id = user_by_name(connection, name).user_id
-    for table in (_K, _M, _U):
+    for table in (_K, model.access_keys, _M, _U):
         connection.execute(sa.delete(table).where(table.c.user_id == user_id))
 
 
@@ -200,6 +202,7 @@ def drop_role(connection: sa.Connection, name: str) -> None:
         connection.execute(sa.update(owned).where(owned.c.owner == name).values(owner=ACCOUNTADMIN))
     connection.execute(sa.update(_U).where(_U.c.default_role == name).values(default_role=None))
     connection.execute(sa.delete(_G).where(_G.c.role == name))
+    connection.execute(sa.delete(model.prefix_grants).where(model.prefix_grants.c.role == name))
     connection.execute(sa.delete(_M).where(_M.c.role == name))
     connection.execute(sa.delete(_R).where(_R.c.name == name))
 

@@ -5,25 +5,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.access import PRIVILEGES
+from snowmelt.catalog.bucket_grammar import read_bucket
 from snowmelt.catalog.statements import (
     AlterUser,
     CreateUser,
+    DropAccessKey,
+    GrantCreateBucket,
+    GrantOnBucket,
     GrantPrivileges,
     GrantRole,
     Level,
+    Name,
     ShowGrants,
 )
 
 if TYPE_CHECKING:
+    from snowmelt.catalog.access import Kind
     from snowmelt.catalog.cursor import Cursor
     from snowmelt.catalog.lexing import Token
-    from snowmelt.catalog.statements import Existing, Name
+    from snowmelt.catalog.statements import Existing
 
 # ALL leaves OWNERSHIP out, as Snowflake does.
 _NOT_IN_ALL = frozenset({"OWNERSHIP"})
 _KEYS = ("RSA_PUBLIC_KEY", "RSA_PUBLIC_KEY_2")
 _USER_PROPERTIES = (*_KEYS, "DEFAULT_ROLE")
 _OBJECTS = ("DATABASE", "SCHEMA", "TABLE")
+_ON_ACCOUNT = "CREATE BUCKET"
 
 
 def read_create_user(cursor: Cursor, name: str, existing: Existing) -> CreateUser:
@@ -47,14 +54,23 @@ def read_create_user(cursor: Cursor, name: str, existing: Existing) -> CreateUse
     )
 
 
-def read_alter_user(cursor: Cursor) -> AlterUser:
+def read_alter_user(cursor: Cursor) -> AlterUser | DropAccessKey:
     """Go past what follows ALTER USER.
 
     Raises:
-        StatementError: If it is anything but SET or UNSET of known properties.
+        StatementError: If it is anything but SET or UNSET of known properties, or DROP of a key.
     """
     if_exists = cursor.accept("IF", "EXISTS")
     name = cursor.identifier("a user")
+    if cursor.ahead("ADD", "ACCESS", "KEY"):
+        raise cursor.error(
+            "The secret of an access key is shown once and kept nowhere else, so it is not made by "
+            "a statement: snowmelt user access-key NAME"
+        )
+    if cursor.accept("DROP", "ACCESS", "KEY"):
+        key = cursor.string("the id of an access key")
+        cursor.end("the id of an access key")
+        return DropAccessKey(name, key)
     properties: dict[str, str | None] = {}
     if cursor.expect_one_of("SET", "UNSET") == "SET":
         while cursor.token.text in _USER_PROPERTIES:
@@ -87,7 +103,9 @@ def _refuse_property(cursor: Cursor) -> None:
         raise cursor.error("Passwords are not supported: users sign with a key, see RSA_PUBLIC_KEY")
 
 
-def read_grant(cursor: Cursor, *, revoke: bool) -> GrantRole | GrantPrivileges:
+def read_grant(
+    cursor: Cursor, *, revoke: bool
+) -> GrantRole | GrantPrivileges | GrantOnBucket | GrantCreateBucket:
     """Go past what follows GRANT or REVOKE.
 
     Raises:
@@ -100,8 +118,21 @@ def read_grant(cursor: Cursor, *, revoke: bool) -> GrantRole | GrantPrivileges:
         return _role_grant(cursor, direction, revoke=revoke)
     words = _privilege_words(cursor)
     cursor.expect("ON")
+    if list(words) == [_ON_ACCOUNT] and cursor.accept("ACCOUNT"):
+        return GrantCreateBucket(_grantee(cursor, direction), revoke)
+    if cursor.accept("BUCKET"):
+        bucket = read_bucket(cursor)
+        prefix = cursor.string("a prefix of keys") if cursor.accept("PREFIX") else None
+        privileges = _privileges(cursor, words, "BUCKET")
+        if prefix is not None and "OWNERSHIP" in privileges:
+            raise cursor.error("OWNERSHIP is of a whole bucket: leave PREFIX out")
+        return GrantOnBucket(privileges, bucket, prefix, _grantee(cursor, direction), revoke)
     level, name = _target(cursor)
-    privileges = _privileges(cursor, words, level)
+    privileges = _privileges(cursor, words, level.kind)
+    return GrantPrivileges(privileges, level, name, _grantee(cursor, direction), revoke)
+
+
+def _grantee(cursor: Cursor, direction: str) -> str:
     cursor.expect(direction)
     if cursor.ahead("USER"):
         raise cursor.error("Privileges go to roles: grant them to a role, and the role to the user")
@@ -112,8 +143,8 @@ def read_grant(cursor: Cursor, *, revoke: bool) -> GrantRole | GrantPrivileges:
     for word in ("COPY", "REVOKE"):
         if cursor.accept(word):
             cursor.expect("CURRENT", "GRANTS")
-    cursor.end(f"the role of {'REVOKE' if revoke else 'GRANT'}")
-    return GrantPrivileges(privileges, level, name, role, revoke)
+    cursor.end(f"the role of {'GRANT' if direction == 'TO' else 'REVOKE'}")
+    return role
 
 
 def read_show_grants(cursor: Cursor) -> ShowGrants:
@@ -122,7 +153,10 @@ def read_show_grants(cursor: Cursor) -> ShowGrants:
     Raises:
         StatementError: If it is anything but TO, OF or ON something.
     """
-    if cursor.accept("ON"):
+    if cursor.accept("ON", "BUCKET"):
+        place = cursor.token.place
+        shown = ShowGrants("ON", "BUCKET", Name((read_bucket(cursor),), place))
+    elif cursor.accept("ON"):
         level, name = _target(cursor)
         shown = ShowGrants("ON", level.value, name)
     elif cursor.accept("TO"):
@@ -161,7 +195,7 @@ def _privilege_words(cursor: Cursor) -> dict[str, Token]:
 
 
 def _one_privilege(cursor: Cursor) -> str:
-    known = sorted({each for line in PRIVILEGES.values() for each in line})
+    known = sorted({_ON_ACCOUNT, *(each for line in PRIVILEGES.values() for each in line)})
     for privilege in known:
         if cursor.accept(*privilege.split()):
             return privilege
@@ -179,16 +213,16 @@ def _target(cursor: Cursor) -> tuple[Level, Name]:
         raise cursor.error("Grants on all or future objects are not supported: name each object")
     if cursor.ahead("ACCOUNT"):
         raise cursor.error(
-            "Nothing can be granted on the account: databases, users and roles are created by "
-            "ACCOUNTADMIN alone"
+            "Nothing can be granted on the account but CREATE BUCKET: databases, users and roles "
+            "are created by ACCOUNTADMIN alone"
         )
     word = cursor.accept_one_of(*_OBJECTS)
     level = Level(word.text) if word is not None else Level.TABLE
     return level, cursor.name(f"a {level.lower()}", level.parts)
 
 
-def _privileges(cursor: Cursor, words: dict[str, Token], level: Level) -> tuple[str, ...]:
-    there = PRIVILEGES[level.kind]
+def _privileges(cursor: Cursor, words: dict[str, Token], kind: Kind) -> tuple[str, ...]:
+    there = PRIVILEGES[kind]
     if list(words) == ["ALL"]:
         return tuple(each for each in there if each not in _NOT_IN_ALL)
     for word, at in words.items():
@@ -196,6 +230,6 @@ def _privileges(cursor: Cursor, words: dict[str, Token], level: Level) -> tuple[
             raise cursor.error("ALL stands alone: leave the other privileges out", at)
         if word not in there:
             raise cursor.error(
-                f"{word} cannot be granted on a {level.lower()}; {', '.join(there)} can", at
+                f"{word} cannot be granted on a {kind.lower()}; {', '.join(there)} can", at
             )
     return tuple(words)

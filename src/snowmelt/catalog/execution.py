@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import IntegrityError
 
+from snowmelt.catalog import changing_buckets  # noqa: F401 - what it says joins `change`
 from snowmelt.catalog.access import ACCOUNTADMIN, effective_role, roles
 from snowmelt.catalog.changing import change
 from snowmelt.catalog.parsing import is_query, parse

@@ -31,6 +31,8 @@ KEY_BYTES = 32
 MASTER_KEY_FILE = "master.key"
 
 _NONCE_BYTES = 12
+# No incarnation begins so: a sealed secret and a table's key cannot stand for each other.
+_SEALED = "sealed: "
 _T = model.tables
 _W = model.table_keys
 _K = model.data_keys
@@ -125,6 +127,18 @@ class KeyRing:
         query = sa.select(_K.c.table_id, _K.c.user).where(_K.c.key_id == key_id)
         row = connection.execute(query).first()
         return None if row is None else (row.table_id, row.user)
+
+    def seal(self, secret: bytes, purpose: str) -> bytes:
+        """Encrypt a secret under the master key; only the same `purpose` opens it again."""
+        return self._wrap(secret, _SEALED + purpose)
+
+    def unseal(self, sealed: bytes, purpose: str) -> bytes:
+        """Return what was sealed for `purpose`.
+
+        Raises:
+            ConfigurationError: The master key is not the one it was sealed with.
+        """
+        return self._unwrap(sealed, _SEALED + purpose)
 
     def _wrap(self, key: bytes, incarnation: str) -> bytes:
         nonce = secrets.token_bytes(_NONCE_BYTES)

@@ -13,15 +13,23 @@ from snowmelt.catalog.access_grammar import (
     read_grant,
     read_show_grants,
 )
+from snowmelt.catalog.bucket_grammar import (
+    read_alter_bucket,
+    read_create_bucket,
+    read_drop_bucket,
+)
 from snowmelt.catalog.cursor import Cursor
 from snowmelt.catalog.lexing import TokenKind, tokens_of
 from snowmelt.catalog.statements import (
+    AlterBucket,
     AlterUser,
     CreateDatabase,
     CreateRole,
     CreateSchema,
     Describe,
     Drop,
+    DropAccessKey,
+    DropBucket,
     DropPrincipal,
     Existing,
     Level,
@@ -39,7 +47,7 @@ if TYPE_CHECKING:
 
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "EXPLAIN", "("})
 _OBJECTS = ("DATABASE", "SCHEMA", "TABLE")
-_CREATABLE = (*_OBJECTS, "USER", "ROLE")
+_CREATABLE = (*_OBJECTS, "USER", "ROLE", "BUCKET")
 # The deepest level that each SHOW can be narrowed to.
 _SHOWN = {
     "DATABASES": Level.ACCOUNT,
@@ -48,6 +56,8 @@ _SHOWN = {
     "CHANNELS": Level.TABLE,
     "USERS": Level.ACCOUNT,
     "ROLES": Level.ACCOUNT,
+    "BUCKETS": Level.ACCOUNT,
+    "ACCESS KEYS": Level.ACCOUNT,
 }
 _KINDS_OF_TABLE = frozenset(
     {
@@ -76,7 +86,7 @@ _REFUSED = {
     "TRUNCATE": "TRUNCATE is not supported: CREATE OR REPLACE TABLE makes the table anew",
     "UNDROP": "UNDROP is not supported: what is dropped is gone",
 }
-_NO_ALTER = "ALTER {} is not supported: there is ALTER USER alone"
+_NO_ALTER = "ALTER {} is not supported: there are ALTER USER and ALTER BUCKET alone"
 
 
 def is_query(text: str) -> bool:
@@ -120,7 +130,7 @@ def _create(cursor: Cursor) -> Statement:
         )
     at = cursor.token
     kind = cursor.expect_one_of(*_CREATABLE)
-    if replace and kind in {"USER", "ROLE"}:
+    if replace and kind in {"USER", "ROLE", "BUCKET"}:
         raise cursor.error(f"OR REPLACE is not supported for a {kind.lower()}: DROP it first", at)
     existing = Existing.REPLACE if replace else Existing.REFUSE
     if cursor.ahead("IF"):
@@ -138,6 +148,8 @@ def _created(cursor: Cursor, kind: str, existing: Existing) -> Statement:
         name = cursor.name("a schema", 2)
         cursor.end("the name of a schema")
         return CreateSchema(name, existing)
+    if kind == "BUCKET":
+        return read_create_bucket(cursor, existing)
     word = cursor.identifier(f"a {kind.lower()}")
     if kind == "USER":
         return read_create_user(cursor, word, existing)
@@ -145,8 +157,10 @@ def _created(cursor: Cursor, kind: str, existing: Existing) -> Statement:
     return CreateDatabase(word, existing) if kind == "DATABASE" else CreateRole(word, existing)
 
 
-def _drop(cursor: Cursor) -> Drop | DropPrincipal:
+def _drop(cursor: Cursor) -> Drop | DropPrincipal | DropBucket:
     kind = cursor.expect_one_of(*_CREATABLE)
+    if kind == "BUCKET":
+        return read_drop_bucket(cursor)
     if_exists = cursor.accept("IF", "EXISTS")
     if kind in {"USER", "ROLE"}:
         word = cursor.identifier(f"a {kind.lower()}")
@@ -170,7 +184,7 @@ def _describe(cursor: Cursor) -> Describe:
 
 def _show(cursor: Cursor) -> Show | ShowGrants:
     cursor.accept("TERSE")
-    kind = cursor.expect_one_of(*_SHOWN, "GRANTS")
+    kind = _shown_kind(cursor)
     if kind == "GRANTS":
         return read_show_grants(cursor)
     like = cursor.string("a pattern") if cursor.accept("LIKE") else None
@@ -179,6 +193,13 @@ def _show(cursor: Cursor) -> Show | ShowGrants:
     limit = cursor.integer("the limit", 1, 10_000) if cursor.accept("LIMIT") else None
     cursor.end(f"SHOW {kind}")
     return Show(kind, like, level, scope, prefix, limit)
+
+
+def _shown_kind(cursor: Cursor) -> str:
+    for words in _SHOWN:
+        if " " in words and cursor.accept(*words.split()):
+            return words
+    return cursor.expect_one_of(*(each for each in _SHOWN if " " not in each), "GRANTS")
 
 
 def _scope(cursor: Cursor, deepest: Level) -> tuple[Level | None, Name | None]:
@@ -194,7 +215,9 @@ def _scope(cursor: Cursor, deepest: Level) -> tuple[Level | None, Name | None]:
     return level, cursor.name(f"a {level.lower()}", level.parts)
 
 
-def _alter(cursor: Cursor) -> AlterUser:
+def _alter(cursor: Cursor) -> AlterUser | AlterBucket | DropAccessKey:
+    if cursor.accept("BUCKET"):
+        return read_alter_bucket(cursor)
     if not cursor.accept("USER"):
         raise cursor.error(_NO_ALTER.format(cursor.token.written or "alone"))
     return read_alter_user(cursor)

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.access import (
     ACCOUNTADMIN,
     PRIVILEGES,
+    PUBLIC,
     Kind,
     has,
     require_namespace,
     require_table,
 )
+from snowmelt.catalog.buckets import find_bucket, reach
 from snowmelt.catalog.namespaces import DEFAULT_SCHEMA, find_database, find_schema
 from snowmelt.catalog.statements import Level
 from snowmelt.catalog.tables import find_table
-from snowmelt.errors import PrivilegeMissing, StatementError
+from snowmelt.errors import NotFound, PrivilegeMissing, StatementError
 from snowmelt.schema.types import TableName, display_name
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
 
+    from snowmelt.catalog.buckets import BucketRecord
     from snowmelt.catalog.namespaces import DatabaseRecord, SchemaRecord
     from snowmelt.catalog.statements import Name
     from snowmelt.catalog.tables import TableRecord
@@ -140,6 +143,17 @@ class Session:
             return schema.schema_id, schema_shown(schema.database, schema.name)
         table = self.find_table(self.table_name(name))
         return table.table_id, str(table.name)
+
+    def find_bucket(self, name: str) -> BucketRecord:
+        """Return a bucket in which the role may do anything at all.
+
+        Raises:
+            NotFound: If there is none.
+        """
+        bucket = find_bucket(self.connection, name)
+        if reach(self.connection, {self.role, PUBLIC}, bucket).is_empty:
+            raise NotFound(kind="Bucket", name=name)
+        return bucket
 
     @property
     def is_administrator(self) -> bool:

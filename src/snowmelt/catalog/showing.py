@@ -6,7 +6,7 @@ import re
 from functools import singledispatch
 from typing import TYPE_CHECKING, TypeAlias
 
-from snowmelt.catalog import access, namespaces, tables
+from snowmelt.catalog import access, access_keys, buckets, namespaces, tables
 from snowmelt.catalog.channels import channels_of
 from snowmelt.catalog.results import Result
 from snowmelt.catalog.session import Session, schema_shown
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from snowmelt.catalog.access import GrantRecord
+    from snowmelt.catalog.buckets import PrefixGrant
     from snowmelt.catalog.namespaces import SchemaRecord
     from snowmelt.catalog.statements import Statement
     from snowmelt.catalog.tables import TableRecord
@@ -72,6 +73,11 @@ def _show(statement: Show, session: Session) -> Result:
 def _show_grants(statement: ShowGrants, session: Session) -> Result:
     connection = session.connection
     name = statement.name
+    if statement.kind == "BUCKET" and name is not None:
+        bucket = session.find_bucket(name.parts[0])
+        grants = access.grants_of(connection, kind="BUCKET", object_id=bucket.bucket_id)
+        beneath = buckets.prefix_grants_of(connection, bucket_id=bucket.bucket_id)
+        return Result(_GRANT_COLUMNS, tuple(_grant_rows(grants, session, beneath)))
     if statement.relation == "ON" and name is not None:
         level = Level(statement.kind or "")
         object_id, _ = session.find_object(level, name)
@@ -88,9 +94,11 @@ def _show_grants(statement: ShowGrants, session: Session) -> Result:
         users = access.users_of(connection)
         members = [user.name for user in users if who in access.roles_of(connection, user.name)]
         return Result(_GRANT_COLUMNS, tuple(_member_row(who, user) for user in members))
-    return Result(
-        _GRANT_COLUMNS, tuple(_grant_rows(access.grants_of(connection, role=who), session))
-    )
+    grants = access.grants_of(connection, role=who)
+    rows = list(_grant_rows(grants, session, buckets.prefix_grants_of(connection, role=who)))
+    if who in buckets.creators(connection):
+        rows.append((buckets.CREATE_BUCKET, "ACCOUNT", "", "ROLE", who))
+    return Result(_GRANT_COLUMNS, tuple(rows))
 
 
 def _databases(_statement: Show, session: Session) -> Iterator[_Row]:
@@ -156,6 +164,19 @@ def _roles(_statement: Show, session: Session) -> Iterator[_Row]:
             yield (each,)
 
 
+def _buckets(_statement: Show, session: Session) -> Iterator[_Row]:
+    holders = {session.role, access.PUBLIC}
+    for each in buckets.buckets_of(session.connection):
+        if not buckets.reach(session.connection, holders, each).is_empty:
+            yield each.created_at, each.name, each.owner, each.backend, each.select_dialect
+
+
+def _access_keys(_statement: Show, session: Session) -> Iterator[_Row]:
+    mine = None if session.is_administrator else session.user or ""
+    for each in access_keys.access_keys_of(session.connection, mine):
+        yield each.created_at, each.access_key_id, each.user
+
+
 _SHOWN: dict[str, tuple[tuple[str, ...], Callable[[Show, Session], Iterator[_Row]]]] = {
     "DATABASES": (("created_on", "name", "owner"), _databases),
     "SCHEMAS": (("created_on", "name", "database_name", "owner"), _shown_schemas),
@@ -180,6 +201,8 @@ _SHOWN: dict[str, tuple[tuple[str, ...], Callable[[Show, Session], Iterator[_Row
     ),
     "USERS": (("created_on", "name", "default_role", "fingerprints"), _users),
     "ROLES": (("name",), _roles),
+    "BUCKETS": (("created_on", "name", "owner", "backend", "select_dialect"), _buckets),
+    "ACCESS KEYS": (("created_on", "name", "user_name"), _access_keys),
 }
 
 
@@ -247,7 +270,9 @@ def _member_row(role: str, user: str) -> _Row:
     return "USAGE", "ROLE", role, "USER", user
 
 
-def _grant_rows(grants: Iterable[GrantRecord], session: Session) -> Iterator[_Row]:
+def _grant_rows(
+    grants: Iterable[GrantRecord], session: Session, beneath: Iterable[PrefixGrant] = ()
+) -> Iterator[_Row]:
     connection = session.connection
     names: dict[tuple[str, int], str] = {}
     for database in namespaces.databases_of(connection):
@@ -256,5 +281,10 @@ def _grant_rows(grants: Iterable[GrantRecord], session: Session) -> Iterator[_Ro
         names["SCHEMA", schema.schema_id] = schema_shown(schema.database, schema.name)
     for table in tables.tables_of(connection):
         names["TABLE", table.table_id] = str(table.name)
+    for bucket in buckets.buckets_of(connection):
+        names["BUCKET", bucket.bucket_id] = bucket.name
     for grant in grants:
         yield grant.privilege, grant.kind, names[grant.kind, grant.object_id], "ROLE", grant.role
+    for narrow in beneath:
+        name = f"{names['BUCKET', narrow.bucket_id]} PREFIX '{narrow.prefix.decode()}'"
+        yield narrow.privilege, "BUCKET", name, "ROLE", narrow.role

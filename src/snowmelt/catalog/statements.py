@@ -109,6 +109,39 @@ class AlterUser:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateBucket:
+    """CREATE BUCKET."""
+
+    name: str
+    existing: Existing
+
+
+@dataclass(frozen=True, slots=True)
+class AlterBucket:
+    """ALTER BUCKET … SET or UNSET SELECT_DIALECT; None for UNSET."""
+
+    name: str
+    select_dialect: str | None
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropBucket:
+    """DROP BUCKET, which must be empty."""
+
+    name: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropAccessKey:
+    """ALTER USER … DROP ACCESS KEY."""
+
+    user: str
+    access_key_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
     """DROP DATABASE, SCHEMA or TABLE; `restrict` refuses when something is still inside."""
 
@@ -180,6 +213,25 @@ class GrantPrivileges:
     revoke: bool
 
 
+@dataclass(frozen=True, slots=True)
+class GrantOnBucket:
+    """GRANT … ON BUCKET … [PREFIX …] TO ROLE …, or REVOKE; without a prefix the whole bucket."""
+
+    privileges: tuple[str, ...]
+    bucket: str
+    prefix: str | None
+    role: str
+    revoke: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GrantCreateBucket:
+    """GRANT CREATE BUCKET ON ACCOUNT TO ROLE …, or REVOKE."""
+
+    role: str
+    revoke: bool
+
+
 Statement: TypeAlias = (
     CreateDatabase
     | CreateSchema
@@ -187,6 +239,10 @@ Statement: TypeAlias = (
     | CreateUser
     | CreateRole
     | AlterUser
+    | CreateBucket
+    | AlterBucket
+    | DropBucket
+    | DropAccessKey
     | Drop
     | DropPrincipal
     | Describe
@@ -194,4 +250,6 @@ Statement: TypeAlias = (
     | ShowGrants
     | GrantRole
     | GrantPrivileges
+    | GrantOnBucket
+    | GrantCreateBucket
 )

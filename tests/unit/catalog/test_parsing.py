@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from snowmelt.catalog.lexing import Place
 from snowmelt.catalog.parsing import is_query, parse
 from snowmelt.catalog.statements import (
+    AlterBucket,
     AlterUser,
+    CreateBucket,
     CreateDatabase,
     CreateRole,
     CreateSchema,
@@ -19,8 +21,12 @@ from snowmelt.catalog.statements import (
     CreateUser,
     Describe,
     Drop,
+    DropAccessKey,
+    DropBucket,
     DropPrincipal,
     Existing,
+    GrantCreateBucket,
+    GrantOnBucket,
     GrantPrivileges,
     GrantRole,
     Level,
@@ -164,6 +170,22 @@ MEANINGS = {
     "SHOW GRANTS OF ROLE r": ShowGrants("OF", "ROLE", Name(("R",), Place(1, 21))),
     "SHOW GRANTS ON SCHEMA s": ShowGrants("ON", "SCHEMA", Name(("S",), Place(1, 23))),
     "GRANT ROLE r TO USER u": GrantRole("R", "U", False),
+    "CREATE BUCKET Raw": CreateBucket("raw", Existing.REFUSE),
+    "CREATE BUCKET IF NOT EXISTS 'my-data'": CreateBucket("my-data", Existing.KEEP),
+    'DROP BUCKET IF EXISTS "my-data"': DropBucket("my-data", True),
+    "ALTER BUCKET raw SET SELECT_DIALECT = 'ceph'": AlterBucket("raw", "ceph", False),
+    "ALTER BUCKET IF EXISTS raw UNSET SELECT_DIALECT": AlterBucket("raw", None, True),
+    "ALTER USER u DROP ACCESS KEY 'SMAK1'": DropAccessKey("U", "SMAK1"),
+    "GRANT READ, WRITE ON BUCKET raw TO ROLE r": GrantOnBucket(
+        ("READ", "WRITE"), "raw", None, "R", False
+    ),
+    "REVOKE READ ON BUCKET 'my-data' PREFIX 'in/Ä/' FROM ROLE r": GrantOnBucket(
+        ("READ",), "my-data", "in/Ä/", "R", True
+    ),
+    "GRANT ALL ON BUCKET raw TO r": GrantOnBucket(("READ", "WRITE"), "raw", None, "R", False),
+    "GRANT CREATE BUCKET ON ACCOUNT TO ROLE r": GrantCreateBucket("R", False),
+    "SHOW BUCKETS LIKE 'm%'": Show("BUCKETS", "m%", Level.ACCOUNT),
+    "SHOW ACCESS KEYS": Show("ACCESS KEYS", None, Level.ACCOUNT),
     "REVOKE ROLE r FROM USER u": GrantRole("R", "U", True),
     "GRANT INSERT, EVOLVE SCHEMA ON TABLE t TO ROLE r": GrantPrivileges(
         ("INSERT", "EVOLVE SCHEMA"), Level.TABLE, Name(("T",), Place(1, 38)), "R", False
@@ -253,13 +275,16 @@ REFUSED = {
     "CREATE TABLE a.b.c.d (a INT)": ("The name of a table has at most 3 parts", 19),
     "CREATE TABLE (a INT)": ("Expected the name of a table here, not (", 14),
     "CREATE OR REPLACE TABLE IF NOT EXISTS t (a INT)": ("OR REPLACE and IF NOT EXISTS", 25),
-    "CREATE VIEW v AS SELECT 1": ("Expected DATABASE, SCHEMA, TABLE, USER or ROLE", 8),
+    "CREATE VIEW v AS SELECT 1": ("Expected DATABASE, SCHEMA, TABLE, USER, ROLE or BUCKET", 8),
     "CREATE OR REPLACE USER u": ("OR REPLACE is not supported for a user", 19),
     "CREATE USER u PASSWORD = 'x'": ("Passwords are not supported", 15),
     "CREATE USER u RSA_PUBLIC_KEY = x": ("Expected a public key in single quotes", 32),
     "ALTER TABLE t ADD COLUMN a INT": ("ALTER TABLE is not supported", 7),
     "ALTER USER u SET": ("Expected RSA_PUBLIC_KEY, RSA_PUBLIC_KEY_2 or", 17),
-    "DROP CHANNEL c": ("Expected DATABASE, SCHEMA, TABLE, USER or ROLE here, not CHANNEL", 6),
+    "DROP CHANNEL c": (
+        "Expected DATABASE, SCHEMA, TABLE, USER, ROLE or BUCKET here, not CHANNEL",
+        6,
+    ),
     "USE ROLE r": ("USE is not supported", 1),
     "INSERT INTO t VALUES (1)": ("INSERT is not supported: rows come in", 1),
     "TRUNCATE TABLE t": ("TRUNCATE is not supported", 1),
@@ -277,6 +302,13 @@ REFUSED = {
     "GRANT INSERT ON ALL TABLES IN SCHEMA s TO ROLE r": ("Grants on all or future", 17),
     "GRANT INSERT ON t TO r WITH GRANT OPTION": ("GRANT OPTION is not supported", 24),
     "GRANT USAGE ON ACCOUNT TO ROLE r": ("Nothing can be granted on the account", 16),
+    "GRANT READ ON BUCKET my-data TO ROLE r": ("The name of a bucket with other signs", 24),
+    "GRANT READ ON TABLE t TO ROLE r": ("READ cannot be granted on a table", 7),
+    "GRANT INSERT ON BUCKET b TO ROLE r": ("INSERT cannot be granted on a bucket", 7),
+    "GRANT OWNERSHIP ON BUCKET b PREFIX 'p' TO ROLE r": ("OWNERSHIP is of a whole bucket", 40),
+    "ALTER USER u ADD ACCESS KEY": ("The secret of an access key is shown once", 14),
+    "ALTER BUCKET b SET SELECT_DIALECT = 'oracle'": ("There are the dialects", 37),
+    "DROP BUCKET b CASCADE": ("CASCADE is not supported", 15),
     "GRANT ROLE a TO ROLE b": ("Roles within roles are not supported", 17),
     "DROP DATABASE d; DROP DATABASE e": ("Nothing may follow DROP, but DROP does", 18),
     "CREATE DATABASE 'd": ("This string, quoted name or comment is not closed", 17),

@@ -1,0 +1,299 @@
+"""Buckets of the S3 endpoint, and who may do what with the objects in them.
+
+Privileges on a whole bucket are grants like any other (`access`); those on a prefix stand in a
+table of their own. S3 has no place to name a role, so a user has the privileges of all roles.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from snowmelt.catalog import model
+from snowmelt.catalog.access import ACCOUNTADMIN, PRIVILEGES
+from snowmelt.catalog.dialects import insert_for
+from snowmelt.errors import AlreadyExists, BucketNameInvalid, BucketNotEmpty, NotFound
+from snowmelt.schema.types import display_name
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Collection
+
+_B = model.buckets
+_G = model.grants
+_P = model.prefix_grants
+_O = model.objects
+_U = model.uploads
+_R = model.roles
+
+# The account's privileges are grants on kind ACCOUNT, which is one object.
+_ACCOUNT = {"kind": "ACCOUNT", "object_id": 0}
+CREATE_BUCKET = "CREATE BUCKET"
+PREFIX_PRIVILEGES = tuple(each for each in PRIVILEGES["BUCKET"] if each != "OWNERSHIP")
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+
+
+@dataclass(frozen=True, slots=True)
+class BucketRecord:
+    """A bucket; `backend` is the URL of a place elsewhere, None for objects of our own."""
+
+    bucket_id: int
+    name: str
+    owner: str
+    backend: str | None
+    select_dialect: str | None
+    created_at: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixGrant:
+    """One privilege of a role on the objects beneath a prefix."""
+
+    role: str
+    bucket_id: int
+    prefix: bytes
+    privilege: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What somebody may do in one bucket: for each privilege the prefixes of keys; b"" is all."""
+
+    owns: bool
+    prefixes: dict[str, tuple[bytes, ...]]
+
+    def allows(self, privilege: str, key: bytes) -> bool:
+        """Tell whether this key (or all keys beneath this prefix) may be used so."""
+        return self.owns or any(key.startswith(each) for each in self.prefixes.get(privilege, ()))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all is allowed."""
+        return not self.owns and not any(self.prefixes.values())
+
+
+def create_bucket(
+    connection: sa.Connection,
+    name: str,
+    *,
+    owner: str,
+    now: dt.datetime,
+    backend: str | None = None,
+) -> BucketRecord:
+    """Create a bucket that belongs to role `owner`.
+
+    Raises:
+        AlreadyExists: There is a bucket of that name, whoever owns it.
+        BucketNameInvalid: S3 knows no such names.
+    """
+    _check_name(name)
+    made = connection.execute(
+        insert_for(connection, _B)
+        .values(name=name, owner=owner, backend=backend, created_at=now)
+        .on_conflict_do_nothing()
+        .returning(_B.c.bucket_id)
+    )
+    if made.first() is None:
+        raise AlreadyExists(kind="Bucket", name=name)
+    return find_bucket(connection, name)
+
+
+def find_bucket(connection: sa.Connection, name: str) -> BucketRecord:
+    """Return a bucket.
+
+    Raises:
+        NotFound: There is none of that name.
+    """
+    found = _buckets(connection, _B.c.name == name)
+    if not found:
+        raise NotFound(kind="Bucket", name=name)
+    return found[0]
+
+
+def buckets_of(connection: sa.Connection) -> list[BucketRecord]:
+    """Return all buckets, ordered by name."""
+    return sorted(_buckets(connection, sa.true()), key=lambda bucket: bucket.name)
+
+
+def drop_bucket(connection: sa.Connection, bucket: BucketRecord, now: dt.datetime) -> None:
+    """Drop a bucket with the grants on it; the name is free again.
+
+    Raises:
+        BucketNotEmpty: There are objects, or uploads that are not completed.
+    """
+    lock_bucket(connection, bucket.bucket_id, exclusive=True)
+    for table in (_O, _U):
+        inside = sa.select(table.c.bucket_id).where(table.c.bucket_id == bucket.bucket_id).limit(1)
+        if connection.execute(inside).first() is not None:
+            raise BucketNotEmpty(bucket=bucket.name)
+    connection.execute(sa.delete(_P).where(_P.c.bucket_id == bucket.bucket_id))
+    connection.execute(
+        sa.delete(_G).where(_G.c.kind == "BUCKET", _G.c.object_id == bucket.bucket_id)
+    )
+    connection.execute(
+        sa.update(_B).where(_B.c.bucket_id == bucket.bucket_id).values(dropped_at=now)
+    )
+
+
+def lock_bucket(connection: sa.Connection, bucket_id: int, *, exclusive: bool = False) -> None:
+    """Keep a bucket from being dropped until this transaction ends.
+
+    Raises:
+        NotFound: It has been dropped.
+    """
+    query = (
+        sa.select(_B.c.name)
+        .where(_B.c.bucket_id == bucket_id, _B.c.dropped_at.is_(None))
+        .with_for_update(read=not exclusive)
+    )
+    if connection.execute(query).first() is None:
+        raise NotFound("The bucket does not exist any more.", kind="Bucket", name=str(bucket_id))
+
+
+def set_select_dialect(
+    connection: sa.Connection, bucket: BucketRecord, dialect: str | None
+) -> None:
+    """Set the dialect of S3 Select requests that name none; None is the service's."""
+    connection.execute(
+        sa.update(_B).where(_B.c.bucket_id == bucket.bucket_id).values(select_dialect=dialect)
+    )
+
+
+# --- privileges
+
+
+def reach(connection: sa.Connection, roles: Collection[str], bucket: BucketRecord) -> Reach:
+    """Return what the holder of these roles may do in a bucket."""
+    if ACCOUNTADMIN in roles or bucket.owner in roles:
+        return Reach(owns=True, prefixes={})
+    whole = sa.select(_G.c.privilege, sa.literal(b"", sa.LargeBinary).label("prefix")).where(
+        _G.c.role.in_(roles), _G.c.kind == "BUCKET", _G.c.object_id == bucket.bucket_id
+    )
+    beneath = sa.select(_P.c.privilege, _P.c.prefix).where(
+        _P.c.role.in_(roles), _P.c.bucket_id == bucket.bucket_id
+    )
+    prefixes: dict[str, tuple[bytes, ...]] = {}
+    for privilege, prefix in connection.execute(sa.union_all(whole, beneath)):
+        prefixes[privilege] = (*prefixes.get(privilege, ()), bytes(prefix))
+    return Reach(owns=False, prefixes=prefixes)
+
+
+def grant_prefix(
+    connection: sa.Connection, privilege: str, bucket: BucketRecord, prefix: bytes, role: str
+) -> None:
+    """Grant a privilege on the objects beneath a prefix; again is harmless.
+
+    Raises:
+        NotFound: There is no such role, or no such privilege on prefixes.
+    """
+    row = _prefix_row(connection, privilege, bucket, prefix, role)
+    connection.execute(insert_for(connection, _P).values(row).on_conflict_do_nothing())
+
+
+def revoke_prefix(
+    connection: sa.Connection, privilege: str, bucket: BucketRecord, prefix: bytes, role: str
+) -> None:
+    """Take away a privilege that was granted on exactly this prefix.
+
+    Raises:
+        NotFound: There is no such role, or no such privilege on prefixes.
+    """
+    row = _prefix_row(connection, privilege, bucket, prefix, role)
+    connection.execute(sa.delete(_P).filter_by(**row))
+
+
+def prefix_grants_of(
+    connection: sa.Connection, *, role: str | None = None, bucket_id: int | None = None
+) -> list[PrefixGrant]:
+    """Return the privileges on prefixes of a role, or in a bucket."""
+    query = sa.select(_P.c.role, _P.c.bucket_id, _P.c.prefix, _P.c.privilege)
+    if role is not None:
+        query = query.where(_P.c.role == role)
+    if bucket_id is not None:
+        query = query.where(_P.c.bucket_id == bucket_id)
+    found = [
+        PrefixGrant(row.role, row.bucket_id, bytes(row.prefix), row.privilege)
+        for row in connection.execute(query)
+    ]
+    return sorted(found, key=lambda g: (g.bucket_id, g.prefix, g.role, g.privilege))
+
+
+def may_create(connection: sa.Connection, roles: Collection[str]) -> bool:
+    """Tell whether the holder of these roles may create buckets."""
+    if ACCOUNTADMIN in roles:
+        return True
+    query = (
+        sa.select(_G.c.role)
+        .filter_by(**_ACCOUNT, privilege=CREATE_BUCKET)
+        .where(_G.c.role.in_(roles))
+    )
+    return connection.execute(query).first() is not None
+
+
+def allow_creating(connection: sa.Connection, role: str, *, revoke: bool = False) -> None:
+    """Let a role create buckets, or no longer.
+
+    Raises:
+        NotFound: There is no such role.
+    """
+    _require_role(connection, role)
+    row = {**_ACCOUNT, "role": role, "privilege": CREATE_BUCKET}
+    if revoke:
+        connection.execute(sa.delete(_G).filter_by(**row))
+    else:
+        connection.execute(insert_for(connection, _G).values(row).on_conflict_do_nothing())
+
+
+def creators(connection: sa.Connection) -> list[str]:
+    """Return the roles that were granted the right to create buckets."""
+    query = sa.select(_G.c.role).filter_by(**_ACCOUNT, privilege=CREATE_BUCKET)
+    return sorted(connection.execute(query).scalars())
+
+
+def _prefix_row(
+    connection: sa.Connection, privilege: str, bucket: BucketRecord, prefix: bytes, role: str
+) -> dict[str, object]:
+    _require_role(connection, role)
+    if privilege not in PREFIX_PRIVILEGES:
+        raise NotFound(kind="Privilege on a prefix", name=privilege)
+    return {
+        "role": role,
+        "bucket_id": bucket.bucket_id,
+        "prefix": prefix,
+        "privilege": privilege,
+    }
+
+
+def _require_role(connection: sa.Connection, role: str) -> None:
+    if not connection.execute(sa.select(_R.c.name).where(_R.c.name == role)).first():
+        raise NotFound(kind="Role", name=display_name(role))
+
+
+def _buckets(connection: sa.Connection, which: sa.ColumnElement[bool]) -> list[BucketRecord]:
+    query = sa.select(
+        _B.c.bucket_id,
+        _B.c.name,
+        _B.c.owner,
+        _B.c.backend,
+        _B.c.select_dialect,
+        _B.c.created_at,
+    ).where(which, _B.c.dropped_at.is_(None))
+    return [BucketRecord(*row) for row in connection.execute(query)]
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name) or ".." in name or _is_address(name):
+        raise BucketNameInvalid(bucket=name)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.IPv4Address(name)
+    except ValueError:
+        return False
+    return True

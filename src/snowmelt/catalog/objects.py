@@ -1,0 +1,219 @@
+"""The index of objects that lie in files of our own: key → what it is, and which file.
+
+A file is written and durable before its row; a row that is replaced leaves its file in
+`dropped_files` in the same transaction. So a crash at any point leaves each key whole, old or
+new, and every file either named here or known to be waste.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from snowmelt.catalog import model
+from snowmelt.catalog.buckets import lock_bucket
+from snowmelt.catalog.dialects import insert_for
+from snowmelt.errors import ObjectChanged, ObjectMissing
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Collection, Mapping, Sequence
+
+_O = model.objects
+_D = model.dropped_files
+_PARTS = model.upload_parts
+# Below the least number of parameters that SQLite takes in one statement.
+_AT_ONCE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRow:
+    """One object; `headers` are those that a GET repeats, `checksum` is opaque here."""
+
+    key: bytes
+    size: int
+    etag: str
+    modified_at: dt.datetime
+    headers: Mapping[str, str]
+    checksum: str | None
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What must be true of the object that is there now, for a write to be carried out."""
+
+    absent: bool = False
+    etag: str | None = None
+
+
+ANY = Condition()
+
+
+def find_object(connection: sa.Connection, bucket_id: int, key: bytes) -> ObjectRow | None:
+    """Return an object, None when there is none."""
+    row = connection.execute(_one(bucket_id, key)).first()
+    return None if row is None else _row(row)
+
+
+def put_object(
+    connection: sa.Connection,
+    bucket_id: int,
+    row: ObjectRow,
+    *,
+    condition: Condition = ANY,
+) -> None:
+    """Write an object's row, whose file is there and durable; `modified_at` dates the change.
+
+    Raises:
+        NotFound: The bucket has been dropped.
+        ObjectChanged: The condition does not hold.
+        ObjectMissing: The condition names an ETag, and there is no object.
+    """
+    lock_bucket(connection, bucket_id)
+    values = {
+        "bucket_id": bucket_id,
+        "key": row.key,
+        "size": row.size,
+        "etag": row.etag,
+        "modified_at": row.modified_at,
+        "headers": json.dumps(dict(row.headers)),
+        "checksum": row.checksum,
+        "file": row.file,
+    }
+    if condition.etag is None:
+        made = connection.execute(
+            insert_for(connection, _O).values(values).on_conflict_do_nothing().returning(_O.c.size)
+        )
+        if made.first() is not None:
+            return
+    older = _locked(connection, bucket_id, row.key, condition)
+    if older is None:
+        raise ObjectMissing(path=shown(row.key), store="this bucket")
+    connection.execute(
+        sa.update(_O).where(_O.c.bucket_id == bucket_id, _O.c.key == row.key).values(values)
+    )
+    drop_files(connection, [older.file], row.modified_at)
+
+
+def delete_object(
+    connection: sa.Connection,
+    bucket_id: int,
+    key: bytes,
+    *,
+    now: dt.datetime,
+    condition: Condition = ANY,
+) -> str | None:
+    """Delete an object's row; return its file, None when there was no such object.
+
+    Raises:
+        ObjectChanged: The condition does not hold.
+    """
+    older = _locked(connection, bucket_id, key, condition)
+    if older is None:
+        return None
+    connection.execute(sa.delete(_O).where(_O.c.bucket_id == bucket_id, _O.c.key == key))
+    drop_files(connection, [older.file], now)
+    return older.file
+
+
+def objects_from(
+    connection: sa.Connection,
+    bucket_id: int,
+    start: bytes,
+    *,
+    inclusive: bool,
+    before: bytes | None,
+    limit: int,
+) -> list[ObjectRow]:
+    """Return up to `limit` objects in the order of their keys' bytes, from `start` on.
+
+    Args:
+        connection: A transaction.
+        bucket_id: Where to look.
+        start: The first key.
+        inclusive: Whether `start` itself counts.
+        before: The first key that no longer counts, None for the end.
+        limit: Most objects to return.
+    """
+    query = _many(bucket_id).where(_O.c.key >= start if inclusive else _O.c.key > start)
+    if before is not None:
+        query = query.where(_O.c.key < before)
+    return [_row(row) for row in connection.execute(query.order_by(_O.c.key).limit(limit))]
+
+
+# --- files
+
+
+def drop_files(connection: sa.Connection, files: Collection[str], now: dt.datetime) -> None:
+    """Note that nothing needs these files any more."""
+    if files:
+        connection.execute(
+            insert_for(connection, _D).on_conflict_do_nothing(),
+            [{"file": file, "dropped_at": now} for file in files],
+        )
+
+
+def dropped_files(connection: sa.Connection, limit: int) -> list[str]:
+    """Return files that nothing needs any more and that may still exist."""
+    query = sa.select(_D.c.file).order_by(_D.c.dropped_at).limit(limit)
+    return list(connection.execute(query).scalars())
+
+
+def forget_files(connection: sa.Connection, files: Sequence[str]) -> None:
+    """Note that these dropped files are gone."""
+    for start in range(0, len(files), _AT_ONCE):
+        some = files[start : start + _AT_ONCE]
+        connection.execute(sa.delete(_D).where(_D.c.file.in_(some)))
+
+
+def unknown_files(connection: sa.Connection, files: Sequence[str]) -> list[str]:
+    """Return those of these files that no object, part or list of dropped files names."""
+    unknown = set(files)
+    for start in range(0, len(files), _AT_ONCE):
+        some = files[start : start + _AT_ONCE]
+        for table in (_O, _PARTS, _D):
+            query = sa.select(table.c.file).where(table.c.file.in_(some))
+            unknown.difference_update(connection.execute(query).scalars())
+    return sorted(unknown)
+
+
+def shown(key: bytes) -> str:
+    """Return a key as text; keys are UTF-8 always."""
+    return key.decode("utf-8", "replace")
+
+
+def _locked(
+    connection: sa.Connection, bucket_id: int, key: bytes, condition: Condition
+) -> ObjectRow | None:
+    found = connection.execute(_one(bucket_id, key).with_for_update()).first()
+    older = None if found is None else _row(found)
+    if older is not None and (
+        condition.absent or (condition.etag is not None and condition.etag != older.etag)
+    ):
+        raise ObjectChanged(key=shown(key))
+    return older
+
+
+def _many(bucket_id: int) -> sa.Select[Any]:
+    columns = [each for each in _O.c if each.name != "bucket_id"]
+    return sa.select(*columns).where(_O.c.bucket_id == bucket_id)
+
+
+def _one(bucket_id: int, key: bytes) -> sa.Select[Any]:
+    return _many(bucket_id).where(_O.c.key == key)
+
+
+def _row(row: sa.Row[Any]) -> ObjectRow:
+    return ObjectRow(
+        key=bytes(row.key),
+        size=row.size,
+        etag=row.etag,
+        modified_at=row.modified_at,
+        headers=json.loads(row.headers),
+        checksum=row.checksum,
+        file=row.file,
+    )

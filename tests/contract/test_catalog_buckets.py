@@ -1,0 +1,190 @@
+"""Buckets, their objects and the keys of those who use them, on every database."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fix_catalog import KEYRING
+from snowmelt.catalog import access, access_keys, buckets, keys, objects, uploads
+from snowmelt.catalog.execution import execute
+from snowmelt.errors import (
+    AlreadyExists,
+    BucketNameInvalid,
+    BucketNotEmpty,
+    ConfigurationError,
+    NotFound,
+    ObjectChanged,
+    ObjectMissing,
+    PrivilegeMissing,
+    UploadNotFound,
+)
+
+NOW = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
+ROW = objects.ObjectRow(b"a", 3, "e1", NOW, {"content-type": "x/y"}, None, "1/f1")
+
+
+@pytest.fixture
+def bucket(database):
+    with database.writing() as connection:
+        access.create_role(connection, "R", now=NOW)
+        return buckets.create_bucket(connection, "raw", owner="R", now=NOW)
+
+
+def test_a_secret_opens_with_its_master_key_and_id_alone(database):
+    with database.writing() as connection:
+        access.create_user(connection, "U", now=NOW)
+        one = access_keys.create_access_key(connection, KEYRING, "U", now=NOW)
+        two = access_keys.create_access_key(connection, KEYRING, "U", now=NOW)
+        assert access_keys.find_access_key(connection, KEYRING, one.access_key_id) == one
+        assert one.secret not in repr(one)
+        assert one.secret != two.secret
+        with pytest.raises(ConfigurationError, match="master key"):
+            access_keys.find_access_key(connection, keys.KeyRing(b"1" * 32), one.access_key_id)
+        access_keys.drop_access_key(connection, "U", one.access_key_id)
+        assert access_keys.find_access_key(connection, KEYRING, one.access_key_id) is None
+        access.drop_user(connection, "U")
+        assert access_keys.access_keys_of(connection) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["ab", "A-b", "-ab", "ab-", "a_b", "a..b", "1.2.3.4", "x" * 64, "ä-b", ""]
+)
+def test_names_that_s3_does_not_know_are_refused(database, name):
+    with database.writing() as connection, pytest.raises(BucketNameInvalid):
+        buckets.create_bucket(connection, name, owner="PUBLIC", now=NOW)
+
+
+def test_a_dropped_bucket_leaves_its_name_and_no_grants(database, bucket):
+    with database.writing() as connection:
+        with pytest.raises(AlreadyExists):
+            buckets.create_bucket(connection, "raw", owner="PUBLIC", now=NOW)
+        objects.put_object(connection, bucket.bucket_id, ROW)
+        with pytest.raises(BucketNotEmpty):
+            buckets.drop_bucket(connection, bucket, NOW)
+        objects.delete_object(connection, bucket.bucket_id, b"a", now=NOW)
+        buckets.drop_bucket(connection, bucket, NOW)
+        with pytest.raises(NotFound):
+            objects.put_object(connection, bucket.bucket_id, ROW)
+        again = buckets.create_bucket(connection, "raw", owner="PUBLIC", now=NOW)
+        assert again.bucket_id != bucket.bucket_id
+
+
+def test_privileges_reach_as_far_as_they_are_granted(database, bucket):
+    admin = {"user": None, "role": "R"}
+    execute(database, "CREATE ROLE reader")
+    execute(database, "GRANT READ ON BUCKET raw PREFIX 'in/' TO ROLE reader", **admin)
+    execute(database, "GRANT WRITE ON BUCKET raw TO ROLE reader", **admin)
+    with database.reading() as connection:
+        reach = buckets.reach(connection, {"READER"}, bucket)
+    assert reach.allows("READ", b"in/a")
+    assert not reach.allows("READ", b"in")
+    assert not reach.allows("READ", b"")
+    assert reach.allows("WRITE", b"anything")
+    with pytest.raises(PrivilegeMissing):
+        execute(database, "GRANT READ ON BUCKET raw TO ROLE reader", role="READER")
+    shown = execute(database, "SHOW GRANTS ON BUCKET raw")
+    assert ("READ", "BUCKET", "raw PREFIX 'in/'", "ROLE", "READER") in shown.rows
+    assert ("OWNERSHIP", "BUCKET", "raw", "ROLE", "R") in shown.rows
+    execute(database, "REVOKE READ ON BUCKET raw PREFIX 'in/' FROM ROLE reader", **admin)
+    execute(database, "REVOKE WRITE ON BUCKET raw FROM ROLE reader", **admin)
+    with database.reading() as connection:
+        assert buckets.reach(connection, {"READER"}, bucket).is_empty
+    with pytest.raises(NotFound):
+        execute(database, "SHOW GRANTS ON BUCKET raw", role="READER")
+
+
+def test_roles_may_be_let_to_create_buckets(database):
+    execute(database, "CREATE ROLE maker")
+    with pytest.raises(PrivilegeMissing, match="CREATE BUCKET"):
+        execute(database, "CREATE BUCKET mine", role="MAKER")
+    execute(database, "GRANT CREATE BUCKET ON ACCOUNT TO ROLE maker")
+    execute(database, "CREATE BUCKET mine", role="MAKER")
+    execute(database, "ALTER BUCKET mine SET SELECT_DIALECT = 'ceph'", role="MAKER")
+    (row,) = execute(database, "SHOW BUCKETS", role="MAKER").rows
+    assert row[1:] == ("mine", "MAKER", None, "ceph")
+    execute(database, "DROP ROLE maker")
+    assert execute(database, "SHOW BUCKETS").rows[0][2] == "ACCOUNTADMIN"
+    execute(database, "DROP BUCKET mine")
+    assert execute(database, "SHOW BUCKETS").rows == ()
+
+
+def test_a_replaced_object_leaves_its_file_to_be_deleted(database, bucket):
+    with database.writing() as connection:
+        objects.put_object(connection, bucket.bucket_id, ROW)
+        newer = replace(ROW, etag="e2", file="1/f2", size=9)
+        objects.put_object(connection, bucket.bucket_id, newer)
+        assert objects.find_object(connection, bucket.bucket_id, b"a") == newer
+        assert objects.dropped_files(connection, 9) == ["1/f1"]
+        assert objects.unknown_files(connection, ["1/f1", "1/f2", "1/f3"]) == ["1/f3"]
+        objects.forget_files(connection, ["1/f1"])
+        assert objects.dropped_files(connection, 9) == []
+
+
+def test_conditions_are_decided_where_the_row_is(database, bucket):
+    absent, mine = objects.Condition(absent=True), objects.Condition(etag="e1")
+    with database.writing() as connection:
+        put = objects.put_object
+        with pytest.raises(ObjectMissing):
+            put(connection, bucket.bucket_id, ROW, condition=mine)
+        put(connection, bucket.bucket_id, ROW, condition=absent)
+        with pytest.raises(ObjectChanged):
+            put(connection, bucket.bucket_id, replace(ROW, file="1/x"), condition=absent)
+        put(
+            connection,
+            bucket.bucket_id,
+            replace(ROW, etag="e2", file="1/y"),
+            condition=mine,
+        )
+        with pytest.raises(ObjectChanged):
+            objects.delete_object(connection, bucket.bucket_id, b"a", now=NOW, condition=mine)
+
+
+@given(keys=st.sets(st.binary(min_size=1, max_size=6), max_size=12), data=st.data())
+@settings(
+    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+def test_keys_are_in_the_order_of_their_bytes(database, keys, data):
+    start = data.draw(st.binary(max_size=3))
+    with database.writing() as connection:
+        bucket_id = buckets.create_bucket(
+            connection, f"b{NOW.timestamp():.0f}", owner="PUBLIC", now=NOW
+        ).bucket_id
+        for at, key in enumerate(keys):
+            objects.put_object(connection, bucket_id, replace(ROW, key=key, file=f"{at}"))
+        end = uploads.end_of_prefix(start)
+        found = objects.objects_from(
+            connection, bucket_id, start, inclusive=True, before=end, limit=5
+        )
+        connection.rollback()
+    assert [row.key for row in found] == sorted(k for k in keys if k.startswith(start))[:5]
+
+
+def test_parts_replace_each_other_until_the_upload_ends(database, bucket):
+    upload = uploads.UploadRow(
+        uploads.new_upload_id(NOW), bucket.bucket_id, b"k", "U", NOW, {"a": "b"}, None
+    )
+    part = uploads.PartRow(2, 5, "e", NOW, None, "1/p1")
+    with database.writing() as connection:
+        uploads.begin_upload(connection, upload)
+        with pytest.raises(BucketNotEmpty):
+            buckets.drop_bucket(connection, bucket, NOW)
+        uploads.put_part(connection, upload, part)
+        uploads.put_part(connection, upload, replace(part, number=1, file="1/p2"))
+        uploads.put_part(connection, upload, replace(part, etag="f", file="1/p3"))
+        found = uploads.find_upload(connection, bucket.bucket_id, b"k", upload.upload_id)
+        assert found == upload
+        assert [(each.number, each.file) for each in uploads.parts_of(connection, found)] == [
+            (1, "1/p2"),
+            (2, "1/p3"),
+        ]
+        assert uploads.end_upload(connection, upload, NOW) == ["1/p2", "1/p3"]
+        assert set(objects.dropped_files(connection, 9)) == {"1/p1", "1/p2", "1/p3"}
+        with pytest.raises(UploadNotFound):
+            uploads.put_part(connection, upload, part)
+        with pytest.raises(UploadNotFound):
+            uploads.find_upload(connection, bucket.bucket_id, b"other", upload.upload_id)
