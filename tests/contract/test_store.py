@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 
 import obstore.store
 import pytest
 
-from snowmelt.errors import AlreadyExists, ObjectMissing, PathRefused
+from snowmelt.errors import AlreadyExists, ObjectChanged, ObjectMissing, PathRefused
 from snowmelt.storage.local import LocalStore
 from snowmelt.storage.remote import RemoteStore
 
@@ -141,3 +142,143 @@ def test_sync_and_sweep_leave_objects_alone(store):
     store.sync()
     assert store.sweep(dt.datetime.now(dt.UTC) + dt.timedelta(days=1)) == 0
     assert store.get("a") == b"x"
+
+
+# --- open, writer, copy, scan
+
+
+def read_all(opened) -> bytes:
+    return b"".join(opened.chunks())
+
+
+def test_an_open_object_is_read_at_random(store):
+    data = bytes(range(256)) * 8000
+    store.put("a/b", data)
+    with contextlib.closing(store.open("a/b")) as opened:
+        assert (opened.size, opened.name) == (len(data), "a/b")
+        assert opened.etag == store.head("a/b").etag
+        for offset, length in [(0, 10), (700_001, 3), (len(data) - 5, 100), (len(data), 4)]:
+            buffer = bytearray(length)
+            count = opened.read_into(offset, memoryview(buffer))
+            assert bytes(buffer[:count]) == data[offset : offset + length]
+        assert read_all(opened) == data
+        assert b"".join(opened.chunks(5, 1_000_000)) == data[5:1_000_000]
+        assert list(opened.chunks(7, 7)) == []
+    with pytest.raises(ObjectMissing):
+        store.open("a/none")
+
+
+def test_an_open_object_never_mixes_two_versions(store):
+    store.put("a", b"x" * 100_000)
+    opened = store.open("a")
+    store.put("a", b"y" * 100_001)
+    buffer = bytearray(10)
+    try:
+        opened.read_into(99_990, memoryview(buffer))
+        assert buffer == b"x" * 10
+        assert read_all(opened) == b"x" * 100_000
+    except ObjectChanged:
+        with pytest.raises(ObjectChanged):
+            read_all(opened)
+    store.delete("a")
+    opened.close()
+    opened.close()
+
+
+@pytest.mark.parametrize("size", [0, 1, 9_000_000])
+def test_a_writer_shows_nothing_before_it_finishes(store, size):
+    store.put("f/a", b"old")
+    data = (bytes(range(251)) * (size // 251 + 1))[:size]
+    writer = store.writer("f/a")
+    for start in range(0, size, 1_000_000):
+        writer.write(memoryview(data)[start : start + 1_000_000])
+    assert store.get("f/a") == b"old"
+    assert [info.path for info in store.list()] == ["f/a"]
+    info = writer.finish()
+    writer.abort()
+    assert (info.path, info.size, info.etag) == ("f/a", size, store.head("f/a").etag)
+    assert store.get("f/a") == data
+
+
+def test_an_aborted_writer_leaves_nothing(store):
+    writer = store.writer("new/a")
+    writer.write(b"x" * 10_000_000)
+    writer.abort()
+    writer.abort()
+    assert list(store.list()) == []
+
+
+def test_a_writer_may_create_only(store):
+    first, second = store.writer("a"), store.writer("a")
+    first.write(b"first")
+    second.write(b"second")
+    first.finish(create_only=True)
+    with pytest.raises(AlreadyExists):
+        second.finish(create_only=True)
+    second.abort()
+    assert store.get("a") == b"first"
+    assert [info.path for info in store.list()] == ["a"]
+
+
+def test_a_writer_takes_in_parts_of_other_objects(store, tmp_path):
+    store.put("one", b"0123456789" * 100_000)
+    other = LocalStore(tmp_path / "other")
+    other.put("two", b"abc")
+    writer = store.writer("all")
+    for opened, start, end in [
+        (store.open("one"), 3, 900_000),
+        (other.open("two"), 0, None),
+        (store.open("one"), 999_999, None),
+    ]:
+        with contextlib.closing(opened):
+            writer.append(opened, start, end)
+    writer.finish()
+    expected = (b"0123456789" * 100_000)[3:900_000] + b"abc9"
+    assert store.get("all") == expected
+
+
+def test_a_copy_is_of_its_own(store):
+    store.put("a/b", b"text")
+    store.copy("a/b", "c/d/e")
+    store.delete("a/b")
+    assert store.get("c/d/e") == b"text"
+    with pytest.raises(ObjectMissing):
+        store.copy("a/b", "x")
+
+
+def entries(found) -> list[str]:
+    return [each if isinstance(each, str) else each.path for each in found]
+
+
+def model_scan(keys, prefix, after, delimiter) -> list[str]:
+    seen: list[str] = []
+    for key in sorted(key for key in keys if key.startswith(prefix) and key > after):
+        at = key.find(delimiter, len(prefix)) if delimiter else -1
+        entry = key if at < 0 else key[: at + len(delimiter)]
+        if entry != after and entry not in seen:
+            seen.append(entry)
+    return seen
+
+
+SCANNED = ("a", "a.b", "a/b", "a/b.c", "ab/1", "ab/2/3", "ab/2/4", "b/ä/1", "b/z", "b0", "ü/x")
+PREFIXES = ("", "a", "a/", "a/b", "ab/2/", "b/", "b/ä", "c", "../", "/", "a//", "ü")
+AFTERS = ("", "a", "a/", "a/b", "ab/", "ab/2/3", "ab/2/", "b", "zz", "a//b", "ü/x")
+
+
+@pytest.mark.parametrize("delimiter", ["", "/", "b", "/b"])
+def test_a_scan_is_in_the_order_of_bytes(store, delimiter):
+    keys = [key for key in SCANNED if key != "a"]  # a folder and an object cannot share a name
+    for key in keys:
+        store.put(key, b"x")
+    for prefix in PREFIXES:
+        for after in AFTERS:
+            found = entries(store.scan(prefix, after=after, delimiter=delimiter))
+            assert found == model_scan(keys, prefix, after, delimiter), (prefix, after)
+
+
+def test_attributes_come_back_where_a_store_keeps_them():
+    store = RemoteStore("memory:///", obstore.store.MemoryStore())
+    writer = store.writer("a")
+    writer.write(b"x")
+    writer.finish(attributes={"Content-Type": "text/csv", "color": "blue"})
+    assert store.open("a").attributes == {"Content-Type": "text/csv", "color": "blue"}

@@ -7,17 +7,17 @@ nor a link planted in a shared stage leads outside. Stateless, so it may be pick
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import datetime as dt
 import errno
 import os
 import secrets
 import stat
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from snowmelt.errors import AlreadyExists, ObjectMissing, PathRefused, StageUnavailable
+from snowmelt.storage.files import FileWriter, OpenFile, publish, sync_filesystem
+from snowmelt.storage.scanning import scan_tree
 from snowmelt.storage.store import UNFINISHED, ObjectInfo, Readable, is_path, path_parts
 
 if TYPE_CHECKING:
@@ -84,12 +84,45 @@ class LocalStore:
             unfinished = UNFINISHED + secrets.token_hex(8)
             try:
                 _write_new(folder, unfinished, data)
-                _publish(folder, unfinished, parts[-1], create_only=create_only)
+                publish(folder, unfinished, parts[-1], create_only=create_only)
             except FileExistsError:
                 raise AlreadyExists(kind="Object", name="/".join(parts)) from None
             finally:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(unfinished, dir_fd=folder)
+
+    def open(self, path: str) -> OpenFile:
+        """Open an object for random reads."""
+        with self._opened(path) as (file, status):
+            return OpenFile(os.dup(file), _info(path, status))
+
+    def writer(self, path: str) -> FileWriter:
+        """Begin to write an object piece by piece; `finish` makes it durable by itself."""
+        parts = path_parts(path)
+        with self._failures(path):
+            try:
+                with self._folder(parts[:-1]) as there:
+                    folder, new = os.dup(there), False
+            except FileNotFoundError:
+                with self._folder(parts[:-1], make=True) as made:
+                    folder, new = os.dup(made), True
+            return FileWriter(
+                folder,
+                (UNFINISHED + secrets.token_hex(8), parts[-1]),
+                failures=lambda: self._failures(path),
+                info=lambda status: _info(path, status),
+                new_folders=new,
+            )
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy an object."""
+        writer = self.writer(target)
+        try:
+            with contextlib.closing(self.open(source)) as opened:
+                writer.append(opened)
+            writer.finish()
+        finally:
+            writer.abort()
 
     def delete(self, path: str) -> None:
         """Delete an object, and the folders that it leaves empty; a missing one is fine."""
@@ -115,10 +148,16 @@ class LocalStore:
                 elif stat.S_ISREG(status.st_mode):
                     yield _info("/".join((*parts, name)), status)
 
+    def scan(
+        self, prefix: str = "", *, after: str = "", delimiter: str = ""
+    ) -> Iterator[ObjectInfo | str]:
+        """Yield objects and groups in the order of their bytes."""
+        return scan_tree(self._children, prefix, after=after, delimiter=delimiter)
+
     def sync(self) -> None:
         """Make everything put before durable: one syncfs (elsewhere sync) for all files."""
         with self._failures(self._root), self._folder(()) as folder:
-            _sync_filesystem(folder)
+            sync_filesystem(folder)
 
     def sweep(self, before: dt.datetime) -> int:
         """Remove what interrupted puts left behind before that instant; return how many."""
@@ -172,6 +211,18 @@ class LocalStore:
             return ()
         return found
 
+    def _children(self, folder: str) -> Sequence[ObjectInfo | str]:
+        """Return what lies in a folder (a path that ends in `/`, or nothing): subfolders as text."""
+        if folder and not is_path(folder[:-1]):
+            return ()
+        parts = tuple(folder.split("/")[:-1])
+        return [
+            f"{folder}{name}/" if stat.S_ISDIR(status.st_mode) else _info(folder + name, status)
+            for name, status in self._entries(parts)
+            if is_path(folder + name)
+            and (stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode))
+        ]
+
     def _prune(self, parts: tuple[str, ...]) -> None:
         # A put that has just opened a folder which vanishes here begins again.
         for depth in range(len(parts), 0, -1):
@@ -219,14 +270,6 @@ def _write_new(folder: int, name: str, data: Readable) -> None:
         os.close(file)
 
 
-def _publish(folder: int, unfinished: str, name: str, *, create_only: bool) -> None:
-    if create_only:
-        # A link, unlike a rename, fails when the name is taken.
-        os.link(unfinished, name, src_dir_fd=folder, dst_dir_fd=folder)
-    else:
-        os.rename(unfinished, name, src_dir_fd=folder, dst_dir_fd=folder)
-
-
 def _read(file: int, offset: int, length: int) -> bytes:
     first = os.pread(file, length, offset)
     if len(first) == length:
@@ -245,12 +288,3 @@ def _info(path: str, status: os.stat_result) -> ObjectInfo:
         modified_at=dt.datetime.fromtimestamp(status.st_mtime, dt.UTC),
         etag=f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}",
     )
-
-
-def _sync_filesystem(folder: int) -> None:
-    if not sys.platform.startswith("linux"):
-        os.sync()
-        return
-    if ctypes.CDLL(None, use_errno=True).syncfs(folder) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))

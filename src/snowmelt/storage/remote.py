@@ -16,13 +16,19 @@ from snowmelt.errors import (
     PathRefused,
     StageUnavailable,
 )
-from snowmelt.storage.store import ObjectInfo, Readable, path_parts
+from snowmelt.storage.remote_objects import RemoteObject, RemoteWriter
+from snowmelt.storage.scanning import grouped
+from snowmelt.storage.store import ObjectInfo, Readable, is_path, path_parts
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from obstore import ObjectMeta
+
+
+# Every other store lists in the order of bytes.
+_UNORDERED = (obstore.store.LocalStore, obstore.store.HTTPStore)
 
 
 class RemoteStore:
@@ -80,6 +86,30 @@ class RemoteStore:
             else:
                 obstore.put(self._store, path, data)
 
+    def open(self, path: str) -> RemoteObject:
+        """Open an object for random reads of what it is now."""
+        path_parts(path)
+        with self._failures(path):
+            found = obstore.get(self._store, path, options={"head": True})
+            attributes = dict(found.attributes)
+            return RemoteObject(
+                self._store, _info(found.meta), attributes, lambda: self._failures(path)
+            )
+
+    def writer(self, path: str) -> RemoteWriter:
+        """Begin to write an object, which is sent when it is whole."""
+        path_parts(path)
+        return RemoteWriter(
+            self._store, path, lambda: self._failures(path), lambda: self.head(path)
+        )
+
+    def copy(self, source: str, target: str) -> None:
+        """Let the store copy an object."""
+        path_parts(target)
+        path_parts(source)
+        with self._failures(source):
+            obstore.copy(self._store, source, target)
+
     def delete(self, path: str) -> None:
         """Delete an object; a missing one is fine."""
         path_parts(path)
@@ -92,6 +122,57 @@ class RemoteStore:
         with self._failures(prefix):
             for page in obstore.list(self._store, folder):
                 yield from map(_info, page)
+
+    def scan(
+        self, prefix: str = "", *, after: str = "", delimiter: str = ""
+    ) -> Iterator[ObjectInfo | str]:
+        """Yield objects and groups in the order of their bytes, as the store lists them."""
+        if delimiter == "/":
+            return self._one_level(prefix, after)
+        found = self._ordered(prefix, after)
+        return grouped(found, prefix, after=after, delimiter=delimiter)
+
+    def _one_level(self, prefix: str, after: str) -> Iterator[ObjectInfo | str]:
+        folder = prefix[: prefix.rfind("/") + 1]
+        if folder and not is_path(folder[:-1]):
+            return
+        with self._failures(prefix):
+            level = obstore.list_with_delimiter(self._store, folder[:-1] or None)
+        entries: list[tuple[str, ObjectInfo | None]] = [
+            (info.path, info) for info in map(_info, level["objects"])
+        ]
+        entries += [(f"{group}/", None) for group in level["common_prefixes"]]
+        for path, info in sorted(entries, key=lambda entry: entry[0]):
+            if not path.startswith(prefix):
+                continue
+            if info is not None:
+                if path > after:
+                    yield info
+            elif path > after or (
+                path != after and after.startswith(path) and any(self._ordered(path, after))
+            ):
+                yield path
+
+    def _ordered(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
+        # Stores list whole folders only, and from any path on.
+        folder = prefix[: prefix.rfind("/") + 1]
+        if folder and not is_path(folder[:-1]):
+            return
+        if prefix != folder and after < prefix:
+            if is_path(prefix) and (exact := self.head(prefix)) is not None:
+                yield exact
+            after = prefix
+        offset = after if is_path(after) else None
+        with self._failures(prefix):
+            pages = obstore.list(self._store, folder[:-1] or None, offset=offset, chunk_size=1000)
+            found: Iterable[ObjectInfo] = (info for page in pages for info in map(_info, page))
+            if isinstance(self._store, _UNORDERED):
+                found = sorted(found, key=lambda info: info.path)
+            for info in found:
+                if info.path > after and info.path.startswith(prefix):
+                    yield info
+                elif info.path > prefix and not info.path.startswith(prefix):
+                    return
 
     def sync(self) -> None:
         """Return at once: puts are durable when they return."""

@@ -9,7 +9,7 @@ from snowmelt.errors import PathRefused
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 Readable: TypeAlias = bytes | bytearray | memoryview
 
@@ -28,6 +28,81 @@ class ObjectInfo:
     size: int
     modified_at: dt.datetime
     etag: str | None
+
+
+class OpenObject(Protocol):
+    """One object to read at random, the same from the first byte to the last.
+
+    Whoever replaces or deletes it meanwhile either does not matter (local files), or makes the
+    next read fail. `attributes` are the headers that the store keeps with it, such as
+    `Content-Type`; other names are the user's own. Not for several threads at once.
+    """
+
+    info: ObjectInfo
+    attributes: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """Its path in the store."""
+
+    @property
+    def size(self) -> int:
+        """Its length, in bytes."""
+
+    @property
+    def etag(self) -> str | None:
+        """Its change mark."""
+
+    def read_into(self, offset: int, view: memoryview) -> int:
+        """Read bytes from `offset` on into `view`; fewer than it takes only at the end.
+
+        Raises:
+            ObjectChanged: The object was replaced or deleted since it was opened.
+            StageUnavailable: The store does not answer.
+        """
+
+    def chunks(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """Yield the bytes from `start` up to before `end`, in pieces of up to some MiB.
+
+        Raises:
+            ObjectChanged: The object was replaced or deleted since it was opened.
+            StageUnavailable: The store does not answer.
+        """
+
+    def close(self) -> None:
+        """Let go of it; again is harmless."""
+
+
+class Writer(Protocol):
+    """An object that is being written piece by piece; nobody sees it before `finish`."""
+
+    def write(self, data: Readable) -> None:
+        """Append bytes.
+
+        Raises:
+            StageUnavailable: No space left, or the store does not answer.
+        """
+
+    def append(self, source: OpenObject, start: int = 0, end: int | None = None) -> None:
+        """Append bytes of another object, from `start` up to before `end`.
+
+        Raises:
+            ObjectChanged: The source was replaced meanwhile.
+            StageUnavailable: No space left, or a store does not answer.
+        """
+
+    def finish(
+        self, *, create_only: bool = False, attributes: Mapping[str, str] | None = None
+    ) -> ObjectInfo:
+        """Publish the object, durable when this returns; a store without attributes drops them.
+
+        Raises:
+            AlreadyExists: `create_only`, and there is such an object.
+            StageUnavailable: The store does not answer; nothing new is visible.
+        """
+
+    def abort(self) -> None:
+        """Leave nothing behind; after `finish`, or again, it is harmless."""
 
 
 class Store(Protocol):
@@ -78,6 +153,32 @@ class Store(Protocol):
                 new is visible.
         """
 
+    def open(self, path: str) -> OpenObject:
+        """Open an object for random reads; the caller closes it.
+
+        Raises:
+            ObjectMissing: No such object.
+            PathRefused: The path is not one of an object.
+            StageUnavailable: The store does not answer.
+        """
+
+    def writer(self, path: str) -> Writer:
+        """Begin to write an object piece by piece, in bounded memory.
+
+        Raises:
+            PathRefused: The path is not one of an object.
+            StageUnavailable: No space, no permission, or the store does not answer.
+        """
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy an object within the store, with its attributes; durable when it returns.
+
+        Raises:
+            ObjectMissing: No such object.
+            PathRefused: A path is not one of an object.
+            StageUnavailable: The store does not answer.
+        """
+
     def delete(self, path: str) -> None:
         """Delete an object; a missing one is fine.
 
@@ -91,6 +192,19 @@ class Store(Protocol):
 
         Raises:
             PathRefused: The prefix is not one of a folder.
+            StageUnavailable: The store does not answer.
+        """
+
+    def scan(
+        self, prefix: str = "", *, after: str = "", delimiter: str = ""
+    ) -> Iterator[ObjectInfo | str]:
+        """Yield the objects whose paths begin with the text `prefix`, in the order of their bytes.
+
+        With a delimiter, objects whose path has it beyond the prefix are one entry each: the
+        path up to and with the delimiter, as text. Entries up to and with `after` are left out;
+        a group that `after` lies in is there if it has an object beyond.
+
+        Raises:
             StageUnavailable: The store does not answer.
         """
 

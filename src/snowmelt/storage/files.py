@@ -1,0 +1,244 @@
+"""Single files of a local store: one being read, one being written."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from snowmelt.errors import AlreadyExists
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
+
+    from snowmelt.storage.store import ObjectInfo, OpenObject, Readable
+
+_BLOCK = 512 * 1024
+_WRITE_STEP = 8 * 1024 * 1024
+# The disk begins to write this early, so that little is left to wait for at the end.
+_WRITE_OUT_BYTES = 16 * 1024 * 1024
+_SYNC_FILE_RANGE_WRITE = 2
+_NO_COPY_IN_KERNEL = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
+
+
+class OpenFile:
+    """A file held open: whoever replaces or deletes its name meanwhile does not change it."""
+
+    attributes: Mapping[str, str] = {}
+
+    def __init__(self, descriptor: int, info: ObjectInfo) -> None:
+        self.descriptor = descriptor
+        self.info = info
+
+    @property
+    def name(self) -> str:
+        """Its path in the store."""
+        return self.info.path
+
+    @property
+    def size(self) -> int:
+        """Its length, in bytes."""
+        return self.info.size
+
+    @property
+    def etag(self) -> str | None:
+        """Its change mark."""
+        return self.info.etag
+
+    def read_into(self, offset: int, view: memoryview) -> int:
+        """Read bytes from `offset` on into `view`; fewer than it takes only at the end."""
+        done = 0
+        while done < len(view):
+            count = os.preadv(self.descriptor, [view[done:]], offset + done)
+            if count == 0:
+                break
+            done += count
+        return done
+
+    def chunks(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """Yield the bytes from `start` up to before `end`, a block at a time."""
+        end = self.size if end is None else min(end, self.size)
+        while start < end:
+            block = os.pread(self.descriptor, min(_BLOCK, end - start), start)
+            if not block:
+                return
+            start += len(block)
+            yield block
+
+    def close(self) -> None:
+        """Let go of the file; again is harmless."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class FileWriter:
+    """A file that grows under a name of its own until `finish` gives it the object's name."""
+
+    def __init__(
+        self,
+        folder: int,
+        names: tuple[str, str],
+        *,
+        failures: Callable[[], AbstractContextManager[None]],
+        info: Callable[[os.stat_result], ObjectInfo],
+        new_folders: bool,
+    ) -> None:
+        """Begin to write.
+
+        Args:
+            folder: Descriptor of the folder; the writer closes it.
+            names: That of the unfinished file, and the object's.
+            failures: Makes Snowmelt's errors of the system's.
+            info: Makes the answer of `finish`.
+            new_folders: Whether the folder, or one above it, is not durable yet.
+        """
+        self._folder = folder
+        self._unfinished, self._name = names
+        self._failures = failures
+        self._info = info
+        self._new_folders = new_folders
+        self._size = 0
+        self._written_out = 0
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._file = os.open(self._unfinished, flags, 0o600, dir_fd=folder)
+        except OSError:
+            os.close(folder)
+            raise
+
+    def write(self, data: Readable) -> None:
+        """Append bytes.
+
+        Raises:
+            StageUnavailable: No space left, or the like.
+        """
+        rest = memoryview(data).cast("B")
+        with self._failures():
+            while rest:
+                count = os.write(self._file, rest[:_WRITE_STEP])
+                self._size += count
+                rest = rest[count:]
+            self._write_out()
+
+    def append(self, source: OpenObject, start: int = 0, end: int | None = None) -> None:
+        """Append bytes of another object, in the kernel where both are files of one disk.
+
+        Raises:
+            StageUnavailable: No space left, or the like.
+            ObjectChanged: The source was replaced meanwhile.
+        """
+        end = source.size if end is None else min(end, source.size)
+        if isinstance(source, OpenFile):
+            start += self._copy_in_kernel(source.descriptor, start, end)
+        for chunk in source.chunks(start, end):
+            self.write(chunk)
+
+    def finish(
+        self,
+        *,
+        create_only: bool = False,
+        attributes: Mapping[str, str] | None = None,  # noqa: ARG002 - files have none
+    ) -> ObjectInfo:
+        """Make the file durable, then visible under its name, durably so.
+
+        Raises:
+            AlreadyExists: `create_only`, and there is such an object.
+            StageUnavailable: It cannot be made durable; nothing new is visible.
+        """
+        try:
+            with self._failures():
+                os.fsync(self._file)
+                status = os.fstat(self._file)
+                try:
+                    publish(self._folder, self._unfinished, self._name, create_only=create_only)
+                except FileExistsError:
+                    raise AlreadyExists(kind="Object", name=self._name) from None
+                if self._new_folders:
+                    sync_filesystem(self._folder)
+                else:
+                    os.fsync(self._folder)
+                return self._info(status)
+        finally:
+            self.abort()
+
+    def abort(self) -> None:
+        """Leave nothing behind; after `finish`, or again, it is harmless."""
+        file, self._file = self._file, -1
+        if file < 0:
+            return
+        os.close(file)
+        with contextlib.suppress(OSError):
+            os.unlink(self._unfinished, dir_fd=self._folder)
+        os.close(self._folder)
+
+    def __del__(self) -> None:
+        if getattr(self, "_file", -1) >= 0:
+            self.abort()
+
+    def _copy_in_kernel(self, source: int, start: int, end: int) -> int:
+        copied = 0
+        with self._failures():
+            while start + copied < end:
+                wanted = min(end - start - copied, _WRITE_OUT_BYTES)
+                try:
+                    count = os.copy_file_range(source, self._file, wanted, start + copied)
+                except OSError as error:
+                    if error.errno in _NO_COPY_IN_KERNEL:
+                        break
+                    raise
+                if count == 0:
+                    break
+                copied += count
+                self._size += count
+                self._write_out()
+        return copied
+
+    def _write_out(self) -> None:
+        waiting = self._size - self._written_out
+        if waiting >= _WRITE_OUT_BYTES and sys.platform.startswith("linux"):
+            _libc().sync_file_range(
+                self._file,
+                ctypes.c_int64(self._written_out),
+                ctypes.c_int64(waiting),
+                _SYNC_FILE_RANGE_WRITE,
+            )
+            self._written_out = self._size
+
+
+def publish(folder: int, unfinished: str, name: str, *, create_only: bool) -> None:
+    """Give a finished file its name.
+
+    Raises:
+        FileExistsError: `create_only`, and the name is taken.
+    """
+    if create_only:
+        # A link, unlike a rename, fails when the name is taken.
+        os.link(unfinished, name, src_dir_fd=folder, dst_dir_fd=folder)
+    else:
+        os.rename(unfinished, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def sync_filesystem(folder: int) -> None:
+    """Make everything written to the file system of an open folder durable.
+
+    Raises:
+        OSError: It cannot be.
+    """
+    if not sys.platform.startswith("linux"):
+        os.sync()
+        return
+    if _libc().syncfs(folder) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
