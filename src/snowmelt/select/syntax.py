@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 
 class Missing(Enum):
@@ -278,3 +278,16 @@ class Statement:
     limit: int | None = None
     offset: int = 0
     distinct: bool = False
+
+
+def children(expression: Expression) -> list[Expression]:
+    """Return the expressions directly inside this one, in the order they were written."""
+    found: list[Expression] = []
+    waiting = [getattr(expression, name) for name in reversed(type(expression).__slots__)]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, tuple):
+            waiting.extend(reversed(value))
+        elif isinstance(value, get_args(Expression)):
+            found.append(value)
+    return found
