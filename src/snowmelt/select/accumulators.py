@@ -1,0 +1,259 @@
+"""Aggregates: count, sum, min, max and avg, folded in the order of the rows.
+
+Vectors give the very bits that their values give one by one, so answers depend neither on where
+blocks end nor on how many threads read them.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Context, Decimal
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+
+from snowmelt.select.comparing import precedes
+from snowmelt.select.compensated import add_all, add_one
+from snowmelt.select.dialect import Dialect
+from snowmelt.select.refusals import row_error
+from snowmelt.select.values import (
+    DECIMALS,
+    INT_MAX,
+    excerpt,
+    fit_int,
+    infer_number,
+    is_absent,
+    kind_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from snowmelt.select.syntax import Aggregate
+
+    Numbers: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
+    Mask: TypeAlias = NDArray[np.bool_]
+
+# Wide enough that sums of 38-digit decimals of like size are exact.
+_WIDE = Context(prec=120)
+
+
+class Accumulator(Protocol):
+    """One aggregate over rows that come in order."""
+
+    def add(self, value: object) -> None:
+        """Take the argument's value in one row; NULL and MISSING are passed over.
+
+        Raises:
+            SelectError: Where the aggregate cannot take the value; nothing was added then.
+        """
+
+    def add_rows(self, count: int) -> None:
+        """Take so many rows of `count(*)`."""
+
+    def add_vector(self, data: Numbers, null: Mask) -> None:
+        """Take int64 or float64 values; where `null` is true there is none."""
+
+    def result(self) -> object:
+        """Return the aggregate of what was added so far."""
+
+
+def make(aggregate: Aggregate, dialect: Dialect) -> Accumulator:
+    """Return an empty accumulator."""
+    return _MAKERS[aggregate.function](dialect)
+
+
+class Count:
+    """How many rows, or how many values."""
+
+    def __init__(self, _dialect: Dialect) -> None:
+        self._count = 0
+
+    def add(self, value: object) -> None:
+        """Count a value that is there."""
+        self._count += not is_absent(value)
+
+    def add_rows(self, count: int) -> None:
+        """Count rows."""
+        self._count += count
+
+    def add_vector(self, data: Numbers, null: Mask) -> None:
+        """Count values that are there."""
+        self._count += len(data) - int(np.count_nonzero(null))
+
+    def result(self) -> object:
+        """Return the count."""
+        return self._count
+
+
+class Sum:
+    """Integers and decimals exactly; floats in order, with their rounding kept."""
+
+    def __init__(self, dialect: Dialect, *, name: str = "sum") -> None:
+        self._dialect = dialect
+        self._name = name
+        self.count = 0
+        self._whole = 0
+        self._decimal: Decimal | None = None
+        self._float: tuple[float, float] | None = None
+
+    def add(self, value: object) -> None:
+        """Add a number; a text is read as one in `aws`."""
+        if is_absent(value):
+            return
+        number = self._number(value)
+        if isinstance(number, float):
+            self._float = add_one(number, *(self._float or (0.0, 0.0)))
+        elif isinstance(number, Decimal):
+            self._decimal = _WIDE.add(self._decimal or Decimal(0), number)
+        else:
+            self._whole += number
+        self.count += 1
+
+    def add_rows(self, count: int) -> None:
+        """Refuse: only count takes rows without a value."""
+        raise TypeError(f"{self._name} of {count} rows")
+
+    def add_vector(self, data: Numbers, null: Mask) -> None:
+        """Add the numbers of a vector."""
+        present = len(data) - int(np.count_nonzero(null))
+        if not present:
+            return
+        self.count += present
+        if data.dtype == np.float64:
+            floats: Any = data
+            total, lost = add_all(floats, null, *(self._float or (0.0, 0.0)))
+            self._float = float(total), float(lost)
+        else:
+            self._whole += _exact_sum(data[~null])
+
+    def total(self) -> int | Decimal | float | None:
+        """Return the sum without a limit; None where nothing was added."""
+        if not self.count:
+            return None
+        if self._float is not None:
+            total, lost = self._float
+            floats = total + lost if math.isfinite(lost) else total
+            exact = self._exact()
+            return floats + float(exact) if exact else floats
+        return self._exact()
+
+    def result(self) -> object:
+        """Return the sum; of nothing it is NULL, in `ceph-2020` 0.
+
+        Raises:
+            SelectError: IntegerOverflow, where integers sum up to more than 64 bits hold (`aws`).
+        """
+        total = self.total()
+        if total is None:
+            return 0 if self._dialect is Dialect.CEPH_2020 else None
+        return fit_int(total, self._dialect) if isinstance(total, int) else total
+
+    def _exact(self) -> int | Decimal:
+        if self._decimal is None:
+            return self._whole
+        return DECIMALS.plus(_WIDE.add(self._decimal, Decimal(self._whole)))
+
+    def _number(self, value: object) -> int | Decimal | float:
+        number = infer_number(value) if isinstance(value, str) else value
+        is_taken = isinstance(number, int | float | Decimal)
+        if self._dialect.is_ceph:
+            is_taken = is_taken and not isinstance(value, str)
+        elif isinstance(number, bool):
+            is_taken = False
+        if not is_taken or not isinstance(number, int | float | Decimal):
+            message = (
+                f"illegal value for aggregation({self._name}). skipping. "
+                f"{excerpt(value)} is {kind_of(value)}; CAST it to a number"
+            )
+            raise row_error("InvalidDataType", message, self._dialect)
+        return number
+
+
+def _exact_sum(data: Any) -> int:
+    # Halves of 32 bits cannot overflow 64 bits in any vector that fits in memory.
+    return (int((data >> 32).sum()) << 32) + int((data & 0xFFFFFFFF).sum())
+
+
+class Average:
+    """The sum divided by the count: a decimal of integers in `aws`, a float in Ceph."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._sum = Sum(dialect, name="avg")
+
+    def add(self, value: object) -> None:
+        """Add a number."""
+        self._sum.add(value)
+
+    def add_rows(self, count: int) -> None:
+        """Refuse: only count takes rows without a value."""
+        self._sum.add_rows(count)
+
+    def add_vector(self, data: Numbers, null: Mask) -> None:
+        """Add the numbers of a vector."""
+        self._sum.add_vector(data, null)
+
+    def result(self) -> object:
+        """Return the average, NULL of nothing."""
+        total = self._sum.total()
+        if total is None:
+            return None
+        if isinstance(total, float) or self._dialect.is_ceph:
+            return float(total) / self._sum.count
+        return DECIMALS.divide(Decimal(total), Decimal(self._sum.count))
+
+
+class Extreme:
+    """The least or the greatest value; of equal ones the first."""
+
+    def __init__(self, dialect: Dialect, *, greatest: bool) -> None:
+        self._dialect = dialect
+        self._greatest = greatest
+        self._best: object = None
+
+    def add(self, value: object) -> None:
+        """Compare a value; NaN is greater than any number."""
+        if is_absent(value):
+            return
+        best = self._best
+        if best is None:
+            self._best = value
+        else:
+            smaller, larger = (best, value) if self._greatest else (value, best)
+            if precedes(smaller, larger, self._dialect):
+                self._best = value
+
+    def add_rows(self, count: int) -> None:
+        """Refuse: only count takes rows without a value."""
+        raise TypeError(f"extreme of {count} rows")
+
+    def add_vector(self, data: Numbers, null: Mask) -> None:
+        """Compare the best of a vector."""
+        present: Any = data[~null]
+        numbers = present[~np.isnan(present)] if present.dtype == np.float64 else present
+        if not len(present):
+            return
+        if not len(numbers) or (self._greatest and len(numbers) < len(present)):
+            self.add(math.nan)
+        else:
+            # Of equal numbers (0.0 and -0.0) argmin and argmax give the first.
+            place = numbers.argmax() if self._greatest else numbers.argmin()
+            self.add(numbers[place].item())
+
+    def result(self) -> object:
+        """Return the best; of nothing NULL, in `ceph-2020` what the comparison began with."""
+        if self._best is None and self._dialect is Dialect.CEPH_2020:
+            return -INT_MAX if self._greatest else INT_MAX
+        return self._best
+
+
+_MAKERS: dict[str, Callable[[Dialect], Accumulator]] = {
+    "count": Count,
+    "sum": Sum,
+    "avg": Average,
+    "min": lambda dialect: Extreme(dialect, greatest=False),
+    "max": lambda dialect: Extreme(dialect, greatest=True),
+}
