@@ -38,6 +38,10 @@ class Point(StrEnum):
     MIGRATION_COMMITTED = "migration.committed"
     CLEANUP_MARKED = "cleanup.marked"
     CLEANUP_DELETED = "cleanup.deleted"
+    OBJECT_WRITING = "object.writing"
+    OBJECT_WRITTEN = "object.written"
+    OBJECT_INDEXING = "object.indexing"
+    OBJECT_INDEXED = "object.indexed"
 
 
 _lock = threading.Lock()

@@ -164,6 +164,13 @@ def set_select_dialect(
     )
 
 
+def set_backend(connection: sa.Connection, bucket: BucketRecord, backend: str) -> None:
+    """Let a bucket stand in front of another place than before."""
+    connection.execute(
+        sa.update(_B).where(_B.c.bucket_id == bucket.bucket_id).values(backend=backend)
+    )
+
+
 # --- privileges
 
 

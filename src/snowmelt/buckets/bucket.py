@@ -1,0 +1,135 @@
+"""What every bucket offers, wherever its objects lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from snowmelt.buckets.refusals import S3Refusal
+from snowmelt.catalog.objects import ANY, Condition
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Mapping
+
+    import sqlalchemy as sa
+
+    from snowmelt.buckets.checksums import Checksum
+    from snowmelt.storage.store import OpenObject, Readable
+
+MAX_KEY_BYTES = 1024
+DEFAULT_TYPE = "binary/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of an object; the ETag has no quotes, `headers` are what a GET repeats."""
+
+    key: str
+    size: int
+    etag: str
+    modified_at: dt.datetime
+    headers: Mapping[str, str] = field(default_factory=dict)
+    checksum: Checksum | None = None
+
+
+# A group is the text up to a delimiter that several keys share.
+Entry: TypeAlias = Facts | str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Entries in the order of their bytes, and whether there are more."""
+
+    entries: tuple[Entry, ...]
+    truncated: bool
+
+    @property
+    def last(self) -> str:
+        """The last key or group, from which a listing goes on; empty without entries."""
+        if not self.entries:
+            return ""
+        last = self.entries[-1]
+        return last if isinstance(last, str) else last.key
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What becomes known of an object when it is whole.
+
+    `etag` and `checksum` are None where the bucket finds its own. `also` is done in the
+    transaction that publishes the object, where there is one, else right after.
+    """
+
+    etag: str | None = None
+    checksum: Checksum | None = None
+    condition: Condition = ANY
+    also: Callable[[sa.Connection], object] | None = None
+
+
+class Incoming(Protocol):
+    """An object on its way in: nobody sees it before `finish`."""
+
+    def write(self, data: Readable) -> None:
+        """Append bytes."""
+
+    def append(self, source: OpenObject, start: int = 0, end: int | None = None) -> None:
+        """Append bytes of another object."""
+
+    def finish(self, publication: Publication) -> Facts:
+        """Publish it, durably.
+
+        Raises:
+            S3Refusal: The condition does not hold.
+        """
+
+    def abort(self) -> None:
+        """Leave nothing behind; after `finish`, or again, it is harmless."""
+
+
+class Bucket(Protocol):
+    """Objects by key. Keys are checked by `check_key`; all methods may block."""
+
+    def facts(self, key: str) -> Facts:
+        """Return what is known of an object.
+
+        Raises:
+            S3Refusal: There is none.
+        """
+
+    def open(self, key: str) -> tuple[Facts, OpenObject]:
+        """Open an object for reading; the caller closes it.
+
+        Raises:
+            S3Refusal: There is none.
+        """
+
+    def incoming(self, key: str, headers: Mapping[str, str]) -> Incoming:
+        """Begin to write an object.
+
+        Raises:
+            S3Refusal: This bucket cannot hold such a key.
+        """
+
+    def delete(self, key: str, condition: Condition = ANY) -> None:
+        """Delete an object; a missing one is fine.
+
+        Raises:
+            S3Refusal: The condition does not hold.
+        """
+
+    def page(self, prefix: str, *, delimiter: str, after: str, limit: int) -> Page:
+        """Return up to `limit` entries beyond `after`; see `snowmelt.storage.store.Store.scan`."""
+
+
+def check_key(key: str) -> None:
+    """Let pass what can be a key.
+
+    Raises:
+        S3Refusal: Too long, or with a NUL.
+    """
+    size = len(key.encode("utf-8", "surrogatepass"))
+    if size > MAX_KEY_BYTES:
+        raise S3Refusal("KeyTooLongError", Size=size, MaxSizeAllowed=MAX_KEY_BYTES)
+    if not key or "\0" in key:
+        raise S3Refusal("InvalidArgument", "A key has 1 to 1,024 bytes, none of them NUL.")

@@ -1,0 +1,72 @@
+"""Why S3 refuses a request: the code that clients look for, its status, and a sentence."""
+
+from __future__ import annotations
+
+from snowmelt.errors import UserError
+
+# Code → HTTP status and the sentence that S3 says, for want of a better one.
+_CODES: dict[str, tuple[int, str]] = {
+    "AccessDenied": (403, "Access Denied."),
+    "AuthorizationHeaderMalformed": (400, "The authorization header is malformed."),
+    "AuthorizationQueryParametersError": (400, "The query's authorization is malformed."),
+    "BadDigest": (400, "The checksum you specified did not match what we received."),
+    "BucketAlreadyExists": (409, "The requested bucket name is not available."),
+    "BucketAlreadyOwnedByYou": (409, "You have this bucket already."),
+    "BucketNotEmpty": (409, "The bucket you tried to delete is not empty."),
+    "EntityTooLarge": (400, "Your proposed upload exceeds the maximum allowed size."),
+    "EntityTooSmall": (400, "A part but the last is smaller than the minimum of 5 MiB."),
+    "IncompleteBody": (400, "You did not provide the number of bytes that the request promised."),
+    "InternalError": (500, "We made a mistake; our log says which. Please try again."),
+    "InvalidAccessKeyId": (403, "The access key id you provided does not exist."),
+    "InvalidArgument": (400, "Invalid argument."),
+    "InvalidBucketName": (400, "The specified bucket is not valid."),
+    "InvalidDigest": (400, "The Content-MD5 you specified is not valid."),
+    "InvalidPart": (400, "A part could not be found, or its ETag or checksum is another."),
+    "InvalidPartOrder": (400, "The list of parts is not in ascending order of part numbers."),
+    "InvalidRange": (416, "The requested range cannot be satisfied."),
+    "InvalidRequest": (400, "Invalid request."),
+    "InvalidURI": (400, "The address cannot be read."),
+    "KeyTooLongError": (400, "Your key is too long: 1,024 bytes of UTF-8 are the most."),
+    "MalformedXML": (400, "The XML you provided is not well-formed or not what is expected here."),
+    "MetadataTooLarge": (400, "Your metadata headers exceed the maximum of 2 KiB."),
+    "MethodNotAllowed": (405, "The method is not allowed against this resource."),
+    "MissingContentLength": (411, "You must provide the Content-Length header."),
+    "NoSuchBucket": (404, "The specified bucket does not exist."),
+    "NoSuchKey": (404, "The specified key does not exist."),
+    "NoSuchUpload": (404, "The upload does not exist; it may have been completed or aborted."),
+    "NoSuchVersion": (404, "The specified version does not exist; there is only version null."),
+    "NotImplemented": (501, "What you asked for is not offered here."),
+    "NotModified": (304, "Not modified."),
+    "PreconditionFailed": (412, "At least one of the preconditions did not hold."),
+    "RequestTimeTooSkewed": (403, "The request's time and the service's differ too much."),
+    "ServiceUnavailable": (503, "Please try again."),
+    "SignatureDoesNotMatch": (
+        403,
+        "The request's signature is not the one that its secret key makes; check key and method.",
+    ),
+    "SlowDown": (503, "Please reduce your request rate."),
+    "XAmzContentSHA256Mismatch": (
+        400,
+        "The provided 'x-amz-content-sha256' header does not match what was computed.",
+    ),
+}
+
+
+class S3Refusal(UserError):
+    """S3 refuses."""
+
+    code = "s3_refusal"
+
+    def __init__(self, s3_code: str, message: str | None = None, **details: object) -> None:
+        """Refuse with one of S3's codes.
+
+        Args:
+            s3_code: The code; it settles the status.
+            message: What to tell instead of S3's own sentence.
+            details: Further elements of the answer, such as `BucketName`.
+        """
+        status, sentence = _CODES[s3_code]
+        super().__init__(message or sentence)
+        self.s3_code = s3_code
+        self.status_code = status
+        self.details = details
