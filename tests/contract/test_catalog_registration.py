@@ -457,7 +457,8 @@ def test_a_registration_searches_by_index_only(world, client, database):
         registration.register(connection, [offer], now=world.now)
     scans = [plan for plan in plans if plan[1].startswith("SCAN") and "CONSTANT" not in plan[1]]
     assert len(plans) > 8
-    assert not [plan for plan in scans if "VALUES" not in plan[1]], scans
+    # The sets that the statements get as JSON are read from end to end, and nothing else is.
+    assert not [plan for plan in scans if "VIRTUAL TABLE" not in plan[1]], scans
 
 
 def test_dropping_a_database_ends_its_channels(world, client):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import sqlalchemy as sa
 
-from snowmelt.catalog import model
+from snowmelt.catalog import model, sets
 from snowmelt.catalog.access import ACCOUNTADMIN, PUBLIC
 from snowmelt.catalog.tables import schema_of, schema_versions
 from snowmelt.catalog.verdicts import (
@@ -25,13 +27,10 @@ from snowmelt.errors import DatabaseNotFound, SchemaNotFound, TableNotFound
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Sequence
 
     from snowmelt.catalog.verdicts import ChunkOffer
     from snowmelt.schema.types import TableName, TableSchema
-
-# SQLite takes 32,766 parameters in a statement, PostgreSQL 65,535.
-_AT_ONCE = 5_000
 
 _T = model.tables
 _S = model.schemas
@@ -45,23 +44,127 @@ _G = model.grants
 _X = model.chunks
 _Z = model.sightings
 
+_MAX_REMEMBERED = 100_000
 _channels_decoder = msgspec.json.Decoder(list[tuple[str, int, int, str | None, str | None]])
 
 
+def _texts(name: str) -> sa.BindParameter[str]:
+    return sa.bindparam(name, type_=sa.Text)
+
+
+# Statements are built once: to build and render them anew cost more than to run them.
+# All names in one statement, so that rows are locked in id order across the whole group.
+_LOCKED_TABLES = (
+    sa.select(
+        _T.c.table_id,
+        _T.c.name,
+        _T.c.last_seq,
+        _T.c.schema_version,
+        _T.c.owner,
+        _S.c.schema_id,
+        _S.c.name.label("schema"),
+        _S.c.owner.label("schema_owner"),
+        _D.c.database_id,
+        _D.c.name.label("database"),
+        _D.c.owner.label("database_owner"),
+    )
+    .join(_S, _T.c.schema_id == _S.c.schema_id)
+    .join(_D, _S.c.database_id == _D.c.database_id)
+    .where(
+        _T.c.dropped_at.is_(None),
+        _S.c.dropped_at.is_(None),
+        _D.c.dropped_at.is_(None),
+        sa.tuple_(_D.c.name, _S.c.name, _T.c.name).in_(sa.bindparam("names", expanding=True)),
+    )
+    .order_by(_T.c.table_id)
+    .with_for_update(of=_T)
+)
+_PREFIXES = sa.select(_P.c.prefix, _P.c.user).where(sets.is_among(_P.c.prefix, _texts("prefixes")))
+_ROLES = (
+    sa.select(_U.c.name, _U.c.default_role, _M.c.role)
+    .select_from(_U.outerjoin(_M, _U.c.user_id == _M.c.user_id))
+    .where(sets.is_among(_U.c.name, _texts("users")))
+)
+_KEYS = sa.select(_K.c.key_id, _K.c.table_id, _K.c.user).where(
+    _K.c.key_id.in_(sa.bindparam("key_ids", expanding=True))
+)
+_CHUNKS = (
+    sa.select(
+        _X.c.path,
+        _X.c.offset,
+        _X.c.table_id,
+        _X.c.md5,
+        _X.c.key_id,
+        _X.c.channels,
+        _X.c.registered_at,
+        _X.c.retired_at,
+    )
+    .where(sets.is_among(_X.c.path, _texts("paths")))
+    .order_by(_X.c.path, _X.c.offset)
+    .with_for_update()
+)
+_SIGHTINGS = (
+    sa.select(_Z.c.path, _Z.c.first_seen, _Z.c.tombstoned_at)
+    .where(sets.is_among(_Z.c.path, _texts("paths")))
+    .order_by(_Z.c.path)
+    .with_for_update()
+)
+_CHANNEL_KEY = ("table_id", "name")
+
+
+@cache
+def _channels_query(dialect: str) -> sa.Select[Any]:
+    given = sets.rows_of(dialect, sa.column("table_id", sa.BigInteger), sa.column("name", sa.Text))
+    return sa.select(
+        _C.c.table_id,
+        _C.c.name,
+        _C.c.channel_id,
+        _C.c.client_sequencer,
+        _C.c.row_sequencer,
+        _C.c.offset_token,
+        _C.c.owner_user,
+        _C.c.last_client_sequencer,
+        _C.c.last_path,
+        _C.c.last_chunk_offset,
+        _C.c.last_chunk_md5,
+        _C.c.last_key_id,
+        _C.c.rows,
+        _C.c.bytes,
+    ).select_from(
+        given.join(_C, sa.and_(_C.c.table_id == given.c.table_id, _C.c.name == given.c.name))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What never changes once it is committed, so that each group need not ask again.
+
+    To whom a prefix was issued, and for which table and user a key is: neither is ever given to
+    another. Everything that can change is read in the registering transaction.
+    """
+
+    prefixes: dict[str, str] = field(default_factory=dict)
+    keys: dict[int, tuple[int, str]] = field(default_factory=dict)
+
+
 def read_ledger(
-    connection: sa.Connection, offers: Sequence[ChunkOffer], now: dt.datetime
+    connection: sa.Connection,
+    offers: Sequence[ChunkOffer],
+    now: dt.datetime,
+    remembered: Remembered,
 ) -> Ledger:
     """Lock the tables of these offers and return all that verdicts on them rest on.
 
     Needs a writing transaction. The number of statements does not depend on that of offers.
     """
-    ledger = Ledger(now)
+    ledger = Ledger(now, prefixes=remembered.prefixes, keys=remembered.keys)
     owners = _lock_tables(connection, offers, ledger)
-    _read_prefixes(connection, offers, ledger)
+    _read_prefixes(connection, offers, remembered)
     _read_roles(connection, offers, ledger, owners)
-    _read_keys(connection, offers, ledger)
-    _read_chunks(connection, offers, ledger)
-    _read_sightings(connection, offers, ledger)
+    _read_keys(connection, offers, remembered)
+    paths = sets.packed(sorted({offer.path for offer in offers}))
+    _read_chunks(connection, paths, ledger)
+    _read_sightings(connection, paths, ledger)
     _read_channels(connection, offers, ledger)
     return ledger
 
@@ -72,30 +175,9 @@ def _lock_tables(
     """Lock the tables that the offers name; return by id who owns them and what they are in."""
     owners: dict[int, sa.Row[Any]] = {}
     names = {offer.table for offer in offers}
-    query: sa.Select[Any] = (
-        sa.select(
-            _T.c.table_id,
-            _T.c.name,
-            _T.c.last_seq,
-            _T.c.schema_version,
-            _T.c.owner,
-            _S.c.schema_id,
-            _S.c.name.label("schema"),
-            _S.c.owner.label("schema_owner"),
-            _D.c.database_id,
-            _D.c.name.label("database"),
-            _D.c.owner.label("database_owner"),
-        )
-        .join(_S, _T.c.schema_id == _S.c.schema_id)
-        .join(_D, _S.c.database_id == _D.c.database_id)
-        .where(_T.c.dropped_at.is_(None), _S.c.dropped_at.is_(None), _D.c.dropped_at.is_(None))
-        .order_by(_T.c.table_id)
-        .with_for_update(of=_T)
-    )
-    # All names in one statement, so that rows are locked in id order across the whole group.
     by_name = {(name.database, name.schema, name.table): name for name in names}
-    wanted = sa.tuple_(_D.c.name, _S.c.name, _T.c.name).in_(sorted(by_name))
-    for row in connection.execute(query.where(wanted)):
+    row: sa.Row[Any]
+    for row in connection.execute(_LOCKED_TABLES, {"names": sorted(by_name)}):
         name = by_name[row.database, row.schema, row.name]
         owners[row.table_id] = row
         ledger.tables[name] = TableState(
@@ -138,11 +220,14 @@ def _may_write(older: TableSchema, current: TableSchema) -> bool:
     return all(column.nullable for column in current.columns if column.ordinal not in there)
 
 
-def _read_prefixes(connection: sa.Connection, offers: Sequence[ChunkOffer], ledger: Ledger) -> None:
-    query = sa.select(_P.c.prefix, _P.c.user)
-    for some in _slices({offer.prefix for offer in offers}):
-        for prefix, user in connection.execute(query.where(_P.c.prefix.in_(some))):
-            ledger.prefixes[prefix] = user
+def _read_prefixes(
+    connection: sa.Connection, offers: Sequence[ChunkOffer], remembered: Remembered
+) -> None:
+    unknown = {offer.prefix for offer in offers} - remembered.prefixes.keys()
+    if unknown:
+        _keep_small(remembered.prefixes)
+        found = connection.execute(_PREFIXES, {"prefixes": sets.packed(sorted(unknown))})
+        remembered.prefixes.update((prefix, user) for prefix, user in found)
 
 
 def _read_roles(
@@ -154,21 +239,19 @@ def _read_roles(
     """Settle each sender's effective role, and which of these may not insert where."""
     granted: dict[str, set[str]] = defaultdict(set)
     default: dict[str, str] = {}
-    query = sa.select(_U.c.name, _U.c.default_role, _M.c.role).select_from(
-        _U.outerjoin(_M, _U.c.user_id == _M.c.user_id)
-    )
-    for some in _slices({offer.user for offer in offers}):
-        for user, default_role, role in connection.execute(query.where(_U.c.name.in_(some))):
-            granted[user] |= {PUBLIC, role}
-            default[user] = default_role or PUBLIC
-    for offer in offers:
-        role = offer.role or default.get(offer.user)
-        ledger.roles[offer.user, offer.role] = role if role in granted[offer.user] else None
+    asking = {(offer.user, offer.role, offer.table) for offer in offers}
+    users = sets.packed(sorted({user for user, _, _ in asking}))
+    for user, default_role, role in connection.execute(_ROLES, {"users": users}):
+        granted[user] |= {PUBLIC, role}
+        default[user] = default_role or PUBLIC
+    for user, asked, _ in asking:
+        role = asked or default.get(user)
+        ledger.roles[user, asked] = role if role in granted[user] else None
     pairs = {
-        (role, ledger.tables[offer.table].table_id)
-        for offer in offers
-        if offer.table in ledger.tables
-        and (role := ledger.roles[offer.user, offer.role]) not in {None, ACCOUNTADMIN}
+        (role, ledger.tables[table].table_id)
+        for user, asked, table in asking
+        if table in ledger.tables
+        and (role := ledger.roles[user, asked]) not in {None, ACCOUNTADMIN}
     }
     if pairs:
         privileges = _privileges(connection, {role for role, _ in pairs if role}, owners)
@@ -220,51 +303,43 @@ def _access_refusal(
     return None
 
 
-def _read_keys(connection: sa.Connection, offers: Sequence[ChunkOffer], ledger: Ledger) -> None:
-    query = sa.select(_K.c.key_id, _K.c.table_id, _K.c.user)
-    for some in _slices({offer.key_id for offer in offers}):
-        for key_id, table_id, user in connection.execute(query.where(_K.c.key_id.in_(some))):
-            ledger.keys[key_id] = (table_id, user)
-
-
-def _read_chunks(connection: sa.Connection, offers: Sequence[ChunkOffer], ledger: Ledger) -> None:
-    """Read what is registered of the same blobs; the lock keeps it from being retired now."""
-    query = sa.select(
-        _X.c.path,
-        _X.c.offset,
-        _X.c.table_id,
-        _X.c.md5,
-        _X.c.key_id,
-        _X.c.channels,
-        _X.c.registered_at,
-        _X.c.retired_at,
-    ).order_by(_X.c.path, _X.c.offset)
-    for some in _slices({offer.path for offer in offers}):
-        for row in connection.execute(query.where(_X.c.path.in_(some)).with_for_update()):
-            channels = _channels_decoder.decode(row.channels)
-            identity = ChunkIdentity(
-                row.md5, row.key_id, tuple((name, client, at) for name, client, at, *_ in channels)
-            )
-            retired = row.retired_at is not None
-            ledger.chunks[row.path, row.offset] = StoredChunk(
-                row.table_id, identity, row.registered_at, retired
-            )
-            _see(ledger, row.path, row.registered_at)
-            if retired:
-                ledger.buried.add(row.path)
-
-
-def _read_sightings(
-    connection: sa.Connection, offers: Sequence[ChunkOffer], ledger: Ledger
+def _read_keys(
+    connection: sa.Connection, offers: Sequence[ChunkOffer], remembered: Remembered
 ) -> None:
+    unknown = {offer.key_id for offer in offers} - remembered.keys.keys()
+    if unknown:
+        _keep_small(remembered.keys)
+        for key_id, table_id, user in connection.execute(_KEYS, {"key_ids": sorted(unknown)}):
+            remembered.keys[key_id] = (table_id, user)
+
+
+def _keep_small(memory: dict[Any, Any]) -> None:
+    if len(memory) > _MAX_REMEMBERED:
+        memory.clear()
+
+
+def _read_chunks(connection: sa.Connection, paths: str, ledger: Ledger) -> None:
+    """Read what is registered of the same blobs; the lock keeps it from being retired now."""
+    for row in connection.execute(_CHUNKS, {"paths": paths}):
+        channels = _channels_decoder.decode(row.channels)
+        identity = ChunkIdentity(
+            row.md5, row.key_id, tuple((name, client, at) for name, client, at, *_ in channels)
+        )
+        retired = row.retired_at is not None
+        ledger.chunks[row.path, row.offset] = StoredChunk(
+            row.table_id, identity, row.registered_at, retired
+        )
+        _see(ledger, row.path, row.registered_at)
+        if retired:
+            ledger.buried.add(row.path)
+
+
+def _read_sightings(connection: sa.Connection, paths: str, ledger: Ledger) -> None:
     """Read what is known of unregistered blobs; the lock keeps tombstones from coming now."""
-    query = sa.select(_Z.c.path, _Z.c.first_seen, _Z.c.tombstoned_at).order_by(_Z.c.path)
-    for some in _slices({offer.path for offer in offers}):
-        rows = connection.execute(query.where(_Z.c.path.in_(some)).with_for_update())
-        for path, first_seen, tombstoned_at in rows:
-            _see(ledger, path, first_seen)
-            if tombstoned_at is not None:
-                ledger.buried.add(path)
+    for path, first_seen, tombstoned_at in connection.execute(_SIGHTINGS, {"paths": paths}):
+        _see(ledger, path, first_seen)
+        if tombstoned_at is not None:
+            ledger.buried.add(path)
 
 
 def _see(ledger: Ledger, path: str, at: dt.datetime) -> None:
@@ -278,44 +353,18 @@ def _read_channels(connection: sa.Connection, offers: Sequence[ChunkOffer], ledg
         if offer.table in ledger.tables
         for advance in offer.channels
     }
-    query = sa.select(
-        _C.c.table_id,
-        _C.c.name,
-        _C.c.channel_id,
-        _C.c.client_sequencer,
-        _C.c.row_sequencer,
-        _C.c.offset_token,
-        _C.c.owner_user,
-        _C.c.last_client_sequencer,
-        _C.c.last_path,
-        _C.c.last_chunk_offset,
-        _C.c.last_chunk_md5,
-        _C.c.last_key_id,
-        _C.c.rows,
-        _C.c.bytes,
-    )
-    for some in _slices(names):
-        wanted = sa.tuple_(_C.c.table_id, _C.c.name).in_(some)
-        for row in connection.execute(query.where(wanted)):
-            ledger.channels[row.table_id, row.name] = ChannelState(
-                channel_id=row.channel_id,
-                client_sequencer=row.client_sequencer,
-                row_sequencer=row.row_sequencer,
-                offset_token=row.offset_token,
-                owner_user=row.owner_user,
-                last=LastCommit(
-                    row.last_client_sequencer,
-                    row.last_path,
-                    row.last_chunk_offset,
-                    row.last_chunk_md5,
-                    row.last_key_id,
-                ),
-                rows=row.rows,
-                bytes=row.bytes,
-            )
-
-
-def _slices(values: Collection[Any]) -> Iterator[list[Any]]:
-    ordered = sorted(values)
-    for start in range(0, len(ordered), _AT_ONCE):
-        yield ordered[start : start + _AT_ONCE]
+    if not names:
+        return
+    query = _channels_query(connection.dialect.name)
+    for row in connection.execute(query, sets.packed_rows(_CHANNEL_KEY, names)):
+        (table_id, name, channel_id, client_sequencer, row_sequencer, offset_token, owner) = row[:7]
+        ledger.channels[table_id, name] = ChannelState(
+            channel_id,
+            client_sequencer,
+            row_sequencer,
+            offset_token,
+            owner,
+            LastCommit(*row[7:12]),
+            row[12],
+            row[13],
+        )

@@ -31,6 +31,11 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 
 
+def microseconds(instant: dt.datetime) -> int:
+    """Return an aware instant as it is stored; a naive one raises TypeError."""
+    return (instant - _EPOCH) // _MICROSECOND
+
+
 class Instant(TypeDecorator[dt.datetime]):
     """An aware instant, stored as microseconds since 1970."""
 
@@ -40,7 +45,7 @@ class Instant(TypeDecorator[dt.datetime]):
     def process_bind_param(self, value: dt.datetime | None, dialect: Dialect) -> int | None:
         """Return microseconds; a naive value raises TypeError rather than shift by a zone."""
         del dialect
-        return None if value is None else (value - _EPOCH) // _MICROSECOND
+        return None if value is None else microseconds(value)
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> dt.datetime | None:
         """Return an aware instant in UTC."""
