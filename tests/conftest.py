@@ -6,11 +6,28 @@ import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+from hypothesis import HealthCheck, settings
+
+TESTS = Path(__file__).parent
+sys.path.insert(0, str(TESTS))
 
 # Spark workers must run this interpreter, and everything stays on loopback.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
+# Hundreds of processes are started. Where Python is told to write no bytecode each of them would
+# compile all it imports, which takes seconds; so theirs goes to a folder that git does not see.
+if sys.dont_write_bytecode:
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = str(TESTS.parent / ".pytest_cache" / "bytecode")
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# On a machine that others use as well, how long an example took says nothing.
+_patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", _patient)
+settings.register_profile("fast", _patient, max_examples=20)
+settings.load_profile("thorough")
+
 _TOPICS = ("fix_postgres", "fix_catalog", "fix_chunks", "fix_service", "fix_sdk", "fix_spark")
-pytest_plugins = [topic for topic in _TOPICS if (Path(__file__).parent / f"{topic}.py").exists()]
+pytest_plugins = [topic for topic in _TOPICS if (TESTS / f"{topic}.py").exists()]

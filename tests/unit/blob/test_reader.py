@@ -282,7 +282,7 @@ def test_any_bytes_decode_or_raise_the_one_error(data):
         max_size=4,
     ),
 )
-@settings(relaxed, max_examples=300)
+@settings(relaxed, max_examples=3 * settings.default.max_examples)
 def test_a_damaged_chunk_decodes_or_raises_the_one_error(part, java, edits):
     schema, table = part
     source = ChunkSource(table, schema, DATA_KEY)

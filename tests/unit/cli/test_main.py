@@ -26,21 +26,21 @@ def test_every_command_explains_itself_with_examples(command, capsys):
     assert import_module(f"snowmelt.cli.{command}").SUMMARY[1:20] in shown
 
 
-def test_help_names_every_command(snowmelt):
-    shown = snowmelt("--help")
+def test_help_names_every_command(snowmelt_process):
+    shown = snowmelt_process("--help")
     assert shown.returncode == 0
     for command in COMMANDS:
         assert f"\n    {command} " in shown.stdout
 
 
-def test_no_command_is_a_usage_error(snowmelt):
-    ended = snowmelt()
+def test_no_command_is_a_usage_error(snowmelt_process):
+    ended = snowmelt_process()
     assert ended.returncode == 2
     assert "usage: snowmelt" in ended.stderr
 
 
-def test_an_error_is_one_sentence_and_exit_code_1(snowmelt):
-    ended = snowmelt("sql", "DROP TABLE demo.public.t")
+def test_an_error_is_one_sentence_and_exit_code_1(snowmelt_process):
+    ended = snowmelt_process("sql", "DROP TABLE demo.public.t")
     assert ended.returncode == 1
     assert ended.stdout == ""
     assert ended.stderr == (
@@ -48,8 +48,8 @@ def test_an_error_is_one_sentence_and_exit_code_1(snowmelt):
     )
 
 
-def test_debug_shows_where_an_error_came_from(snowmelt):
-    ended = snowmelt("--debug", "sql", "DROP TABLE demo.public.t")
+def test_debug_shows_where_an_error_came_from(snowmelt_process):
+    ended = snowmelt_process("--debug", "sql", "DROP TABLE demo.public.t")
     assert ended.returncode == 1
     assert "Traceback" in ended.stderr
     assert "DatabaseNotFound" in ended.stderr
@@ -111,8 +111,8 @@ def test_ctrl_c_is_quiet(snowmelt, tmp_path):
         assert process.returncode == 130
 
 
-def test_version_starts_without_database_or_spark(snowmelt):
-    assert snowmelt("version").stdout.startswith("snowmelt 0.")
+def test_version_starts_without_database_or_spark(snowmelt_process):
+    assert snowmelt_process("version").stdout.startswith("snowmelt 0.")
     code = "import sys, snowmelt.cli.main as m; m.main(['version']); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert loaded.returncode == 0

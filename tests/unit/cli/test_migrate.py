@@ -121,8 +121,8 @@ def test_the_loop_leaves_small_and_young_backlogs(streamed):
 
 
 @pytest.mark.spark
-def test_spark_migrates_too(snowmelt, streamed):
-    ended = snowmelt("migrate", "demo.public.first", "--engine", "spark")
+def test_spark_migrates_too(snowmelt_process, streamed):
+    ended = snowmelt_process("migrate", "demo.public.first", "--engine", "spark")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith("DEMO.PUBLIC.FIRST: 3 rows of chunks 1 to 1 in 1 files, ")
     assert positions(streamed)["FIRST"] == (1, 1)

@@ -30,8 +30,9 @@ def test_the_first_statement_that_fails_ends_it_and_is_pointed_at(snowmelt, tmp_
     assert later.stderr.endswith("(line 1, column 18).\n")
 
 
-def test_statements_come_from_standard_input(snowmelt):
-    ended = snowmelt("sql", "--format", "csv", given="CREATE ROLE loader;\nSHOW ROLES LIKE 'l%'\n")
+def test_statements_come_from_standard_input(snowmelt_process):
+    given = "CREATE ROLE loader;\nSHOW ROLES LIKE 'l%'\n"
+    ended = snowmelt_process("sql", "--format", "csv", given=given)
     assert ended.stdout == "status\nRole LOADER created.\nname\nLOADER\n"
 
 
@@ -67,8 +68,8 @@ def test_defaults_and_role_reach_the_statements(snowmelt):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_queries_go_to_spark_and_statements_do_not(snowmelt):
-    ended = snowmelt(
+def test_queries_go_to_spark_and_statements_do_not(snowmelt_process):
+    ended = snowmelt_process(
         "sql",
         "CREATE DATABASE demo; CREATE TABLE demo.public.t (a INT, d NUMBER(5,2)); "
         "SELECT count(*) AS n, max(d) AS d FROM demo.public.t",

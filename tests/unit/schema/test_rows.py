@@ -142,7 +142,11 @@ def batches(draw):
     return rows
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=3 * settings.default.max_examples // 2,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 @given(batches(), st.sampled_from(ZONES))
 @example([{"N18": 1, "b": 0, "TIMESTAMP_NTZ_3": datetime(2021, 3, 14, 2, 30), "v": 1}], LOS_ANGELES)
 def test_a_batch_is_the_sum_of_its_rows(rows, zone):

@@ -113,6 +113,7 @@ def test_files_of_a_run_without_commit_go_and_a_run_at_work_is_left_alone(house)
     assert house.migrate().rows == 10
 
 
+@pytest.mark.slow
 def test_metadata_that_was_current_within_the_retention_is_kept(house):
     for start in range(MAX_SNAPSHOTS + 2):
         house.put(numbers(start, 1))

@@ -257,6 +257,7 @@ def test_a_missing_blob_fails_the_run_and_gives_the_lease_back(numbers_table):
     assert house.migrate().rows == 10
 
 
+@pytest.mark.slow
 def test_a_long_history_keeps_few_snapshots(numbers_table):
     house = numbers_table
     for start in range(MAX_SNAPSHOTS + 5):
