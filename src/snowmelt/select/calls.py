@@ -222,7 +222,8 @@ _SPECIAL: dict[str, Callable[[Words, Parse], list[Expression]]] = {
 
 
 def _close(words: Words, function: str) -> None:
-    if words.token.kind in {Kind.NUMBER, Kind.STRING, Kind.QUOTED, Kind.WORD}:
+    starts_value = {Kind.NUMBER, Kind.STRING, Kind.QUOTED}
+    if words.token.kind in starts_value or words.sees_name():
         message = f"a comma or ')' must stand here in {function}, not {words.token}"
         raise words.error("ParseExpectedArgumentDelimiter", message)
     words.expect(")", _CLOSING, f"')' of {function}")

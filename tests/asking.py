@@ -1,0 +1,123 @@
+"""A statement answered the plain way: row by row, by binder and evaluator alone."""
+
+from __future__ import annotations
+
+from snowmelt.select.accumulators import make
+from snowmelt.select.binding import bind
+from snowmelt.select.dialect import Dialect
+from snowmelt.select.evaluator import Scope, evaluate, holds
+from snowmelt.select.parser import parse
+from snowmelt.select.paths import follow
+from snowmelt.select.query import CsvFields, JsonFields
+from snowmelt.select.refusals import SelectError
+from snowmelt.select.syntax import MISSING
+from snowmelt.select.timestamps import parse_iso
+from snowmelt.select.values import print_value
+
+AWS, CEPH, CEPH_2020 = Dialect.AWS, Dialect.CEPH, Dialect.CEPH_2020
+ALL = (AWS, CEPH, CEPH_2020)
+CEPHS = (CEPH, CEPH_2020)
+NOW = parse_iso("2024-02-29T12:34:56Z")
+
+
+class Fields:
+    """A record of CSV."""
+
+    def __init__(self, fields, dialect):
+        self._fields = fields
+        self._dialect = dialect
+
+    def field(self, column):
+        if column.index >= len(self._fields):
+            return MISSING
+        text = self._fields[column.index]
+        return None if self._dialect.is_ceph and text == "" else text
+
+
+class Document:
+    """A record of JSON."""
+
+    def __init__(self, document, dialect):
+        self._document = document
+        self._dialect = dialect
+
+    def field(self, column):
+        return follow(self._document, column.steps, exact=self._dialect.is_ceph)
+
+
+def query_of(statement, dialect=AWS, *, header=None, json=False):
+    """Parse and bind a statement."""
+    fields = JsonFields() if json else CsvFields(header)
+    return bind(parse(statement, dialect), dialect=dialect, fields=fields)
+
+
+def values(statement, records=((),), dialect=AWS, *, header=None, json=False):
+    """Return the values of each output record: WHERE, aggregates, GROUP BY, HAVING."""
+    query = query_of(statement, dialect, header=header, json=json)
+    scope = Scope(query, NOW)
+    passing = []
+    for record in records:
+        row = Document(record, dialect) if json else Fields(record, dialect)
+        scope.begin_row()
+        if query.where is None or holds(query.where, row, scope):
+            passing.append(row)
+    if query.grouped:
+        return list(_folded(query, passing, scope))
+    found = []
+    for row in passing:
+        scope.begin_row()
+        found.append([evaluate(output.expression, row, scope) for output in query.outputs])
+    return found
+
+
+def _folded(query, rows, scope):
+    groups = {} if query.group_by else {(): []}
+    for row in rows:
+        scope.begin_row()
+        keys = tuple(evaluate(key, row, scope) for key in query.group_by)
+        groups.setdefault(keys, []).append(row)
+    for keys, members in groups.items():
+        results = dict(zip(query.group_by, keys, strict=True))
+        for aggregate in query.aggregates:
+            results[aggregate] = _fold(aggregate, members, scope)
+        scope.begin_group(results)
+        last = members[-1] if members else None
+        if query.having is None or holds(query.having, last, scope):
+            yield [evaluate(output.expression, last, scope) for output in query.outputs]
+        scope.begin_group({})
+
+
+def _fold(aggregate, rows, scope):
+    accumulator = make(aggregate, scope.dialect)
+    for row in rows:
+        scope.begin_row()
+        if aggregate.argument is None:
+            accumulator.add_rows(1)
+        else:
+            accumulator.add(evaluate(aggregate.argument, row, scope))
+    return accumulator.result()
+
+
+def answer(statement, records=((),), dialect=AWS, **options):
+    """Return what `values` gives as CSV output prints it."""
+    found = values(statement, records, dialect, **options)
+    return [[print_value(value, dialect) for value in record] for record in found]
+
+
+def value(expression, dialect=AWS, record=()):
+    """Return the value of one expression in one record of CSV."""
+    return values(f"select {expression} from stdin", [record], dialect)[0][0]
+
+
+def printed(expression, dialect=AWS, record=()):
+    """Return what output prints for one expression in one record of CSV."""
+    return print_value(value(expression, dialect, record), dialect)
+
+
+def refusal(statement, dialect=AWS, records=((),), **options):
+    """Return the code a statement is refused with, None where it has an answer."""
+    try:
+        values(statement, records, dialect, **options)
+    except SelectError as error:
+        return error.s3_code
+    return None
