@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from snowmelt.select.expressions import MAX_HEIGHT
-from snowmelt.select.syntax import AliasUse, children
+from snowmelt.select.syntax import AliasUse, children, walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,14 +53,7 @@ def check_aliases(outputs: Sequence[Expression]) -> None:
 
 
 def _uses(expression: Expression) -> list[int]:
-    found = []
-    waiting = [expression]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, AliasUse):
-            found.append(node.projection)
-        waiting.extend(children(node))
-    return found
+    return [node.projection for node in walk(expression) if isinstance(node, AliasUse)]
 
 
 def _measure(

@@ -11,8 +11,18 @@ from snowmelt.select.folds import aggregates_of, loose_field, misplaced_aggregat
 from snowmelt.select.names import Names
 from snowmelt.select.parser import parse
 from snowmelt.select.query import JsonFields, Output, Query
-from snowmelt.select.rewriting import parts, replace
-from snowmelt.select.syntax import Aggregate, AliasUse, Any, Column, Literal, Name, Order, Star
+from snowmelt.select.rewriting import replace
+from snowmelt.select.syntax import (
+    Aggregate,
+    AliasUse,
+    Any,
+    Column,
+    Literal,
+    Name,
+    Order,
+    Star,
+    walk,
+)
 
 if TYPE_CHECKING:
     from snowmelt.select.query import Fields
@@ -133,7 +143,7 @@ class _Binder:
         if node.argument is None:
             return node
         argument = self._resolved(node.argument)
-        if any(isinstance(part, Aggregate) for part in parts(argument)):
+        if any(isinstance(part, Aggregate) for part in walk(argument)):
             call = f"{node.function}(...{node.function} ...)"
             message = f"nested aggregation function is illegal i.e. {call}"
             raise self._names.error("UnsupportedSqlStructure", message, node.at)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.select.rewriting import parts
-from snowmelt.select.syntax import Aggregate, AliasUse, Column, Star, children
+from snowmelt.select.syntax import Aggregate, AliasUse, Column, Star, children, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 def aggregates_of(query: Query) -> tuple[Aggregate, ...]:
     """Return the distinct aggregates of everything that is evaluated after rows were folded."""
-    found = (part for expression in after_folding(query) for part in parts(expression))
+    found = (part for expression in after_folding(query) for part in walk(expression))
     return tuple(dict.fromkeys(part for part in found if isinstance(part, Aggregate)))
 
 
@@ -65,7 +64,7 @@ def places_of(query: Query) -> tuple[int, ...]:
     found = {
         part.index
         for expression in (*after_folding(query), *before_folding(query))
-        for part in parts(expression)
+        for part in walk(expression)
         if isinstance(part, Column) and part.index is not None
     }
     return tuple(sorted(found))

@@ -44,19 +44,21 @@ class Kind(StrEnum):
     END = "end of the statement"
 
 
+_KINDS = {kind.name.lower(): kind for kind in Kind}
+
+
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One word; `text` is without quotes, `upper` is what keywords are compared with."""
+    """One word; `text` is without quotes.
+
+    `upper` is the keyword or symbol that this may be; it is empty for anything else.
+    """
 
     kind: Kind
     text: str
     start: int
     end: int
-
-    @property
-    def upper(self) -> str:
-        """The keyword this may be; empty for anything but words and symbols."""
-        return self.text.upper() if self.kind in {Kind.WORD, Kind.SYMBOL} else ""
+    upper: str = ""
 
     def __str__(self) -> str:
         return str(self.kind) if self.kind is Kind.END else repr(self.text)
@@ -105,8 +107,9 @@ def _scan(text: str, is_name: IsName | None) -> Iterator[Token]:
         if group == "number" and re.match(r"\w", text[at : at + 1]):
             message = f"a number ends in {text[at]!r}; put a blank between, or quote the name"
             raise syntax_error("LexerInvalidLiteral", message, text, start)
-        yield Token(Kind[group.upper()], _content(group, text[start:at]), start, at)
-        after_from = group == "word" and text[start:at].upper() == "FROM"
+        upper = text[start:at].upper() if group in {"word", "symbol"} else ""
+        yield Token(_KINDS[group], _content(group, text[start:at]), start, at, upper)
+        after_from = upper == "FROM"
 
 
 def _content(group: str, written: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.lexer import syntax_error
 from snowmelt.select.query import CsvFields, JsonFields, ParquetFields
-from snowmelt.select.syntax import AliasUse, Column, Index, Literal, Name, Word, children
+from snowmelt.select.syntax import AliasUse, Column, Index, Literal, Name, Word, walk
 
 if TYPE_CHECKING:
     from snowmelt.select.query import Fields
@@ -100,15 +100,10 @@ class Names:
                 del self._aliases[key]
 
     def _uses(self, expression: Expression, key: str) -> bool:
-        waiting = [expression]
-        while waiting:
-            node = waiting.pop()
-            if isinstance(node, Name):
-                first = self._unqualified(node)[0][0]
-                if isinstance(first, Word) and self._key(first.text) == key:
-                    return True
-            waiting.extend(children(node))
-        return False
+        firsts = (
+            self._unqualified(node)[0][0] for node in walk(expression) if isinstance(node, Name)
+        )
+        return any(isinstance(first, Word) and self._key(first.text) == key for first in firsts)
 
     def _unqualified(self, name: Name) -> tuple[tuple[Step, ...], bool]:
         first = name.steps[0]

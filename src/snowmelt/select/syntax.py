@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias, get_args
+from typing import TYPE_CHECKING, TypeAlias, get_args
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Missing(Enum):
@@ -280,6 +283,9 @@ class Statement:
     distinct: bool = False
 
 
+_NODES = frozenset(get_args(Expression))
+
+
 def children(expression: Expression) -> list[Expression]:
     """Return the expressions directly inside this one, in the order they were written."""
     found: list[Expression] = []
@@ -288,6 +294,15 @@ def children(expression: Expression) -> list[Expression]:
         value = waiting.pop()
         if isinstance(value, tuple):
             waiting.extend(reversed(value))
-        elif isinstance(value, get_args(Expression)):
+        elif type(value) in _NODES:
             found.append(value)
     return found
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    """Yield an expression and all inside it, in the order they were written."""
+    waiting = [expression]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting.extend(reversed(children(node)))
