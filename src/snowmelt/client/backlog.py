@@ -6,6 +6,9 @@ before, encoding and requests after. Nothing polls: without rows, nobody wakes u
 
 from __future__ import annotations
 
+import contextlib
+import math
+import queue
 import threading
 from typing import TYPE_CHECKING
 
@@ -20,8 +23,11 @@ if TYPE_CHECKING:
     from snowmelt.client.state import ChannelState, Entry, Failure
     from snowmelt.schema.types import TableName
 
-# Specification of v1, §3.6: a channel's buffer of this size is flushed at once.
-MAX_CHANNEL_BYTES = 64 * 1024 * 1024
+# A channel's buffer of this size is flushed at once, far below the 64 MiB that the specification
+# of v1, §3.6, allows: so a fast loader's rows are encoded while it goes on, not after its last one.
+MAX_CHANNEL_BYTES = 16 * 1024 * 1024
+
+_AT_ONCE = -math.inf
 
 
 class Backlog:
@@ -44,8 +50,9 @@ class Backlog:
 
     def _new_lock(self) -> None:
         self._lock = threading.Lock()
-        self._due = threading.Condition(self._lock)
         self._moved = threading.Condition(self._lock)
+        # What wakes `take`: unlike a condition, it may be used by the garbage collector anywhere.
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     @property
     def uncommitted_bytes(self) -> int:
@@ -127,12 +134,12 @@ class Backlog:
             self._hurry()
         elif self._due_at is None:
             self._due_at = self._clock.monotonic() + self._lag_s
-            self._due.notify()
+            self._wake.put(None)
 
     def _hurry(self) -> None:
-        if self._dirty:
-            self._due_at = self._clock.monotonic()
-            self._due.notify()
+        if self._dirty and self._due_at != _AT_ONCE:
+            self._due_at = _AT_ONCE
+            self._wake.put(None)
 
     def hurry(self, state: ChannelState | None = None) -> int:
         """Flush at once; return the row sequencer that covers what `state` has inserted."""
@@ -142,17 +149,19 @@ class Backlog:
 
     def take(self) -> list[Entry] | None:
         """Wait until a flush is due and return every buffered row; None at the end."""
-        with self._lock:
-            while not self._stopped:
-                left_s = None
+        while True:
+            left_s = None
+            with self._lock:
+                if self._stopped:
+                    return None
                 if self._due_at is not None:
                     left_s = self._due_at - self._clock.monotonic()
                     if left_s <= 0:
                         return self._taken()
                 elif self._orphaned:
-                    break
-                self._due.wait(left_s)
-            return None
+                    return None
+            with contextlib.suppress(queue.Empty):
+                self._wake.get(timeout=left_s)
 
     def _taken(self) -> list[Entry]:
         entries = [state.take() for state in self._dirty if state.failure is None]
@@ -234,7 +243,7 @@ class Backlog:
                 # A channel that was closed in good order stays closed, not invalid.
                 if not state.closed or state.committed_sequencer < state.inserted_sequencer:
                     self._fail(state, failure)
-            self._due.notify_all()
+            self._wake.put(None)
 
     def orphan(self) -> None:
         """Nobody can insert any more: let `take` end once nothing is buffered.
@@ -242,9 +251,7 @@ class Backlog:
         Called by the garbage collector, perhaps in a thread that holds the lock: never waits.
         """
         self._orphaned = True
-        if self._lock.acquire(blocking=False):
-            self._due.notify_all()
-            self._lock.release()
+        self._wake.put(None)
 
     def abandon(self, failure: Failure) -> None:
         """Give everything up in a forked child, where the lock may be held by nobody."""

@@ -229,7 +229,9 @@ class Channel:
         return self._desk.committed_token(self._state)
 
     def close(self, *, drop: bool = False, timeout: dt.timedelta | None = None) -> None:
-        """Flush, wait until everything is committed, and end; a second call does nothing.
+        """Flush, wait until everything is committed, and end.
+
+        A second call does nothing more, except after CommitTimeout: it goes on waiting.
 
         Args:
             drop: Afterwards drop the channel, unless somebody else has opened it.
@@ -242,10 +244,9 @@ class Channel:
                 channel has raised it before.
         """
         state = self._state
-        first = not state.closed
         sequencer = self._backlog.close_channel(state)
         try:
-            if first and not (state.failure and state.failure_told):
+            if not (state.failure and state.failure_told):
                 self._wait(sequencer, None, timeout)
         finally:
             if state.failure:

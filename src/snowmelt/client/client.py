@@ -164,18 +164,17 @@ class Client:
     ) -> dict[Channel, str | None]:
         """Return the committed offset tokens of several channels, with one request.
 
-        A channel that is not this client's any more keeps the token that the service reports.
+        Of a channel that somebody else has opened it is the token that the service reports.
 
         Raises:
+            ChannelInvalid: A channel, or its table, does not exist any more; the error names it,
+                and `is_valid` is false for each such channel.
             ServiceUnavailable: The service does not answer.
             ClientClosed: The client was closed.
         """
         self._check_open()
-        statuses = self._calls.statuses([channel.state for channel in channels])
-        return {
-            channel: status.persisted_offset_token
-            for channel, status in zip(channels, statuses, strict=True)
-        }
+        tokens = self._desk.committed_tokens([channel.state for channel in channels])
+        return dict(zip(channels, tokens, strict=True))
 
     def flush(self, timeout: dt.timedelta | None = None) -> None:
         """Send everything inserted into all channels, and return when it is committed.

@@ -10,11 +10,16 @@ from snowmelt.client.state import Failure
 from snowmelt.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from snowmelt.client.backlog import Backlog
     from snowmelt.client.flush import Flusher
     from snowmelt.client.state import ChannelState
+    from snowmelt.wire.streaming import ChannelStatus
 
 DROPPED = Failure("it was dropped by this client")
+
+_WITH_TOKEN = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.STALE_CLIENT_SEQUENCER)})
 
 
 class Desk:
@@ -46,11 +51,35 @@ class Desk:
         """
         status = self._calls.statuses([channel])[0]
         if status.status_code != 0:
-            fenced = status.status_code == ResponseCode.STALE_CLIENT_SEQUENCER
-            reason = reason_of(status.status_code, status.message)
-            self.backlog.fail([channel], Failure(reason, fenced=fenced))
+            self._lost(channel, status)
             channel.check_valid()
         return status.persisted_offset_token
+
+    def committed_tokens(self, channels: Sequence[ChannelState]) -> list[str | None]:
+        """Ask for the committed offset tokens of several channels, with one request.
+
+        Of a channel that somebody else has opened it is the token that the service reports.
+
+        Raises:
+            ChannelInvalid: A channel does not exist any more; all such channels are invalid then.
+            ServiceUnavailable: The service does not answer.
+        """
+        statuses = self._calls.statuses(channels)
+        gone = [
+            (channel, status)
+            for channel, status in zip(channels, statuses, strict=True)
+            if status.status_code not in _WITH_TOKEN
+        ]
+        for channel, status in gone:
+            self._lost(channel, status)
+        for channel, _ in gone:
+            channel.check_valid()
+        return [status.persisted_offset_token for status in statuses]
+
+    def _lost(self, channel: ChannelState, status: ChannelStatus) -> None:
+        fenced = status.status_code == ResponseCode.STALE_CLIENT_SEQUENCER
+        reason = reason_of(status.status_code, status.message)
+        self.backlog.fail([channel], Failure(reason, fenced=fenced))
 
     def drop(self, channel: ChannelState) -> None:
         """Drop a channel if it is still this client's.

@@ -133,3 +133,13 @@ def test_an_orphan_ends_when_nothing_is_buffered():
     backlog.orphan()
     assert len(backlog.take()) == 1
     assert backlog.take() is None
+
+
+def test_an_orphan_ends_whoever_holds_the_lock():
+    backlog = backlog_with()
+    thread = threading.Thread(target=backlog.take)
+    thread.start()
+    with backlog._lock:  # as the garbage collector may find it
+        backlog.orphan()
+    thread.join(10)
+    assert not thread.is_alive()

@@ -1,0 +1,159 @@
+"""Inserts of the SDK against a real service: rows are checked, copied and committed once, in order."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import pytest
+
+from fix_sdk import QUICK
+from sdk_table import BAD, GRANT, LATE, SOON, T, blobs, rows
+from snowmelt.catalog.database import open_database
+from snowmelt.catalog.keys import KeyRing, load_master_key
+from snowmelt.errors import CommitTimeout, InvalidRow, InvalidValue, TokenNotInserted
+from snowmelt.schema.types import TableName
+from snowmelt.storage.opening import open_store
+from snowmelt.table.reading import read_table
+
+
+def test_inserted_rows_are_committed_with_their_token(connect, ids):
+    channel = connect().open_channel("c", table=T)
+    assert channel.latest_committed_offset_token() is None
+    assert not channel.insert_rows(rows(0, 1000), offset_token="999").has_errors
+    channel.insert_row({"ID": 1000, "name": None}, offset_token="1000")
+    channel.wait_for_commit("1000", timeout=SOON)
+    assert channel.latest_committed_offset_token() == "1000"
+    assert ids() == list(range(1001))
+
+
+def test_rows_are_copied_by_the_insert(connect, ids):
+    channel = connect(max_client_lag=LATE).open_channel("c", table=T)
+    row = {"id": 1}
+    channel.insert_row(row)
+    batch = [row]
+    channel.insert_rows(batch)
+    row["id"] = 2
+    batch.clear()
+    channel.flush()
+    assert ids() == [1, 1]
+
+
+def test_abort_raises_the_first_error_and_keeps_nothing(connect, ids):
+    channel = connect().open_channel("c", table=T)
+    channel.insert_rows(rows(0, 2), "1")
+    with pytest.raises(InvalidValue, match=r"column ID of type NUMBER.*rowIndex:1"):
+        channel.insert_rows([{"id": 2}, BAD, {"id": None}], "4")
+    with pytest.raises(InvalidRow, match=r"Extra columns: \[no\]"):
+        channel.insert_row({"id": 5, "no": 1}, "5")
+    channel.flush()
+    assert ids() == [0, 1]
+    assert channel.latest_committed_offset_token() == "1"
+
+
+def test_continue_keeps_good_rows_and_moves_the_token(connect, ids):
+    channel = connect().open_channel("c", table=T, on_error="continue")
+    result = channel.insert_rows([{"id": 0}, BAD, {"id": 2}, {}], "3")
+    assert [error.row_index for error in result.errors] == [1, 3]
+    assert result.errors[1].missing_not_null == ("ID",)
+    assert channel.insert_row(BAD, "4").has_errors
+    channel.flush()
+    assert ids() == [0, 2]
+    assert channel.latest_committed_offset_token() == "4"
+
+
+def test_a_token_without_good_rows_is_committed_with_the_next_good_row(connect, ids):
+    channel = connect().open_channel("c", table=T, on_error="continue")
+    assert channel.insert_rows([BAD], "1").has_errors
+    channel.flush()
+    assert channel.latest_committed_offset_token() is None
+    with pytest.raises(CommitTimeout):
+        channel.wait_for_commit("1", timeout=QUICK)
+    channel.insert_rows([{"id": 2}], "2")
+    channel.wait_for_commit("1", timeout=SOON)
+    assert channel.latest_committed_offset_token() == "2"
+    assert ids() == [2]
+
+
+def test_skip_batch_keeps_none_of_a_batch_with_errors(connect, ids):
+    channel = connect().open_channel("c", table=T, on_error="skip_batch")
+    channel.insert_rows(rows(0, 2), "1")
+    assert len(channel.insert_rows([{"id": 2}, BAD, BAD], "4").errors) == 2
+    channel.flush()
+    assert channel.latest_committed_offset_token() == "1"
+    assert ids() == [0, 1]
+
+
+def test_threads_keep_their_batches_whole_and_in_order(connect, ids):
+    channel = connect().open_channel("c", table=T)
+
+    def insert(thread):
+        for batch in range(20):
+            first = thread * 100_000 + batch * 50
+            if batch % 2:
+                channel.insert_rows(rows(first, first + 50))
+            else:
+                for row in rows(first, first + 50):
+                    channel.insert_row(row)
+
+    threads = [threading.Thread(target=insert, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    channel.close()
+    seen = ids()
+    assert len(seen) == len(set(seen)) == 4000
+    for number in range(4):
+        mine = [value for value in seen if value // 100_000 == number]
+        assert mine == sorted(mine)
+    batches = [value for value in seen if (value % 100_000) // 50 % 2]
+    assert all(
+        batches[at : at + 50] == list(range(batches[at], batches[at] + 50))
+        for at in range(0, len(batches), 50)
+    )
+
+
+def test_channels_of_a_table_share_a_chunk(connect, service, ids):
+    before = len(blobs(service))
+    client = connect(max_client_lag=LATE)
+    channels = [client.open_channel(f"c{n}", table=T) for n in range(5)]
+    for number, channel in enumerate(channels):
+        channel.insert_row({"id": number}, str(number))
+    client.flush()
+    assert ids() == [0, 1, 2, 3, 4]
+    tokens = client.latest_committed_offset_tokens(channels)
+    assert [tokens[channel] for channel in channels] == ["0", "1", "2", "3", "4"]
+    assert len(blobs(service)) == before + 1
+
+
+def test_waiting_for_a_token_that_never_came_is_refused(connect):
+    channel = connect().open_channel("c", table=T)
+    with pytest.raises(TokenNotInserted, match="'nowhere'"):
+        channel.wait_for_commit("nowhere")
+
+
+def test_a_token_is_not_committed_before_its_rows(connect, ids):
+    channel = connect(max_client_lag=LATE).open_channel("c", table=T)
+    channel.insert_rows(rows(0, 2), "1")
+    with pytest.raises(CommitTimeout, match=r"'1'.*not committed within 0\.1 s.*None"):
+        channel.wait_for_commit("1", timeout=QUICK)
+    assert ids() == []
+    channel.flush()
+    channel.wait_for_commit("1", timeout=QUICK)
+
+
+def test_naive_times_take_the_channels_zone(connect, service):
+    service.sql("CREATE OR REPLACE TABLE sdk.public.t (id NUMBER(10,0), at TIMESTAMP_TZ(0))", GRANT)
+    client = connect()
+    zones = ["Asia/Kathmandu", "America/New_York", None]
+    for number, zone in enumerate(zones):
+        options = {} if zone is None else {"default_timezone": zone}
+        with client.open_channel(f"c{number}", table=T, **options) as channel:
+            channel.insert_row({"id": number, "at": "2026-11-21T12:00:00"})
+    settings = service.settings
+    with contextlib.closing(open_database(settings.catalog_url)) as catalog:
+        keyring, stage = KeyRing(load_master_key(settings.keys_dir)), open_store(settings.stage_url)
+        seen = read_table(catalog, keyring, stage, TableName("SDK", "PUBLIC", "T")).to_pylist()
+    assert [row["AT$tz"] for row in seen] == [345, -300, -480]
+    assert [row["AT"].strftime("%H:%M") for row in seen] == ["06:15", "17:00", "20:00"]

@@ -1,0 +1,208 @@
+"""What goes wrong on the way to the service: nothing is lost, nothing doubled, and it is said."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import subprocess
+import sys
+
+import pytest
+
+from fix_proxy import Proxy
+from fix_sdk import QUICK
+from sdk_table import SOON, T, blobs, rows
+from snowmelt import faults
+from snowmelt.catalog.database import open_database
+from snowmelt.clock import SystemClock
+from snowmelt.errors import (
+    AuthenticationFailed,
+    BufferFull,
+    ChannelInvalid,
+    CommitTimeout,
+    RequestRefused,
+)
+
+
+@pytest.mark.parametrize("step", ["lose request", "lose answer", 503, 429, "garbage"])
+def test_an_unknown_outcome_is_asked_again_with_the_same_bytes(step, connect, service, ids):
+    with Proxy(service.port, only="write/blobs", plan=[step, step]) as proxy:
+        channel = connect(proxy.url).open_channel("c", table=T)
+        channel.insert_rows(rows(0, 10), "9")
+        channel.insert_rows(rows(10, 20), "19")
+        channel.flush()
+        channel.insert_rows(rows(20, 30), "29")
+        channel.close()
+        bodies = [body for _, body in proxy.seen]
+    assert len(bodies) >= 4
+    assert bodies[0] == bodies[1] == bodies[2]
+    assert ids() == list(range(30))
+
+
+def test_giving_up_makes_channels_invalid_and_says_why(connect, service, ids):
+    with Proxy(service.port, only="write/blobs", always=503) as proxy:
+        client = connect(proxy.url, give_up_after=dt.timedelta(seconds=0.5))
+        channel = client.open_channel("c", table=T)
+        channel.insert_rows(rows(0, 10), "9")
+        with pytest.raises(ChannelInvalid, match=r"HTTP 503.*is not known.*token is None"):
+            channel.flush()
+        with pytest.raises(ChannelInvalid):
+            channel.insert_row({"id": 10})
+        proxy.always = None
+        again = client.open_channel("c", table=T)
+        again.insert_rows(rows(0, 10), "9")
+        again.flush()
+    assert ids() == list(range(10))
+
+
+def test_a_request_refused_as_a_whole_is_not_lost_silently(connect, service):
+    with Proxy(service.port, only="write/blobs", plan=[307]) as proxy:
+        channel = connect(proxy.url).open_channel("c", table=T)
+        channel.insert_rows(rows(0, 10), "9")
+        with pytest.raises(ChannelInvalid, match="HTTP 307") as invalid:
+            channel.flush()
+        assert isinstance(invalid.value.__cause__, RequestRefused)
+
+
+def test_a_refused_token_is_replaced_once(connect, service, ids):
+    with Proxy(service.port, plan=[401]) as proxy:
+        client = connect(proxy.url)
+        assert len(proxy.seen) == 2
+        proxy.plan = [401, 401]
+        with pytest.raises(AuthenticationFailed):
+            client.open_channel("c", table=T)
+
+
+def test_inserts_wait_while_too_much_is_uncommitted(connect, service, ids):
+    with Proxy(service.port, only="write/blobs", always=503) as proxy:
+        client = connect(
+            proxy.url, max_buffered_bytes=4000, insert_timeout=dt.timedelta(seconds=0.5)
+        )
+        channel = client.open_channel("c", table=T)
+        channel.insert_rows(rows(0, 60), "59")
+        with pytest.raises(BufferFull, match="HTTP 503"):
+            channel.insert_rows(rows(60, 120), "119")
+        proxy.always = None
+        channel.wait_for_commit("59", timeout=SOON)
+        channel.insert_rows(rows(60, 120), "119")
+        channel.flush()
+    assert ids() == list(range(120))
+
+
+def test_a_full_stage_is_tried_again(connect, ids):
+    def full():
+        faults.arm(faults.Point.STAGE_WRITE, lambda: None)
+        raise OSError(28, "No space left on device")
+
+    faults.arm(faults.Point.STAGE_WRITE, full)
+    channel = connect().open_channel("c", table=T)
+    channel.insert_rows(rows(0, 10), "9")
+    channel.flush()
+    assert ids() == list(range(10))
+
+
+def test_a_stage_that_stays_full_makes_the_channel_invalid(connect, service):
+    client = connect(give_up_after=dt.timedelta(seconds=0.3))
+    channel = client.open_channel("c", table=T)
+
+    def full():
+        faults.arm(faults.Point.STAGE_WRITE, full)
+        raise OSError(28, "No space left on device")
+
+    faults.arm(faults.Point.STAGE_WRITE, full)
+    channel.insert_rows(rows(0, 10), "9")
+    with pytest.raises(ChannelInvalid, match="stage cannot be written: No space left"):
+        channel.flush()
+
+
+def test_a_blob_changed_on_the_stage_is_refused_and_named(connect, service):
+    channel = connect().open_channel("c", table=T)
+
+    def damage():
+        blob = max(blobs(service), key=lambda path: path.stat().st_mtime_ns)
+        blob.write_bytes(blob.read_bytes()[:-100])
+
+    faults.arm(faults.Point.BLOB_STAGED, damage)
+    channel.insert_rows(rows(0, 10), "9")
+    with pytest.raises(ChannelInvalid, match=r"\.bdec"):
+        channel.flush()
+    assert channel.invalidation_reason
+
+
+def test_rows_wait_while_the_catalog_is_locked(connect, service, ids):
+    channel = connect().open_channel("c", table=T)
+    with contextlib.closing(open_database(service.settings.catalog_url)) as catalog:
+        with catalog.writing() as connection:
+            connection.exec_driver_sql("SELECT 1")
+            channel.insert_rows(rows(0, 10), "9")
+            with pytest.raises(CommitTimeout, match="the last one committed is None"):
+                channel.wait_for_commit("9", timeout=5 * QUICK)
+        channel.wait_for_commit("9", timeout=SOON)
+    assert ids() == list(range(10))
+
+
+class ShiftedClock(SystemClock):
+    """The machine's clock, set wrong by `shift`."""
+
+    def __init__(self, shift):
+        self.shift = shift
+
+    def now(self):
+        return super().now() + self.shift
+
+
+@pytest.mark.parametrize(
+    ("hours", "reason"), [(-2, "it has expired"), (2, "issued in the future; compare the clocks")]
+)
+def test_a_token_out_of_its_time_is_refused_with_the_reason(connect, hours, reason):
+    with pytest.raises(AuthenticationFailed, match=reason):
+        connect(clock=ShiftedClock(dt.timedelta(hours=hours)))
+
+
+def test_a_clients_clock_that_goes_back_costs_no_row(connect, service, ids):
+    before = len(blobs(service))
+    clock = ShiftedClock(dt.timedelta(0))
+    channel = connect(clock=clock).open_channel("c", table=T)
+    for batch in range(3):
+        channel.insert_rows(rows(batch * 10, batch * 10 + 10), str(batch))
+        channel.flush()
+        clock.shift -= dt.timedelta(days=1)
+    channel.close()
+    assert channel.latest_committed_offset_token() == "2"
+    assert ids() == list(range(30))
+    assert len(blobs(service)) == before + 3, "no name was used twice"
+
+
+SCRIPT = """
+import datetime as dt, os, sys
+import snowmelt
+url, key, way = sys.argv[1:]
+client = snowmelt.Client(url, user="loader", private_key=key, max_client_lag=dt.timedelta(minutes=10))
+channel = client.open_channel("c", table="sdk.public.t")
+channel.insert_row({"id": 1}, "1")
+if way == "fork":
+    child = os.fork()
+    if not child:
+        try:
+            channel.insert_row({"id": 2}, "2")
+        except snowmelt.errors.ChannelInvalid as error:
+            assert "forked" in str(error)
+            sys.exit(0)
+        sys.exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    channel.close()
+"""
+
+
+@pytest.mark.parametrize("way", ["exit", "fork"])
+def test_a_process_may_end_or_fork_with_rows_in_memory(way, service, key_pair, tmp_path, ids):
+    key = tmp_path / "key.pem"
+    key.write_text(key_pair.private_pem)
+    subprocess.run(
+        [sys.executable, "-c", SCRIPT, service.url, str(key), way],
+        check=True,
+        timeout=30,
+        env=os.environ,
+    )
+    assert ids() == [1]

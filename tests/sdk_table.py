@@ -1,0 +1,22 @@
+"""The table that the SDK's tests write to, and rows for it."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+T = "sdk.public.t"
+DDL = "CREATE TABLE sdk.public.t (id NUMBER(10,0) NOT NULL, name VARCHAR, at TIMESTAMP_NTZ)"
+GRANT = "GRANT INSERT ON TABLE sdk.public.t TO ROLE loading"
+LATE = dt.timedelta(minutes=10)
+SOON = dt.timedelta(seconds=20)
+BAD = {"id": "nonsense"}
+
+
+def rows(first, last):
+    """Rows with ids from `first` to before `last`."""
+    return [{"id": n, "name": f"row {n}", "at": "2026-11-21T10:00:00"} for n in range(first, last)]
+
+
+def blobs(service):
+    """All blobs on the service's stage."""
+    return list((service.data_dir / "stage").rglob("*.bdec"))
