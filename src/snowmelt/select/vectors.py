@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from snowmelt.select.evaluator import Row
+    from collections.abc import Sequence
+
+    from snowmelt.select.refusals import SelectError
     from snowmelt.select.syntax import Column
 
 Bytes: TypeAlias = NDArray[np.uint8]
@@ -36,6 +38,7 @@ class Kind(Enum):
     FLOAT = "float"  # float64
     BOOL = "bool"  # bool
     INSTANT = "instant"  # Instants
+    VALUES = "values"  # anything, as the evaluator would give it
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,9 @@ class Instants:
         return Instants(self.local[rows], self.offset[rows])
 
 
-Data: TypeAlias = Slices | Instants | NDArray[np.int64] | NDArray[np.float64] | Mask
+Data: TypeAlias = (
+    Slices | Instants | NDArray[np.int64] | NDArray[np.float64] | NDArray[np.object_] | Mask
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +115,21 @@ class Vector:
         return self.data
 
     @property
-    def array(self) -> NDArray[np.int64] | NDArray[np.float64] | Mask:
-        """The data of a number or truth vector."""
+    def array(self) -> NDArray[Any]:
+        """The data of a vector of numbers, truths or values."""
         if isinstance(self.data, Slices | Instants):
             raise TypeError(self.kind)
         return self.data
+
+
+class Row(Protocol):
+    """One record, for the evaluator and for `*`."""
+
+    def field(self, column: Column) -> object:
+        """Return the value of a field, MISSING where the record has no such field."""
+
+    def fields(self) -> Sequence[object]:
+        """Return the values of all fields."""
 
 
 class Batch(Protocol):
@@ -123,6 +138,10 @@ class Batch(Protocol):
     @property
     def rows(self) -> int:
         """How many records."""
+
+    @property
+    def failure(self) -> SelectError | None:
+        """What ends the query after these records: the one behind them cannot be read."""
 
     def vector(self, column: Column) -> Vector | None:
         """Return a column's values; None where only the evaluator can read it."""

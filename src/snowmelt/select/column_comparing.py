@@ -1,0 +1,195 @@
+"""Comparisons of columns: numbers, texts, timestamps, and in `aws` texts read as either."""
+
+from __future__ import annotations
+
+import operator
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from snowmelt.select.dialect import Dialect
+from snowmelt.select.instants import parse_instants
+from snowmelt.select.likeness import compare_text, is_like
+from snowmelt.select.numbers import parse_floats
+from snowmelt.select.operands import Constant, Frame, NoKernel, Operand, unknown
+from snowmelt.select.patterns import parse_like
+from snowmelt.select.refusals import SelectError
+from snowmelt.select.timestamps import Timestamp, parse_iso
+from snowmelt.select.values import infer_number
+from snowmelt.select.vectors import Kind, Vector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from snowmelt.select.vectors import Mask
+
+# Numbers as one array or one number, with where they are NULL or deferred beyond the operand's.
+Numbers: TypeAlias = "NDArray[np.int64] | NDArray[np.float64] | int | float"
+
+NOT_A_NUMBER, TO_BE_EVALUATED = 1, 2
+# Below this each integer is a float, and so are 15 digits with a point anywhere.
+EXACT_INTEGERS = 2**53
+EXACT_DIGITS = 15
+
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def compare(sign: str, left: Operand, right: Operand, frame: Frame) -> Vector:
+    """Return truth values of `left sign right`.
+
+    Raises:
+        NoKernel: For pairs that no kernel compares.
+    """
+    if isinstance(left, Constant):
+        left, right, sign = right, left, _MIRRORED[sign]
+    if isinstance(left, Constant):
+        raise NoKernel
+    count = len(frame)
+    null, deferred = unknown(left, right, count)
+    if null.all():
+        return Vector(Kind.BOOL, np.zeros(count, np.bool_), null, deferred)
+    pair = {_sort(left), _sort(right)}
+    if pair == {"text"}:
+        data = _texts(sign, left, right)
+    elif pair == {"number"} or (pair == {"number", "text"} and frame.dialect is Dialect.AWS):
+        data = _numbers(sign, left, right, null, deferred)
+    elif pair == {"instant"} or (pair == {"instant", "text"} and frame.dialect is Dialect.AWS):
+        data = _instants(sign, left, right, null, deferred)
+    elif pair == {"bool"} and sign in {"=", "<>"}:
+        other = right.value if isinstance(right, Constant) else right.array
+        data = _OPERATORS[sign](left.array, other)
+    else:
+        raise NoKernel
+    return Vector(Kind.BOOL, data, null, deferred)
+
+
+def like(subject: Vector, pattern: object, escape: object) -> Vector:
+    """Return truth values of `subject LIKE pattern ESCAPE escape`.
+
+    Raises:
+        NoKernel: For operands that are no texts, and patterns that are wrong.
+    """
+    if subject.kind is not Kind.TEXT or not isinstance(pattern, str):
+        raise NoKernel
+    if escape is not None and not isinstance(escape, str):
+        raise NoKernel
+    try:
+        likeness = parse_like(pattern, escape)
+    except SelectError:
+        raise NoKernel from None
+    data, odd = is_like(subject.slices, likeness.pieces)
+    return Vector(Kind.BOOL, data, subject.null, subject.deferred | (odd & ~subject.null))
+
+
+def _sort(operand: Operand) -> str:
+    if isinstance(operand, Vector):
+        sorts = {Kind.INT: "number", Kind.FLOAT: "number"}
+        return sorts.get(operand.kind, operand.kind.value)
+    value = operand.value
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int | float | Decimal):
+        return "number"
+    return {str: "text", Timestamp: "instant"}.get(type(value), "other")
+
+
+def _texts(sign: str, left: Vector, right: Operand) -> Mask:
+    if isinstance(right, Constant):
+        order = compare_text(left.slices, str(right.value).encode("utf-8", "surrogateescape"))
+    else:
+        order = compare_text(left.slices, right.slices)
+    found: Mask = _OPERATORS[sign](order, 0)
+    return found
+
+
+def _numbers(sign: str, left: Operand, right: Operand, null: Mask, deferred: Mask) -> Mask:
+    first, second = as_numbers(left, null, deferred), as_numbers(right, null, deferred)
+    _defer_inexact(left, first, second, deferred)
+    _defer_inexact(right, second, first, deferred)
+    found = _OPERATORS[sign](first, second)
+    return np.broadcast_to(found, null.shape) if np.ndim(found) == 0 else found
+
+
+def as_numbers(operand: Operand, null: Mask, deferred: Mask) -> Numbers:
+    """Return an operand of a comparison as numbers; texts that are none become NULL in `null`.
+
+    Raises:
+        NoKernel: A constant that floats and 64-bit integers do not hold exactly.
+    """
+    if isinstance(operand, Constant):
+        value = operand.value
+        number = infer_number(value) if isinstance(value, str) else value
+        if number is None:
+            null |= True
+            return 0
+        return exact_number(number)
+    if operand.kind is Kind.TEXT:
+        values, status = parse_floats(operand.slices)
+        known = ~(operand.null | operand.deferred)
+        null |= known & (status == NOT_A_NUMBER)
+        deferred |= known & (status == TO_BE_EVALUATED)
+        return values
+    return operand.array
+
+
+def exact_number(value: object) -> int | float:
+    """Return a constant as an integer or float that compares with other exact ones as it does.
+
+    Raises:
+        NoKernel: There is none.
+    """
+    if isinstance(value, float):
+        return value
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return value
+    if isinstance(value, Decimal) and value.is_finite():
+        short = len(value.as_tuple().digits) <= EXACT_DIGITS
+        if short and abs(value.adjusted()) <= EXACT_DIGITS:
+            return float(value)
+    raise NoKernel
+
+
+def _defer_inexact(operand: Operand, own: Numbers, other: Numbers, deferred: Mask) -> None:
+    """Defer integers too large for a float where they would be compared as one."""
+    is_float = isinstance(other, float) or getattr(other, "dtype", None) == np.float64
+    if not is_float:
+        return
+    if isinstance(own, int) and abs(own) > EXACT_INTEGERS:
+        raise NoKernel
+    if isinstance(operand, Vector) and operand.kind is Kind.INT:
+        deferred |= (operand.array > EXACT_INTEGERS) | (operand.array < -EXACT_INTEGERS)
+
+
+def _instants(sign: str, left: Operand, right: Operand, null: Mask, deferred: Mask) -> Mask:
+    first, second = _micros(left, null, deferred), _micros(right, null, deferred)
+    found = _OPERATORS[sign](first, second)
+    return np.broadcast_to(found, null.shape) if np.ndim(found) == 0 else found
+
+
+def _micros(operand: Operand, null: Mask, deferred: Mask) -> NDArray[np.int64] | int:
+    """Return microseconds since 1970 in UTC."""
+    if isinstance(operand, Constant):
+        value = parse_iso(operand.value) if isinstance(operand.value, str) else operand.value
+        if value is None:
+            null |= True
+            return 0
+        if not isinstance(value, Timestamp) or value.instant % 1000:
+            raise NoKernel
+        return value.instant // 1000
+    if operand.kind is Kind.INSTANT:
+        instants = operand.instants
+    else:
+        instants, odd = parse_instants(operand.slices)
+        deferred |= odd & ~operand.null
+    return instants.local - instants.offset.astype(np.int64) * 60_000_000

@@ -1,0 +1,305 @@
+"""One SELECT carried out: blocks to workers, their outcomes in order to the sink, payloads out.
+
+The thread that iterates the payloads reads the object; a few blocks are ahead of it in a pool of
+workers that all executions of the process share, first come first served. So a client that reads
+slowly slows its own query down and nobody else's.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from snowmelt.clock import Clock, SystemClock
+from snowmelt.select.binding import bind
+from snowmelt.select.block_plan import BlockPlan
+from snowmelt.select.csv_rules import csv_rules
+from snowmelt.select.folding import FoldShape
+from snowmelt.select.limits import EngineSettings
+from snowmelt.select.outcomes import Outcome, Passed, detached
+from snowmelt.select.parser import parse
+from snowmelt.select.payloads import PayloadCutter
+from snowmelt.select.query import CsvFields, ParquetFields
+from snowmelt.select.records import open_records
+from snowmelt.select.refusals import ErrorBudget, SelectError
+from snowmelt.select.request import CsvInput
+from snowmelt.select.rewriting import without_aliases
+from snowmelt.select.serialise import record_writer, write_passed
+from snowmelt.select.sinks import FoldSink, ListSink, StreamSink
+from snowmelt.select.timestamps import of_datetime
+from snowmelt.select.whole_records import WholeRecords
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from snowmelt.select.compression import ObjectSource
+    from snowmelt.select.query import Query
+    from snowmelt.select.records import Records, Unit
+    from snowmelt.select.request import SelectRequest
+    from snowmelt.select.serialise import RecordWriter
+    from snowmelt.select.sinks import Sink
+    from snowmelt.select.syntax import Expression
+    from snowmelt.select.timestamps import Timestamp
+
+__all__ = ["EngineSettings", "Execution", "open_select"]
+
+_POOLS: dict[int, ThreadPoolExecutor] = {}
+_POOLS_LOCK = threading.Lock()
+
+
+def open_select(
+    request: SelectRequest,
+    source: ObjectSource,
+    *,
+    settings: EngineSettings | None = None,
+    clock: Clock | None = None,
+) -> Execution:
+    """Begin a SELECT; the execution owns the source from here on, and closes it.
+
+    Raises:
+        SelectError: The statement, the request or the object's front is wrong; nothing is kept.
+    """
+    settings = settings or EngineSettings()
+    try:
+        statement = parse(request.expression, request.dialect)
+        records = open_records(request, source, settings)
+        try:
+            query = bind(statement, dialect=request.dialect, fields=records.fields)
+            now = of_datetime((clock or SystemClock()).now())
+            job = Job(request, query, records, now, settings)
+        except BaseException:
+            records.close()
+            raise
+    except BaseException:
+        source.close()
+        raise
+    return Execution(job, records, source, settings)
+
+
+class Job:
+    """What is done with each unit, and where the outcomes go."""
+
+    def __init__(
+        self,
+        request: SelectRequest,
+        query: Query,
+        records: Records,
+        now: Timestamp,
+        settings: EngineSettings,
+    ) -> None:
+        """Choose plan, writer and sink of a query."""
+        self.query = query
+        self.errors = ErrorBudget()
+        self.writer: RecordWriter = record_writer(query, request.output)
+        projections = [output.expression for output in query.outputs]
+        orders = [without_aliases(order.expression, projections) for order in query.order_by]
+        expressions: list[Expression] = [*projections, *orders]
+        most: int | None = None
+        if query.grouped:
+            expressions = list(FoldShape(query).expressions)
+            self.sink: Sink = FoldSink(query, now, self.writer, settings, self.errors)
+        elif query.order_by or query.distinct:
+            self.sink = ListSink(query, settings, outputs=len(projections))
+        else:
+            self.sink = StreamSink(query)
+            most = self.sink.wants
+        self._outputs = len(projections)
+        self._plan = BlockPlan(query, expressions, now, most=most)
+        self._whole = _whole_records(request, query, records, self.writer)
+        self.counts_only = query.grouped and query.where is None and not expressions
+
+    @property
+    def needs_all_fields(self) -> bool:
+        """Whether output shows all fields, one by one."""
+        return self._whole is not None and not self._whole.copies
+
+    def work(self, unit: Unit) -> Outcome:
+        """Work one unit through; in a worker."""
+        try:
+            count = unit.count() if self.counts_only else None
+            if count is not None:
+                nothing = np.empty(0, np.int64)
+                return Outcome(Passed(np.arange(count), (), nothing, ()))
+            batch = unit.decode()
+            passed = self._plan.run(batch)
+            if passed.error is None:
+                passed = replace(passed, error=batch.failure)
+            if self.query.grouped:
+                return Outcome(detached(passed))
+            if self._whole is not None:
+                output, ends = self._whole.write(batch, passed)
+            else:
+                output, ends = write_passed(passed, self.writer, self._outputs)
+            return Outcome(detached(passed), output, ends)
+        finally:
+            unit.release()
+
+
+def _whole_records(
+    request: SelectRequest, query: Query, records: Records, writer: RecordWriter
+) -> WholeRecords | None:
+    if not query.star:
+        return None
+    fields = records.fields
+    names = fields.names if isinstance(fields, CsvFields | ParquetFields) else None
+    rules = None
+    if isinstance(request.input, CsvInput):
+        ranged = request.scan_range is not None
+        rules = csv_rules(request.input, request.dialect, ranged=ranged)
+    return WholeRecords(writer, rules, names)
+
+
+class Execution:
+    """A SELECT under way.
+
+    Iterate `payloads` once, in one thread; the counters and `close` may be used from any.
+    """
+
+    def __init__(
+        self, job: Job, records: Records, source: ObjectSource, settings: EngineSettings
+    ) -> None:
+        self._job = job
+        self._records = records
+        self._source = source
+        self._pool = _pool(settings.threads)
+        self._ahead = max(1, settings.blocks_in_flight)
+        self._pending: deque[Future[Outcome]] = deque()
+        self._lock = threading.Lock()
+        self._running = False
+        self._closed = False
+        self._returned = 0
+
+    @property
+    def scanned(self) -> int:
+        """Bytes taken from the object so far, compressed ones if it is compressed."""
+        return self._records.scanned
+
+    @property
+    def processed(self) -> int:
+        """Bytes of records read so far, inflated."""
+        return self._records.processed
+
+    @property
+    def returned(self) -> int:
+        """Bytes of the payloads handed out so far."""
+        return self._returned
+
+    def payloads(self) -> Iterator[bytes]:
+        """Yield the answer, cut as `PayloadCutter` does; ends early when closed.
+
+        Raises:
+            SelectError: What ended the query, after all records before it were yielded.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._running = True
+        cutter = PayloadCutter()
+        try:
+            failure = yield from self._stream(cutter)
+            for payload in cutter.flush():
+                yield self._counted(payload)
+            if failure is not None:
+                raise failure
+        finally:
+            self._running = False
+            self._closed = True
+            self._tear_down()
+
+    def close(self) -> None:
+        """Stop the query and free what it holds. Idempotent.
+
+        While another thread waits for the next payload, that thread frees it, at once.
+        """
+        with self._lock:
+            self._closed = True
+            if self._running:
+                return
+        self._tear_down()
+
+    def _stream(self, cutter: PayloadCutter) -> Generator[bytes, None, Exception | None]:
+        sink = self._job.sink
+        failure: Exception | None = None
+        outcomes = self._outcomes()
+        while failure is None and sink.wants != 0 and not self._closed:
+            try:
+                outcome = next(outcomes, None)
+                if outcome is None:
+                    break
+                count, failure = self._settle(outcome)
+                for output, ends in sink.take(outcome, count):
+                    for payload in cutter.add(output, ends):
+                        yield self._counted(payload)
+            except Exception as error:  # noqa: BLE001  raised behind the records before it
+                failure = error
+        if failure is None and not self._closed:
+            try:
+                for output, ends in sink.finish():
+                    for payload in cutter.add(output, ends):
+                        yield self._counted(payload)
+            except SelectError as error:
+                failure = error
+        return failure
+
+    def _settle(self, outcome: Outcome) -> tuple[int, SelectError | None]:
+        """Return how many records of an outcome count, and the error that comes behind them."""
+        passed = outcome.passed
+        wants = self._job.sink.wants
+        count = len(passed) if wants is None else min(len(passed), wants)
+        enough = wants is not None and count == wants
+        for failure in passed.failures:
+            if enough and failure.place >= count:
+                return count, None
+            try:
+                self._job.errors.spend(failure.error)
+            except SelectError as error:
+                return failure.place, error
+        return count, None if enough else passed.error
+
+    def _outcomes(self) -> Iterator[Outcome]:
+        """Yield the units' outcomes in order; a few units are ahead in the workers."""
+        units = self._records.units(self._job.query, whole=self._job.needs_all_fields)
+        failure: Exception | None = None
+        more = True
+        while more or self._pending:
+            while more and len(self._pending) < self._ahead and not self._closed:
+                try:
+                    unit = next(units, None)
+                except Exception as error:  # noqa: BLE001  comes after what was read before
+                    failure, unit = error, None
+                if unit is None:
+                    more = False
+                else:
+                    self._pending.append(self._pool.submit(self._job.work, unit))
+            if self._closed:
+                return
+            if self._pending:
+                yield self._pending.popleft().result()
+        if failure is not None:
+            raise failure
+
+    def _counted(self, payload: bytes) -> bytes:
+        self._returned += len(payload)
+        return payload
+
+    def _tear_down(self) -> None:
+        pending, self._pending = list(self._pending), deque()
+        for future in pending:
+            future.cancel()
+        self._records.close()
+        self._source.close()
+
+
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Return the process's pool of so many workers; 0 stands for the number of processors."""
+    size = threads or os.cpu_count() or 1
+    with _POOLS_LOCK:
+        if size not in _POOLS:
+            _POOLS[size] = ThreadPoolExecutor(size, thread_name_prefix="snowmelt-select")
+        return _POOLS[size]

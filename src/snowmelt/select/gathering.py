@@ -1,0 +1,273 @@
+"""Numba kernels that write records: fields and whole rows copied out of a buffer.
+
+`places` is a table of fields by rows: where each field of each output record begins and ends in
+`buffer`. Each kernel returns the bytes written and the end of each record among them.
+"""
+
+# One loop is one compiled function; types are what numba sees.
+# ruff: noqa: C901, PLR0912
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import njit
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from snowmelt.select.vectors import Bytes, Places, Rows
+
+_QUOTE_ALL = 2
+_BACKSLASH = 92
+_DOUBLE_QUOTE = 34
+_FIRST_PRINTABLE = 32
+
+
+@njit(cache=True, nogil=True)
+def gather_csv(
+    buffer: Bytes,
+    starts: Places,
+    ends: Places,
+    special: Bytes,
+    marks: tuple[Bytes, Bytes, int, int, int],
+) -> tuple[Bytes, NDArray[np.int64]]:
+    """Write rows of fields with delimiters between and after them.
+
+    `special` has a 1 for each byte that makes a field need quotes, 2 for the quote itself and
+    for the escape. `marks` are the delimiters, quote, escape and the mode: 0 never quotes,
+    1 where needed, 2 always.
+    """
+    between, after, quote, escape, mode = marks
+    fields, rows = starts.shape
+    total = rows * (fields * (len(between) + 2) + len(after))
+    for f in range(fields):
+        for r in range(rows):
+            total += ends[f, r] - starts[f, r]
+            if mode:
+                for i in range(starts[f, r], ends[f, r]):
+                    total += special[buffer[i]] >> 1
+    out = np.empty(total, np.uint8)
+    row_ends = np.empty(rows, np.int64)
+    at = 0
+    for r in range(rows):
+        for f in range(fields):
+            if f:
+                for b in between:
+                    out[at] = b
+                    at += 1
+            start = starts[f, r]
+            end = ends[f, r]
+            quoted = mode == _QUOTE_ALL
+            if mode == 1:
+                for i in range(start, end):
+                    if special[buffer[i]]:
+                        quoted = True
+                        break
+            if not quoted:
+                for i in range(start, end):
+                    out[at] = buffer[i]
+                    at += 1
+                continue
+            out[at] = quote
+            at += 1
+            for i in range(start, end):
+                byte = buffer[i]
+                if special[byte] == 2:
+                    out[at] = escape
+                    at += 1
+                out[at] = byte
+                at += 1
+            out[at] = quote
+            at += 1
+        for b in after:
+            out[at] = b
+            at += 1
+        row_ends[r] = at
+    return out[:at], row_ends
+
+
+@njit(cache=True, nogil=True)
+def gather_rows(
+    buffer: Bytes,
+    starts: Places,
+    ends: Places,
+    after: Bytes,
+    adjoining: bool,
+) -> tuple[Bytes, NDArray[np.int64]]:
+    """Copy whole rows, `after` behind each.
+
+    `adjoining` says that in the buffer too `after` follows each row, so that neighbours are
+    copied as one piece.
+    """
+    rows = len(starts)
+    width = len(after)
+    total = 0
+    for r in range(rows):
+        total += ends[r] - starts[r] + width
+    out = np.empty(total, np.uint8)
+    row_ends = np.empty(rows, np.int64)
+    at = 0
+    r = 0
+    while r < rows:
+        first = r
+        row_ends[r] = at + ends[r] - starts[r] + width
+        while adjoining and r + 1 < rows and starts[r + 1] == ends[r] + width:
+            r += 1
+            row_ends[r] = row_ends[r - 1] + ends[r] - starts[r] + width
+        size = ends[r] - starts[first]
+        out[at : at + size] = buffer[starts[first] : ends[r]]
+        at += size
+        for b in after:
+            out[at] = b
+            at += 1
+        r += 1
+    return out, row_ends
+
+
+@njit(cache=True, nogil=True)
+def gather_json(
+    buffer: Bytes,
+    starts: Places,
+    ends: Places,
+    shapes: Bytes,
+    names: tuple[Bytes, Places],
+    after: Bytes,
+) -> tuple[Bytes, NDArray[np.int64]]:
+    """Write rows of fields as objects.
+
+    `shapes` (fields by rows) says how: 0 as it is (a number, a truth, null), 1 as a string,
+    2 not at all. `names` are the fields' names as written before their values (`"a":`), in one
+    buffer with the place where each begins and the end of the last.
+    """
+    fields, rows = starts.shape
+    name_bytes, name_places = names
+    total = rows * (len(name_bytes) + 3 * fields + 2 + len(after))
+    for f in range(fields):
+        for r in range(rows):
+            for i in range(starts[f, r], ends[f, r]):
+                total += 1
+                byte = buffer[i]
+                if shapes[f, r] and (
+                    byte < _FIRST_PRINTABLE or byte in (_DOUBLE_QUOTE, _BACKSLASH)
+                ):
+                    total += 5
+    out = np.empty(total, np.uint8)
+    row_ends = np.empty(rows, np.int64)
+    at = 0
+    for r in range(rows):
+        out[at] = 123
+        at += 1
+        for f in range(fields):
+            if f:
+                out[at] = 44
+                at += 1
+            for i in range(name_places[f], name_places[f + 1]):
+                out[at] = name_bytes[i]
+                at += 1
+            if shapes[f, r]:
+                at = _write_string(buffer, starts[f, r], ends[f, r], out, at)
+            else:
+                for i in range(starts[f, r], ends[f, r]):
+                    out[at] = buffer[i]
+                    at += 1
+        out[at] = 125
+        at += 1
+        for b in after:
+            out[at] = b
+            at += 1
+        row_ends[r] = at
+    return out[:at], row_ends
+
+
+@njit(cache=True, nogil=True)
+def _write_string(buffer: Bytes, start: int, end: int, out: Bytes, at: int) -> int:
+    """Write one JSON string, quotes and escapes included, at `at`; return where it ends."""
+    out[at] = _DOUBLE_QUOTE
+    at += 1
+    for i in range(start, end):
+        byte = buffer[i]
+        if byte >= _FIRST_PRINTABLE:
+            if byte in (_DOUBLE_QUOTE, _BACKSLASH):
+                out[at] = _BACKSLASH
+                at += 1
+            out[at] = byte
+            at += 1
+            continue
+        out[at] = _BACKSLASH
+        short = 0
+        if byte == 10:
+            short = 110
+        elif byte == 13:
+            short = 114
+        elif byte == 9:
+            short = 116
+        elif byte == 8:
+            short = 98
+        elif byte == 12:
+            short = 102
+        if short:
+            out[at + 1] = short
+            at += 2
+            continue
+        out[at + 1] = 117
+        out[at + 2] = 48
+        out[at + 3] = 48
+        out[at + 4] = 48 + (byte >> 4)
+        low = byte & 15
+        out[at + 5] = 48 + low if low < 10 else 87 + low
+        at += 6
+    out[at] = _DOUBLE_QUOTE
+    return at + 1
+
+
+@njit(cache=True, nogil=True)
+def write_integers(values: NDArray[np.int64]) -> tuple[Bytes, Places, Places]:
+    """Write integers in decimal; return the bytes and where each begins and ends."""
+    count = len(values)
+    out = np.empty(count * 20, np.uint8)
+    starts = np.empty(count, np.int32)
+    ends = np.empty(count, np.int32)
+    for r in range(count):
+        value = values[r]
+        at = r * 20 + 20
+        ends[r] = at
+        negative = value < 0
+        # The most negative integer has no positive twin: digits are taken from below zero.
+        rest = value if negative else -value
+        while True:
+            quotient = (rest + 9) // 10
+            at -= 1
+            out[at] = 48 - (rest - quotient * 10)
+            rest = quotient
+            if rest == 0:
+                break
+        if negative:
+            at -= 1
+            out[at] = 45
+        starts[r] = at
+    return out, starts, ends
+
+
+@njit(cache=True, nogil=True)
+def split_items(text: Bytes, count: int) -> tuple[Places, Places]:
+    """Return where each of `count` items of `[a,b,c]` begins and ends."""
+    starts = np.empty(count, np.int32)
+    ends = np.empty(count, np.int32)
+    at = 1
+    for r in range(count):
+        starts[r] = at
+        while text[at] != 44 and text[at] != 93:
+            at += 1
+        ends[r] = at
+        at += 1
+    return starts, ends
+
+
+def row_bounds(ends: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
+    """Return where in the output each of these records begins."""
+    starts = np.zeros(len(ends) + 1, np.int64)
+    starts[1:] = ends
+    return starts[rows]

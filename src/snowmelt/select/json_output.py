@@ -1,0 +1,66 @@
+"""Values as JSON text: numbers keep every digit, timestamps are strings."""
+
+from __future__ import annotations
+
+import json
+import math
+from decimal import Decimal
+
+from snowmelt.select.dialect import Dialect
+from snowmelt.select.syntax import MISSING
+from snowmelt.select.timestamps import Timestamp
+from snowmelt.select.values import print_decimal, print_value
+
+
+def json_text(value: object) -> bytes:
+    """Return a value as JSON; NaN and the infinities, which JSON has not, are null.
+
+    Bytes that were no UTF-8 where they were read are written as they were.
+    """
+    return "".join(_pieces(value)).encode("utf-8", "surrogateescape")
+
+
+def plain_text(value: object, dialect: Dialect) -> str:
+    """Return a value as a CSV field shows it; lists and records as JSON."""
+    if isinstance(value, list | dict):
+        return "".join(_pieces(value))
+    return print_value(value, dialect)
+
+
+def _pieces(value: object) -> list[str]:
+    if isinstance(value, dict):
+        return _record(value)
+    if isinstance(value, list):
+        items = [piece for item in value for piece in (",", *_pieces(item))]
+        return ["[", *items[1:], "]"]
+    return [_scalar(value)]
+
+
+def _record(value: dict[object, object]) -> list[str]:
+    fields: list[str] = []
+    for name, item in value.items():
+        if item is not MISSING:
+            fields += [",", _string(str(name)), ":", *_pieces(item)]
+    return ["{", *fields[1:], "}"]
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, str):
+        return _string(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float | Decimal):
+        return _number(value)
+    if isinstance(value, Timestamp):
+        return _string(print_value(value, Dialect.AWS))
+    return str(value) if isinstance(value, int) else "null"
+
+
+def _number(value: float | Decimal) -> str:
+    if not math.isfinite(value):
+        return "null"
+    return repr(value) if isinstance(value, float) else print_decimal(value)
+
+
+def _string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

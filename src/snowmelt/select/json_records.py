@@ -1,0 +1,248 @@
+"""JSON objects as batches of records: a value a line, or a sequence of values.
+
+Numbers keep every digit: integers of any size, decimals as they are written; those with an
+exponent are the nearest float, unless it is infinite.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from snowmelt.select.compression import open_stream
+from snowmelt.select.json_bounds import cut_values, root_values
+from snowmelt.select.paths import follow
+from snowmelt.select.query import Fields, JsonFields
+from snowmelt.select.reading import BlockLimits, RecordBlocks, first_offset
+from snowmelt.select.refusals import SelectError
+from snowmelt.select.scan_range import resolve
+from snowmelt.select.syntax import MISSING, Any, Word
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from snowmelt.select.compression import ObjectSource
+    from snowmelt.select.limits import EngineSettings
+    from snowmelt.select.query import Query
+    from snowmelt.select.reading import Block
+    from snowmelt.select.records import Unit
+    from snowmelt.select.request import JsonInput, SelectRequest
+    from snowmelt.select.syntax import Column, Step
+    from snowmelt.select.vectors import Places, Vector
+
+_LINE = b"\n"
+_FIRST = Word("_1")
+
+
+def _number(text: str) -> object:
+    if "e" in text or "E" in text:
+        nearest = float(text)
+        return nearest if math.isfinite(nearest) else Decimal(text)
+    return Decimal(text)
+
+
+_DECODER = msgspec.json.Decoder(float_hook=_number)
+
+
+class JsonRecords:
+    """One JSON object; read once."""
+
+    def __init__(
+        self,
+        request: SelectRequest,
+        options: JsonInput,
+        source: ObjectSource,
+        settings: EngineSettings,
+    ) -> None:
+        """Open the object.
+
+        Raises:
+            SelectError: A ScanRange over a document, or one that does not fit.
+        """
+        if request.scan_range is not None and not options.lines:
+            raise SelectError(
+                "UnsupportedScanRangeInput", "A ScanRange needs JSON of type LINES or CSV."
+            )
+        span = resolve(request.scan_range, source.size, compression=request.compression)
+        begin = first_offset(_LINE, span)
+        longest = settings.record_bytes if options.lines else settings.document_bytes
+        self._lines = options.lines
+        self._limit = longest
+        self._blocks = RecordBlocks(
+            open_stream(source, request.compression, at=begin),
+            _LINE,
+            cutter=None if options.lines else cut_values,
+            span=span,
+            stream_offset=begin,
+            limits=BlockLimits(settings.block_bytes, longest),
+        )
+        self.fields: Fields = JsonFields()
+
+    @property
+    def scanned(self) -> int:
+        """Bytes taken from the object so far."""
+        return self._blocks.scanned
+
+    @property
+    def processed(self) -> int:
+        """The same, inflated."""
+        return self._blocks.processed
+
+    def units(self, query: Query, *, whole: bool) -> Iterator[Unit]:  # noqa: ARG002  all is decoded
+        """Yield the blocks.
+
+        Raises:
+            SelectError: The object cannot be read further, or a document is too large.
+        """
+        steps = query.source.steps
+        path = steps[1:] if steps[:1] == (Any.ITEM,) else steps
+        exact = query.dialect.is_ceph
+        try:
+            for block in self._blocks:
+                yield JsonUnit(block, path, lines=self._lines, exact=exact)
+        except SelectError as error:
+            if self._lines or error.s3_code != "OverMaxRecordSize":
+                raise
+            raise SelectError(
+                "OverMaxRecordSize",
+                f"A value of the JSON document is longer than {self._limit} bytes; the setting "
+                "document_bytes allows no more.",
+            ) from error
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._blocks.close()
+
+
+class JsonUnit:
+    """One block of whole lines or values."""
+
+    def __init__(self, block: Block, path: Sequence[Step], *, lines: bool, exact: bool) -> None:
+        self._exact = exact
+        self._block = block
+        self._path = tuple(path)
+        self._lines = lines
+
+    def count(self) -> int | None:
+        """Return None: only decoding tells whether the values are JSON."""
+        return None
+
+    def decode(self) -> JsonBatch:
+        """Decode the values, up to the first that is no JSON."""
+        values, failure = self._values()
+        if self._path:
+            values = [found for value in values for found in self._follow(value, self._path)]
+        return JsonBatch(values, self._exact, failure)
+
+    def release(self) -> None:
+        """Give the block's buffer back."""
+        self._block.release()
+
+    def _follow(self, value: object, steps: Sequence[Step]) -> Iterator[object]:
+        """Yield every value that FROM's path leads to; one MISSING where it leads nowhere."""
+        if not steps:
+            yield value
+            return
+        step, rest = steps[0], steps[1:]
+        if not isinstance(step, Any):
+            yield from self._follow(follow(value, (step,), exact=self._exact), rest)
+            return
+        fitting = list if step is Any.ITEM else dict
+        if not isinstance(value, fitting):
+            yield MISSING
+            return
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from self._follow(item, rest)
+
+    def _values(self) -> tuple[list[object], SelectError | None]:
+        block = self._block
+        if self._lines:
+            try:
+                text = memoryview(block.memory)[block.start : block.end]
+                return _DECODER.decode_lines(text), None
+            except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
+                pass
+        values: list[object] = []
+        for begin, end in self._bounds():
+            try:
+                values.append(_DECODER.decode(memoryview(block.memory)[begin:end]))
+            except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+                return values, _not_json(block.offset + begin - block.start, error)
+        return values, None
+
+    def _bounds(self) -> Iterator[tuple[int, int]]:
+        """Yield where each value lies; no value of a line reaches into the next."""
+        block = self._block
+        if not self._lines:
+            yield from _pairs(root_values(block.data, block.start, block.end))
+            return
+        start = block.start
+        while start < block.end:
+            found = block.memory.find(_LINE, start, block.end)
+            end = block.end if found < 0 else found + 1
+            yield from _pairs(root_values(block.data, start, end))
+            start = end
+
+
+@dataclass(frozen=True, slots=True)
+class JsonBatch:
+    """Decoded records; `failure` is the error of the value behind the last one."""
+
+    values: Sequence[object]
+    # Whether names match in their case only.
+    exact: bool
+    failure: SelectError | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many records."""
+        return len(self.values)
+
+    def vector(self, column: Column) -> Vector | None:  # noqa: ARG002  the evaluator reads all
+        """Return None: values of a path may be of any type."""
+        return None
+
+    def row(self, place: int) -> JsonRow:
+        """Return one record."""
+        return JsonRow(self.values[place], self.exact)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonRow:
+    """One record as the evaluator reads it; MISSING where FROM's path led nowhere."""
+
+    record: object
+    exact: bool
+
+    def field(self, column: Column) -> object:
+        """Return what the column's path leads to, MISSING if nowhere."""
+        found = follow(self.record, column.steps, exact=self.exact)
+        if found is MISSING and column.steps[:1] == (_FIRST,):
+            # The record itself is its first, unnamed field.
+            return follow(self.record, column.steps[1:], exact=self.exact)
+        return found
+
+    def fields(self) -> Sequence[object]:
+        """Return the values of `*`."""
+        if isinstance(self.record, dict):
+            return list(self.record.values())
+        return [] if self.record is MISSING else [self.record]
+
+    def names(self) -> Sequence[str]:
+        """Return the names of these values."""
+        return list(self.record) if isinstance(self.record, dict) else ["_1"]
+
+
+def _pairs(bounds: Places) -> Iterator[tuple[int, int]]:
+    flat = [int(place) for place in bounds]
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+def _not_json(offset: int, error: Exception) -> SelectError:
+    return SelectError(
+        "JSONParsingError", f"The value that begins at byte {offset} is not JSON: {error}"
+    )

@@ -1,0 +1,56 @@
+"""What one execution may use, and the errors that name the setting that was too small."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from snowmelt.select.refusals import SelectError
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Limits of one execution; sizes in bytes.
+
+    `threads` is the size of the pool of workers, which all executions of the process with the
+    same number share; 0 stands for the number of processors.
+    """
+
+    threads: int = 0
+    block_bytes: int = 1 * _MIB
+    blocks_in_flight: int = 3
+    record_bytes: int = 16 * _MIB
+    group_memory_bytes: int = 128 * _MIB
+    sort_memory_bytes: int = 128 * _MIB
+    document_bytes: int = 64 * _MIB
+    row_group_bytes: int = 256 * _MIB
+    tolerated_errors: int = 100
+
+
+class MemoryBudget:
+    """Counts what an answer holds; an estimate, on the high side, of Python's own sizes."""
+
+    def __init__(self, limit: int, *, what: str, setting: str) -> None:
+        self._limit = limit
+        self._what = what
+        self._setting = setting
+        self._held = 0
+
+    def take(self, size: int) -> None:
+        """Count `size` bytes more.
+
+        Raises:
+            SelectError: OverMaxMemory; the message names the setting.
+        """
+        self._held += size
+        if self._held > self._limit:
+            raise SelectError(
+                "OverMaxMemory",
+                f"{self._what} would hold more than {self._limit} bytes in memory; the setting "
+                f"{self._setting} allows no more.",
+            )
+
+    def release_all(self) -> None:
+        """Forget what was counted."""
+        self._held = 0

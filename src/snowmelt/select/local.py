@@ -1,0 +1,119 @@
+"""SELECT over a file or a pipe on this machine, without a service."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from snowmelt.select.engine import EngineSettings, Execution, open_select
+from snowmelt.select.refusals import SelectError
+
+if TYPE_CHECKING:
+    from snowmelt.clock import Clock
+    from snowmelt.select.request import SelectRequest
+
+
+class FileSource:
+    """A regular file, held open: replacing it by another changes nothing here."""
+
+    def __init__(self, path: Path) -> None:
+        """Open a file.
+
+        Raises:
+            OSError: It cannot be opened.
+        """
+        self._name = str(path)
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._size = os.fstat(self._file).st_size
+        self._lock = threading.Lock()
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file when it was opened."""
+        return self._size
+
+    @property
+    def name(self) -> str:
+        """The path."""
+        return self._name
+
+    def read_into(self, offset: int, view: memoryview) -> int:
+        """Fill the front of `view`; 0 behind the last byte.
+
+        Raises:
+            SelectError: The file has become shorter.
+        """
+        wanted = min(len(view), self._size - offset)
+        if wanted <= 0:
+            return 0
+        count = os.preadv(self._file, [view[:wanted]], offset)
+        if count == 0:
+            raise SelectError("TruncatedInput", f"{self._name} has become shorter meanwhile.")
+        return count
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        with self._lock:
+            file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+
+
+class PipeSource:
+    """A stream that can be read once, from its front; the stream stays open."""
+
+    def __init__(self, stream: BinaryIO, name: str = "-") -> None:
+        """Take a binary stream, such as `sys.stdin.buffer`."""
+        self._stream = stream
+        self._name = name
+        self._at = 0
+
+    @property
+    def size(self) -> int:
+        """Not known: -1."""
+        return -1
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self._name
+
+    def read_into(self, offset: int, view: memoryview) -> int:
+        """Fill the front of `view` with what comes next.
+
+        Raises:
+            SelectError: InvalidDataSource, for any other place than the next.
+        """
+        if offset != self._at:
+            raise SelectError("InvalidDataSource", "A pipe can only be read in order, once.")
+        part = self._stream.read(len(view)) or b""
+        view[: len(part)] = part
+        self._at += len(part)
+        return len(part)
+
+    def close(self) -> None:
+        """Do nothing: the stream is its owner's."""
+
+
+def run_locally(
+    request: SelectRequest,
+    source: Path | BinaryIO,
+    *,
+    settings: EngineSettings | None = None,
+    clock: Clock | None = None,
+) -> Execution:
+    """Begin a SELECT over a path or a binary stream; a path that is no file is read as a pipe.
+
+    Raises:
+        OSError: The path cannot be opened.
+        SelectError: The statement or the data's front is wrong.
+    """
+    if not isinstance(source, Path):
+        return open_select(request, PipeSource(source), settings=settings, clock=clock)
+    if stat.S_ISREG(source.stat().st_mode):
+        return open_select(request, FileSource(source), settings=settings, clock=clock)
+    stream = source.open("rb")
+    return open_select(request, PipeSource(stream, str(source)), settings=settings, clock=clock)

@@ -1,0 +1,97 @@
+"""ORDER BY: keys that compare across types, and the rows kept until all are seen.
+
+NULL and MISSING come last whichever way the order goes; then false before true, numbers by
+value with NaN after them, timestamps by instant, texts by their bytes, anything else by its text.
+Rows with equal keys stay in the order of the object.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from snowmelt.select.limits import MemoryBudget
+from snowmelt.select.syntax import MISSING
+from snowmelt.select.timestamps import Timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Key: TypeAlias = tuple[Any, ...]
+
+_NULL_RANK = 9
+_ROW_OVERHEAD_BYTES = 240
+_SLACK_ROWS = 4096
+
+
+def comparable(value: object) -> Key:
+    """Return a tuple that compares as the value sorts, and is equal for equal values."""
+    if value is None or value is MISSING:
+        return (_NULL_RANK,)
+    if isinstance(value, str):
+        return (4, value.encode("utf-8", "surrogateescape"))
+    if isinstance(value, bool):
+        return (0, value)
+    if isinstance(value, int | float | Decimal):
+        return (2,) if value != value else (1, value)
+    if isinstance(value, Timestamp):
+        return (3, value.instant)
+    return (5, repr(value))
+
+
+@dataclass(frozen=True, slots=True)
+class SortedRow:
+    """One row that waits: its place in the object decides between equal keys."""
+
+    keys: tuple[Key, ...]
+    place: int
+    output: bytes
+
+
+class SortedRows:
+    """All rows, or with a limit the first so many; `finish` gives them in order."""
+
+    def __init__(self, descending: Sequence[bool], first: int | None, memory_bytes: int) -> None:
+        self._descending = tuple(descending)
+        self._first = first
+        self._rows: list[SortedRow] = []
+        self._budget = MemoryBudget(memory_bytes, what="ORDER BY", setting="sort_memory_bytes")
+
+    def add(self, keys: tuple[Key, ...], place: int, output: bytes) -> None:
+        """Take one row.
+
+        Raises:
+            SelectError: OverMaxMemory, where the rows no longer fit.
+        """
+        if self._first == 0:
+            return
+        self._rows.append(SortedRow(keys, place, output))
+        self._budget.take(len(output) + _ROW_OVERHEAD_BYTES * (1 + len(keys)))
+        if self._first is not None and len(self._rows) >= 2 * self._first + _SLACK_ROWS:
+            self._prune()
+
+    def finish(self) -> list[bytes]:
+        """Return the output of the rows in order, and forget them."""
+        self._prune()
+        rows, self._rows = self._rows, []
+        self._budget.release_all()
+        return [row.output for row in rows]
+
+    def _prune(self) -> None:
+        self._rows.sort(key=lambda row: row.place)
+        for at in reversed(range(len(self._descending))):
+            self._sort_by(at, descending=self._descending[at])
+        if self._first is not None:
+            del self._rows[self._first :]
+        self._budget.release_all()
+        for row in self._rows:
+            self._budget.take(len(row.output) + _ROW_OVERHEAD_BYTES * (1 + len(row.keys)))
+
+    def _sort_by(self, at: int, *, descending: bool) -> None:
+        rows = self._rows
+        nulls = [row for row in rows if row.keys[at][0] == _NULL_RANK]
+        if nulls:
+            rows = [row for row in rows if row.keys[at][0] != _NULL_RANK]
+        rows.sort(key=lambda row: row.keys[at], reverse=descending)
+        self._rows = rows + nulls

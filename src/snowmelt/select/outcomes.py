@@ -1,0 +1,123 @@
+"""What a worker found in one block: the records that pass, with the values that were asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import numpy as np
+
+from snowmelt.select.vectors import Kind, Vector
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from snowmelt.select.refusals import SelectError
+    from snowmelt.select.vectors import Row, Rows
+
+
+@runtime_checkable
+class NamedRow(Protocol):
+    """A record whose fields have names of their own."""
+
+    def names(self) -> Sequence[str]:
+        """Return the names of all fields, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A record that was dropped: `place` records had passed before it."""
+
+    place: int
+    error: SelectError
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """The records that pass, in order, with the values of some expressions.
+
+    `rows` are their places in the batch. A record in `slow` (ascending places among `rows`) has
+    its values in `slow_values`; of all others `vectors` tell the values, one vector for each
+    expression, as long as `rows`. There are no vectors when all records are slow.
+    """
+
+    rows: Rows
+    vectors: Sequence[Vector]
+    slow: Rows
+    slow_values: Sequence[tuple[object, ...]]
+    failures: Sequence[Failure] = ()
+    # What ends the query after these records.
+    error: SelectError | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def values(self, at: int) -> list[object]:
+        """Return the values of one expression for all records."""
+        if len(self.slow) == len(self.rows):
+            return [values[at] for values in self.slow_values]
+        found = plain_values(self.vectors[at])
+        for place, values in zip(self.slow.tolist(), self.slow_values, strict=True):
+            found[place] = values[at]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the sink takes of one block, blocks in order.
+
+    Streams: `output` with the end of each record in it. Folds and sorts: `passed`, too.
+    """
+
+    passed: Passed
+    output: bytes = b""
+    ends: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class AllFields:
+    """What `*` is worth beside other outputs: names and values of a record's fields."""
+
+    names: tuple[str, ...]
+    values: tuple[object, ...]
+
+    @classmethod
+    def of(cls, row: Row) -> AllFields:
+        """Take the fields of a record; those of CSV are called by their places."""
+        values = tuple(row.fields())
+        names = row.names() if isinstance(row, NamedRow) else ()
+        numbered = (f"_{place + 1}" for place in range(len(names), len(values)))
+        return cls((*names, *numbered), values)
+
+
+def detached(passed: Passed) -> Passed:
+    """Return the same without references to the batch's memory."""
+    if not any(vector.kind is Kind.TEXT for vector in passed.vectors):
+        return passed
+    vectors = [
+        vector if vector.kind is not Kind.TEXT else _as_values(vector) for vector in passed.vectors
+    ]
+    return replace(passed, vectors=vectors)
+
+
+def _as_values(vector: Vector) -> Vector:
+    values = np.empty(len(vector), np.object_)
+    values[:] = plain_values(vector)
+    return Vector(Kind.VALUES, values, vector.null, vector.deferred)
+
+
+def plain_values(vector: Vector) -> list[object]:
+    """Return a vector's values as the evaluator would give them; deferred ones are None."""
+    found: list[object]
+    if vector.kind is Kind.TEXT:
+        slices = vector.slices
+        whole = slices.buffer.tobytes()
+        bounds = zip(slices.start.tolist(), slices.end.tolist(), strict=True)
+        found = [whole[start:end].decode("utf-8", "surrogateescape") for start, end in bounds]
+    else:
+        found = vector.array.tolist()
+    for place in np.flatnonzero(vector.null | vector.deferred).tolist():
+        found[place] = None
+    return found

@@ -1,0 +1,279 @@
+"""Output records: CSV per dialect and JSON, from values one by one or from columns at once.
+
+CSV, quotes where needed: a field is quoted when it holds a byte of a delimiter, of the quote or
+of the escape. The Ceph dialects quote only when all is to be quoted, and the record of an
+aggregate has no delimiter behind it; `ceph-2020` puts a field delimiter behind every value.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from snowmelt.select.dialect import Dialect
+from snowmelt.select.gathering import gather_csv, gather_json, split_items, write_integers
+from snowmelt.select.json_output import json_text, plain_text
+from snowmelt.select.outcomes import AllFields, plain_values
+from snowmelt.select.request import JsonOutput
+from snowmelt.select.syntax import MISSING
+from snowmelt.select.vectors import Kind, Slices, Vector
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from snowmelt.select.csv_rules import CsvRules
+    from snowmelt.select.outcomes import Passed
+    from snowmelt.select.query import Query
+    from snowmelt.select.request import CsvOutput
+    from snowmelt.select.vectors import Bytes, Places
+
+_NEVER, _NEEDED, _ALWAYS = 0, 1, 2
+
+
+class RecordWriter(Protocol):
+    """Writes output records, each with its delimiter."""
+
+    names: Sequence[str]
+
+    def record(self, values: Sequence[object], names: Sequence[str] | None = None) -> bytes:
+        """Return one record; `names` where they differ from record to record (`SELECT *`)."""
+
+    def records(
+        self, vectors: Sequence[Vector], names: Sequence[str] | None = None
+    ) -> tuple[bytes, NDArray[np.int64]]:
+        """Return the records of some columns, none of whose rows is deferred."""
+
+
+def record_writer(query: Query, output: CsvOutput | JsonOutput) -> RecordWriter:
+    """Return the writer of a query's records."""
+    names = [each.name for each in query.outputs]
+    if isinstance(output, JsonOutput):
+        return JsonWriter(output, names)
+    return CsvWriter(output, query.dialect, names, folded=query.grouped and not query.group_by)
+
+
+class CsvWriter:
+    """Fields with delimiters between and behind them."""
+
+    def __init__(
+        self,
+        output: CsvOutput,
+        dialect: Dialect,
+        names: Sequence[str] = (),
+        *,
+        folded: bool = False,
+    ) -> None:
+        """Settle delimiters and quotes; `folded` is for the one record of an aggregate."""
+        self.names = names
+        self._dialect = dialect
+        self._quote, self._escape = output.quote, output.escape or output.quote
+        self._between = output.field_delimiter
+        self._after = b"" if folded and dialect.is_ceph else output.record_delimiter
+        if dialect is Dialect.CEPH_2020:
+            self._after = output.field_delimiter + self._after
+        self._mode = _NEVER if dialect.is_ceph or not output.quote else _NEEDED
+        if output.quote_always and output.quote:
+            self._mode = _ALWAYS
+        plain = output.field_delimiter + output.record_delimiter
+        self._special = np.zeros(256, np.uint8)
+        self._special[list(plain)] = 1
+        self._special[list(self._quote + self._escape)] = 2
+        self._needing = frozenset(plain + self._quote + self._escape)
+        self._null = b"null" if dialect is Dialect.CEPH else b""
+
+    def copies(self, rules: CsvRules) -> bool:
+        """Tell whether records read by these rules may be copied where they are regular."""
+        return (
+            self._mode == _NEEDED
+            and self._between == rules.field
+            and self._after == rules.record
+            and len(rules.field) == len(rules.record) == 1
+            and self._quote == self._escape == rules.quote
+            and not rules.escape
+        )
+
+    def record(self, values: Sequence[object], names: Sequence[str] | None = None) -> bytes:  # noqa: ARG002  CSV has no names
+        """Return one record with its delimiter."""
+        return self._between.join([self._field(value) for value in values]) + self._after
+
+    def records(
+        self,
+        vectors: Sequence[Vector],
+        names: Sequence[str] | None = None,  # noqa: ARG002  CSV has no names
+    ) -> tuple[bytes, NDArray[np.int64]]:
+        """Return the records of some columns."""
+        if self._mode and (len(self._quote) != 1 or len(self._escape) != 1):
+            return _one_by_one(self, vectors)
+        buffer, starts, ends = _table(vectors, self._dialect, self._null)
+        marks = (
+            np.frombuffer(self._between, np.uint8),
+            np.frombuffer(self._after, np.uint8),
+            self._quote[0] if self._mode else 0,
+            self._escape[0] if self._mode else 0,
+            self._mode,
+        )
+        out, row_ends = gather_csv(buffer, starts, ends, self._special, marks)
+        return out.tobytes(), row_ends
+
+    def _field(self, value: object) -> bytes:
+        if value is None or value is MISSING:
+            text = self._null
+        elif isinstance(value, str):
+            text = value.encode("utf-8", "surrogateescape")
+        else:
+            text = plain_text(value, self._dialect).encode("utf-8", "surrogateescape")
+        if self._mode == _NEVER or (self._mode == _NEEDED and self._needing.isdisjoint(text)):
+            return text
+        if self._escape != self._quote:
+            text = text.replace(self._escape, self._escape * 2)
+        return self._quote + text.replace(self._quote, self._escape + self._quote) + self._quote
+
+
+class JsonWriter:
+    """One object for each record; MISSING is left out."""
+
+    def __init__(self, output: JsonOutput, names: Sequence[str]) -> None:
+        self._after = output.record_delimiter
+        self.names = names
+        self._labels = _labels(names)
+
+    def record(self, values: Sequence[object], names: Sequence[str] | None = None) -> bytes:
+        """Return one record with its delimiter."""
+        labels = self._labels if names is None else _labels(names)
+        fields = [
+            label + json_text(value)
+            for label, value in zip(labels, values, strict=False)
+            if value is not MISSING
+        ]
+        return b"{" + b",".join(fields) + b"}" + self._after
+
+    def records(
+        self, vectors: Sequence[Vector], names: Sequence[str] | None = None
+    ) -> tuple[bytes, NDArray[np.int64]]:
+        """Return the records of some columns."""
+        labels = self._labels if names is None else _labels(names)
+        buffer, starts, ends = _table(vectors, Dialect.AWS, b"null")
+        shapes = np.zeros(starts.shape, np.uint8)
+        for at, vector in enumerate(vectors):
+            if vector.kind is Kind.TEXT:
+                shapes[at] = ~vector.null
+        places = np.cumsum([0, *(len(label) for label in labels)], dtype=np.int32)
+        named = (np.frombuffer(b"".join(labels), np.uint8), places)
+        after = np.frombuffer(self._after, np.uint8)
+        out, row_ends = gather_json(buffer, starts, ends, shapes, named, after)
+        return out.tobytes(), row_ends
+
+
+def write_passed(
+    passed: Passed, writer: RecordWriter, outputs: int
+) -> tuple[bytes, NDArray[np.int64]]:
+    """Return the records that passed, in order: from columns where these say all.
+
+    The first `outputs` expressions are what is shown.
+    """
+    if not len(passed):
+        return b"", np.empty(0, np.int64)
+    if not len(passed.slow):
+        return writer.records(passed.vectors[:outputs])
+    slow = [_record(writer, values[:outputs]) for values in passed.slow_values]
+    if len(slow) == len(passed):
+        return b"".join(slow), np.cumsum([len(each) for each in slow], dtype=np.int64)
+    fast = np.ones(len(passed), np.bool_)
+    fast[passed.slow] = False
+    rows = np.flatnonzero(fast)
+    output, ends = writer.records([vector.take(rows) for vector in passed.vectors[:outputs]])
+    return interleaved(output, ends, rows, slow, passed.slow)
+
+
+def _record(writer: RecordWriter, values: Sequence[object]) -> bytes:
+    """Return a record, with `*` among its values written out."""
+    if not any(isinstance(value, AllFields) for value in values):
+        return writer.record(values)
+    names: list[str] = []
+    spread: list[object] = []
+    for place, value in enumerate(values):
+        if isinstance(value, AllFields):
+            names += value.names
+            spread += value.values
+        else:
+            names.append(writer.names[place])
+            spread.append(value)
+    return writer.record(spread, names)
+
+
+def interleaved(
+    output: bytes,
+    ends: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    others: Sequence[bytes],
+    places: NDArray[np.int64],
+) -> tuple[bytes, NDArray[np.int64]]:
+    """Put records that lie in one output at `rows`, and others at their `places`."""
+    sizes = np.empty(len(rows) + len(places), np.int64)
+    sizes[rows] = np.diff(ends, prepend=0)
+    sizes[places] = [len(other) for other in others]
+    before = np.concatenate((np.zeros(1, np.int64), ends))
+    # So many records of the output come before each of the others.
+    counts = places - np.arange(len(places))
+    parts: list[bytes] = []
+    at = 0
+    for other, end in zip(others, before[counts].tolist(), strict=True):
+        parts += (output[at:end], other)
+        at = end
+    parts.append(output[at:])
+    return b"".join(parts), np.cumsum(sizes)
+
+
+def _one_by_one(writer: RecordWriter, vectors: Sequence[Vector]) -> tuple[bytes, NDArray[np.int64]]:
+    columns = [plain_values(vector) for vector in vectors]
+    records = [writer.record(values) for values in zip(*columns, strict=True)]
+    return b"".join(records), np.cumsum([len(each) for each in records], dtype=np.int64)
+
+
+def _labels(names: Sequence[str]) -> list[bytes]:
+    return [json_text(name) + b":" for name in names]
+
+
+def _table(
+    vectors: Sequence[Vector], dialect: Dialect, null: bytes
+) -> tuple[Bytes, Places, Places]:
+    """Lay the texts of some columns into one buffer; nulls are the text `null`."""
+    rows = len(vectors[0]) if vectors else 0
+    starts = np.empty((len(vectors), rows), np.int32)
+    ends = np.empty((len(vectors), rows), np.int32)
+    buffers: list[Bytes] = []
+    places: dict[int, int] = {}
+    size = 0
+    for at, vector in enumerate(vectors):
+        slices = _slices(vector, dialect)
+        if id(slices.buffer) not in places:
+            places[id(slices.buffer)] = size
+            buffers.append(slices.buffer)
+            size += len(slices.buffer)
+        shift = places[id(slices.buffer)]
+        np.add(slices.start, shift, out=starts[at], casting="unsafe")
+        np.add(slices.end, shift, out=ends[at], casting="unsafe")
+    nulls = [(at, vector.null) for at, vector in enumerate(vectors) if vector.null.any()]
+    if nulls:
+        if null:
+            buffers.append(np.frombuffer(null, np.uint8))
+        for at, mask in nulls:
+            starts[at][mask] = size if null else 0
+            ends[at][mask] = size + len(null) if null else 0
+    whole = buffers[0] if len(buffers) == 1 else np.concatenate(buffers)
+    return whole, starts, ends
+
+
+def _slices(vector: Vector, dialect: Dialect) -> Slices:
+    """Return the texts of a vector's values."""
+    flags = np.empty(0, np.uint8)
+    if vector.kind is Kind.TEXT:
+        return vector.slices
+    if vector.kind is Kind.INT:
+        return Slices(*write_integers(vector.array), flags)
+    texts = [plain_text(value, dialect) for value in vector.array.tolist()]
+    text = np.frombuffer(("[" + ",".join(texts) + "]").encode(), np.uint8)
+    return Slices(text, *split_items(text, len(texts)), flags)

@@ -1,0 +1,264 @@
+"""Where the blocks' outcomes come together, in the order of the object."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import numpy as np
+
+from snowmelt.select.evaluator import Scope, evaluate, holds
+from snowmelt.select.folding import FoldShape, KeptRow, accumulators, fold, folds_at_once
+from snowmelt.select.limits import EngineSettings, MemoryBudget
+from snowmelt.select.ordering import SortedRows, comparable
+from snowmelt.select.outcomes import Outcome, Passed
+from snowmelt.select.refusals import SelectError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from snowmelt.select.accumulators import Accumulator
+    from snowmelt.select.query import Query
+    from snowmelt.select.refusals import ErrorBudget
+    from snowmelt.select.serialise import RecordWriter
+    from snowmelt.select.timestamps import Timestamp
+
+Piece: TypeAlias = "tuple[bytes, NDArray[np.int64]]"
+
+
+class Sink(Protocol):
+    """Takes what passes, in order. `wants` says how many more records it needs; None: all."""
+
+    @property
+    def wants(self) -> int | None:
+        """How many more passing records can change the answer."""
+
+    def take(self, outcome: Outcome, count: int) -> Iterator[Piece]:
+        """Take the first `count` records of an outcome; yield what can be sent already."""
+
+    def finish(self) -> Iterator[Piece]:
+        """Yield what can be sent only now that all is seen."""
+
+
+class Window:
+    """OFFSET and LIMIT over records that come one after the other."""
+
+    def __init__(self, offset: int, limit: int | None) -> None:
+        self._skip = offset
+        self._left = limit
+
+    @property
+    def wants(self) -> int | None:
+        """How many more records are needed, those to be skipped included."""
+        return None if self._left is None else (self._skip + self._left if self._left else 0)
+
+    def cut(self, output: bytes, ends: NDArray[np.int64]) -> Piece:
+        """Return what of these records lies in the window."""
+        skipped = min(self._skip, len(ends))
+        self._skip -= skipped
+        last = len(ends) if self._left is None else min(len(ends), skipped + self._left)
+        if self._left is not None:
+            self._left -= last - skipped
+        if skipped == 0 and last == len(ends):
+            return output, ends
+        start = int(ends[skipped - 1]) if skipped else 0
+        end = int(ends[last - 1]) if last > skipped else start
+        return output[start:end], ends[skipped:last] - start
+
+
+class StreamSink:
+    """Records go out as they come."""
+
+    def __init__(self, query: Query) -> None:
+        self._window = Window(query.offset, query.limit)
+
+    @property
+    def wants(self) -> int | None:
+        """How many more records the window takes."""
+        return self._window.wants
+
+    def take(self, outcome: Outcome, count: int) -> Iterator[Piece]:
+        """Yield the records that lie in the window."""
+        end = int(outcome.ends[count - 1]) if count else 0
+        yield self._window.cut(outcome.output[:end], outcome.ends[:count])
+
+    def finish(self) -> Iterator[Piece]:
+        """Yield nothing: all has gone out."""
+        return iter(())
+
+
+class ListSink:
+    """DISTINCT and ORDER BY over records: `passed` has the outputs, then the order's keys."""
+
+    def __init__(self, query: Query, settings: EngineSettings, *, outputs: int) -> None:
+        self._outputs = outputs
+        self._window = Window(query.offset, query.limit)
+        self._seen: set[object] | None = set() if query.distinct else None
+        self._budget = MemoryBudget(
+            settings.group_memory_bytes, what="DISTINCT", setting="group_memory_bytes"
+        )
+        first = None if query.limit is None else query.offset + query.limit
+        descending = [order.descending for order in query.order_by]
+        self._sorted = (
+            SortedRows(descending, first, settings.sort_memory_bytes) if descending else None
+        )
+        self._place = 0
+
+    @property
+    def wants(self) -> int | None:
+        """All records where they are sorted or may be repeated; none behind the window."""
+        return None if self._sorted or self._window.wants else self._window.wants
+
+    def take(self, outcome: Outcome, count: int) -> Iterator[Piece]:
+        """Keep or yield the records not seen before."""
+        chosen = self._new(outcome, count)
+        bounds = np.concatenate((np.zeros(1, np.int64), outcome.ends))
+        if self._sorted is None:
+            parts = [outcome.output[bounds[place] : bounds[place + 1]] for place in chosen]
+            yield self._window.cut(*joined(parts))
+            return
+        passed = outcome.passed
+        total = len(passed.vectors) or len(passed.slow_values[0]) if count else 0
+        columns = [[comparable(v) for v in passed.values(at)] for at in range(self._outputs, total)]
+        for place in chosen:
+            keys = tuple(column[place] for column in columns)
+            output = outcome.output[bounds[place] : bounds[place + 1]]
+            self._sorted.add(keys, self._place + place, output)
+        self._place += count
+
+    def finish(self) -> Iterator[Piece]:
+        """Yield the sorted records."""
+        if self._sorted is not None:
+            yield self._window.cut(*joined(self._sorted.finish()))
+
+    def _new(self, outcome: Outcome, count: int) -> list[int]:
+        if self._seen is None:
+            return list(range(count))
+        chosen = []
+        for place, values in enumerate(self._shown(outcome, count)):
+            identity = tuple(comparable(each) for each in values)
+            if identity not in self._seen:
+                self._budget.take(_size(values))
+                self._seen.add(identity)
+                chosen.append(place)
+        return chosen
+
+    def _shown(self, outcome: Outcome, count: int) -> Iterator[tuple[object, ...]]:
+        """Yield what makes each record the same as another: its values; of `*` its bytes."""
+        if self._outputs:
+            columns = [outcome.passed.values(at)[:count] for at in range(self._outputs)]
+            yield from zip(*columns, strict=True)
+            return
+        start = 0
+        for end in outcome.ends[:count].tolist():
+            yield (outcome.output[start:end],)
+            start = end
+
+
+class FoldSink:
+    """Aggregates, with or without keys; groups come out in the order they were first seen."""
+
+    def __init__(
+        self,
+        query: Query,
+        now: Timestamp,
+        writer: RecordWriter,
+        settings: EngineSettings,
+        errors: ErrorBudget,
+    ) -> None:
+        """Begin; rows that an aggregate cannot take are counted in `errors`."""
+        self._query = query
+        self._errors = errors
+        self._now = now
+        self._writer = writer
+        self._settings = settings
+        self._shape = FoldShape(query)
+        self._arguments = self._shape.argument_places()
+        self._groups: dict[object, tuple[tuple[object, ...], list[Accumulator]]] = {}
+        self._last: tuple[object, ...] = (None,) * len(self._shape.last)
+        self._budget = MemoryBudget(
+            settings.group_memory_bytes, what="GROUP BY", setting="group_memory_bytes"
+        )
+        if not self._shape.keys:
+            self._groups[()] = ((), accumulators(query))
+
+    @property
+    def wants(self) -> int | None:
+        """All of them."""
+        return None
+
+    def take(self, outcome: Outcome, count: int) -> Iterator[Piece]:
+        """Fold the records; nothing can be sent yet."""
+        if count:
+            self._fold(outcome, count)
+        return iter(())
+
+    def finish(self) -> Iterator[Piece]:
+        """Yield a record for each group that HAVING lets pass."""
+        query, shape = self._query, self._shape
+        outputs = [output.expression for output in query.outputs]
+        orders = [order.expression for order in query.order_by]
+        sink = ListSink(query, self._settings, outputs=len(outputs))
+        found: list[tuple[object, ...]] = []
+        records = []
+        row = KeptRow(dict(zip(shape.last, self._last, strict=True))) if self._last else None
+        scope = Scope(query, self._now)
+        for keys, folded in self._groups.values():
+            scope.begin_group(shape.results(keys, folded))
+            if query.having is not None and not holds(query.having, row, scope):
+                continue
+            values = tuple(evaluate(each, row, scope) for each in (*outputs, *orders))
+            found.append(values)
+            records.append(self._writer.record(values[: len(outputs)]))
+        yield from sink.take(listed(found, records), len(records))
+        yield from sink.finish()
+
+    def _fold(self, outcome: Outcome, count: int) -> None:
+        passed = outcome.passed
+        every = len(self._shape.expressions)
+        first_last = every - len(self._shape.last)
+        self._last = tuple(passed.values(at)[count - 1] for at in range(first_last, every))
+        if not self._shape.keys and all(folds_at_once(passed, at) for at in self._arguments):
+            _, folded = self._groups[()]
+            for accumulator, at in zip(folded, self._arguments, strict=True):
+                fold(accumulator, passed, at, count)
+            return
+        keys = [passed.values(at)[:count] for at in range(len(self._shape.keys))]
+        arguments = [None if at is None else passed.values(at) for at in self._arguments]
+        for place in range(count):
+            values = tuple(column[place] for column in keys)
+            folded = self._group(values, tuple(comparable(each) for each in values))
+            try:
+                for accumulator, argument in zip(folded, arguments, strict=True):
+                    if argument is None:
+                        accumulator.add_rows(1)
+                    else:
+                        accumulator.add(argument[place])
+            except SelectError as error:
+                self._errors.spend(error)
+
+    def _group(self, values: tuple[object, ...], identity: object) -> list[Accumulator]:
+        group = self._groups.get(identity)
+        if group is None:
+            self._budget.take(_size(values) + 200 * len(self._arguments))
+            group = self._groups[identity] = (values, accumulators(self._query))
+        return group[1]
+
+
+def joined(records: list[bytes]) -> Piece:
+    """Return records as one output with the end of each."""
+    return b"".join(records), np.cumsum([len(record) for record in records], dtype=np.int64)
+
+
+def listed(values: list[tuple[object, ...]], records: list[bytes]) -> Outcome:
+    """Return records that were made one by one as an outcome."""
+    places = np.arange(len(values))
+    output, ends = joined(records)
+    return Outcome(Passed(places, (), places, values), output, ends)
+
+
+def _size(values: tuple[object, ...]) -> int:
+    """Estimate what a row of values holds as the key of a table, on the high side."""
+    return 200 + sum(180 + sys.getsizeof(value) for value in values)

@@ -1,0 +1,68 @@
+"""`SELECT *`: records written as they are, copied from the input where that is the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from snowmelt.select.csv_records import CsvBatch
+from snowmelt.select.gathering import gather_rows
+from snowmelt.select.outcomes import NamedRow
+from snowmelt.select.serialise import CsvWriter, interleaved
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from snowmelt.select.csv_rules import CsvRules
+    from snowmelt.select.outcomes import Passed
+    from snowmelt.select.serialise import RecordWriter
+    from snowmelt.select.vectors import Batch
+
+
+class WholeRecords:
+    """Writes all fields of the records that pass."""
+
+    def __init__(
+        self, writer: RecordWriter, rules: CsvRules | None, names: Sequence[str] | None
+    ) -> None:
+        """Settle whether records can be copied.
+
+        Args:
+            writer: What writes records that cannot.
+            rules: Those of the input if it is CSV.
+            names: The header's, or the columns'; records that go on behind it count on.
+        """
+        self._writer = writer
+        self._names = tuple(names or ())
+        self.copies = rules is not None and isinstance(writer, CsvWriter) and writer.copies(rules)
+        self._after = np.frombuffer(rules.record if rules else b"\n", np.uint8)
+
+    def write(self, batch: Batch, passed: Passed) -> tuple[bytes, NDArray[np.int64]]:
+        """Return the records and the end of each."""
+        if not self.copies or not isinstance(batch, CsvBatch):
+            written = [self._record(batch, row) for row in passed.rows.tolist()]
+            return b"".join(written), np.cumsum([len(each) for each in written], dtype=np.int64)
+        irregular = batch.irregular[passed.rows]
+        rows = passed.rows[~irregular] if irregular.any() else passed.rows
+        output, ends = gather_rows(
+            batch.block.data, batch.row_starts[rows], batch.row_ends[rows], self._after, True
+        )
+        if len(rows) == len(passed.rows):
+            return output.tobytes(), ends
+        places = np.flatnonzero(irregular)
+        others = [self._record(batch, row) for row in passed.rows[places].tolist()]
+        return interleaved(output.tobytes(), ends, np.flatnonzero(~irregular), others, places)
+
+    def _record(self, batch: Batch, place: int) -> bytes:
+        row = batch.row(place)
+        values = row.fields()
+        names = row.names() if isinstance(row, NamedRow) else self._all_names(len(values))
+        return self._writer.record(values, names)
+
+    def _all_names(self, count: int) -> Sequence[str]:
+        if len(self._names) >= count:
+            return self._names[:count]
+        return (*self._names, *(f"_{place + 1}" for place in range(len(self._names), count)))
