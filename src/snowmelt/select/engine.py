@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from snowmelt.select.compression import ObjectSource
+    from snowmelt.select.many import ManySources
     from snowmelt.select.query import Query
     from snowmelt.select.records import Records, Unit
     from snowmelt.select.request import SelectRequest
@@ -55,7 +56,7 @@ _POOLS_LOCK = threading.Lock()
 
 def open_select(
     request: SelectRequest,
-    source: ObjectSource,
+    source: ObjectSource | ManySources,
     *,
     settings: EngineSettings | None = None,
     clock: Clock | None = None,
@@ -162,7 +163,11 @@ class Execution:
     """
 
     def __init__(
-        self, job: Job, records: Records, source: ObjectSource, settings: EngineSettings
+        self,
+        job: Job,
+        records: Records,
+        source: ObjectSource | ManySources,
+        settings: EngineSettings,
     ) -> None:
         self._job = job
         self._records = records

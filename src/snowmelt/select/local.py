@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from snowmelt.select.engine import EngineSettings, Execution, open_select
+from snowmelt.select.many import ManySources
 from snowmelt.select.refusals import SelectError
 
 if TYPE_CHECKING:
     from snowmelt.clock import Clock
+    from snowmelt.select.compression import ObjectSource
     from snowmelt.select.request import SelectRequest
 
 
@@ -100,20 +104,25 @@ class PipeSource:
 
 def run_locally(
     request: SelectRequest,
-    source: Path | BinaryIO,
+    source: Path | Sequence[Path] | BinaryIO,
     *,
     settings: EngineSettings | None = None,
     clock: Clock | None = None,
 ) -> Execution:
-    """Begin a SELECT over a path or a binary stream; a path that is no file is read as a pipe.
+    """Begin a SELECT over a path, many paths or a stream; a path that is no file is a pipe.
 
     Raises:
         OSError: The path cannot be opened.
         SelectError: The statement or the data's front is wrong.
     """
-    if not isinstance(source, Path):
-        return open_select(request, PipeSource(source), settings=settings, clock=clock)
-    if stat.S_ISREG(source.stat().st_mode):
-        return open_select(request, FileSource(source), settings=settings, clock=clock)
-    stream = source.open("rb")
-    return open_select(request, PipeSource(stream, str(source)), settings=settings, clock=clock)
+    return open_select(request, _opened(source), settings=settings, clock=clock)
+
+
+def _opened(source: Path | Sequence[Path] | BinaryIO) -> ObjectSource | ManySources:
+    if isinstance(source, Path):
+        if stat.S_ISREG(source.stat().st_mode):
+            return FileSource(source)
+        return PipeSource(source.open("rb"), str(source))
+    if isinstance(source, Sequence):
+        return ManySources([functools.partial(FileSource, path) for path in source])
+    return PipeSource(source)
