@@ -31,7 +31,7 @@ class Likeness:
     def matches(self, text: str) -> bool:
         """Return whether the whole text is like the pattern."""
         first, last = self._searches[0], self._searches[-1]
-        if first is last:
+        if len(self._searches) == 1:
             return first.fullmatch(text) is not None
         start = first.match(text)
         end = len(text) - len(self.pieces[-1])

@@ -70,6 +70,7 @@ DATA_CODES = _names(
     """
     CSVParsingError CSVUnescapedQuote CSVEscapingRecordDelimiter JSONParsingError
     ParquetParsingError ParquetUnsupportedCompressionCodec UnsupportedParquetType
+    OverMaxParquetBlockSize
     InvalidTextEncoding OverMaxRecordSize OverMaxColumn ColumnTooLong
     UnrecognizedFormatException
     """
