@@ -7,6 +7,7 @@ surely that of `rule_of`; in any doubt it returns None and the exact path takes 
 from __future__ import annotations
 
 import re
+import struct
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from snowmelt.schema.arrow import Int64s, Mask
     from snowmelt.schema.refusals import Stored
 
-    Fast = Callable[[list[object], set[type]], pa.Array | None]
+    # The values, the types among them that are not None's, and whether some are None.
+    Fast = Callable[[list[object], set[type], bool], pa.Array | None]
 
 _MAX_INT64 = 2**63 - 1
 _INT64_DIGITS = 18
@@ -76,7 +78,7 @@ class ColumnConverter:
         if not nulls or self.column.nullable:
             if not types:
                 return pa.nulls(len(values), self.type), []
-            array = self._fast(values, types)
+            array = self._fast(values, types, nulls)
             if array is not None:
                 return array, []
         return self._exactly(values)
@@ -114,17 +116,17 @@ class ColumnConverter:
             Kind.TIME: self._times,
         }.get(self.column.kind, _never)
 
-    def _numbers(self, values: list[object], types: set[type]) -> pa.Array | None:
+    def _numbers(self, values: list[object], types: set[type], nulls: bool) -> pa.Array | None:
         if types == {int}:
-            return self._integers(values)
+            return self._integers(values, nulls)
         if types == {Decimal}:
             return _array(values, self.type)
         if types == {float}:
             return self._floats(values)
         return None
 
-    def _integers(self, values: list[object]) -> pa.Array | None:
-        array = _array(values, pa.int64())
+    def _integers(self, values: list[object], nulls: bool) -> pa.Array | None:
+        array = _array(values, pa.int64()) if nulls else _packed(values, "q", pa.int64())
         if array is None or self._limit == 0:
             return None
         numbers = _int64s(array)
@@ -157,13 +159,15 @@ class ColumnConverter:
                 return None
         return decimal_from_int64(unscaled, nulls, precision, scale)
 
-    def _reals(self, values: list[object], types: set[type]) -> pa.Array | None:
+    def _reals(self, values: list[object], types: set[type], nulls: bool) -> pa.Array | None:
+        if types == {float} and not nulls:
+            return _packed(values, "d", self.type)
         return _array(values, self.type) if types <= {float, int} else None
 
-    def _booleans(self, values: list[object], types: set[type]) -> pa.Array | None:
+    def _booleans(self, values: list[object], types: set[type], _: bool) -> pa.Array | None:
         return _array(values, self.type) if types == {bool} else None
 
-    def _texts(self, values: list[object], types: set[type]) -> pa.Array | None:
+    def _texts(self, values: list[object], types: set[type], _: bool) -> pa.Array | None:
         if types != {str}:
             return None
         array = _array(values, self.type)
@@ -177,15 +181,15 @@ class ColumnConverter:
             return None
         return array
 
-    def _binaries(self, values: list[object], types: set[type]) -> pa.Array | None:
+    def _binaries(self, values: list[object], types: set[type], _: bool) -> pa.Array | None:
         array = _array(values, self.type) if types == {bytes} else None
         limit = MAX_BINARY_BYTES if self.column.byte_length is None else self.column.byte_length
         return None if array is None or _longest(array) > limit else array
 
-    def _dates(self, values: list[object], types: set[type]) -> pa.Array | None:
+    def _dates(self, values: list[object], types: set[type], _: bool) -> pa.Array | None:
         return _array(values, self.type) if types == {date} else None
 
-    def _times(self, values: list[object], types: set[type]) -> pa.Array | None:
+    def _times(self, values: list[object], types: set[type], _: bool) -> pa.Array | None:
         array = _array(values, pa.time64("us")) if types == {time} else None
         if array is None:
             return None
@@ -193,22 +197,24 @@ class ColumnConverter:
         units = _rescaled(_int64s(array), scale)
         return decimal_from_int64(units, _nulls(array), self.type.precision, scale)
 
-    def _timestamps(self, values: list[object], types: set[type]) -> pa.Array | None:
+    def _timestamps(self, values: list[object], types: set[type], nulls: bool) -> pa.Array | None:
         if types == {str}:
             read = _datetimes(values)
-            return None if read is None else self._moments(read)
+            return None if read is None else self._moments(read, nulls)
         if types == {datetime}:
-            return self._moments(values)  # type: ignore[arg-type]
+            return self._moments(values, nulls)  # type: ignore[arg-type]
         return None
 
-    def _moments(self, values: list[datetime | None]) -> pa.Array | None:
-        given = [value for value in values if value is not None]
-        zones = [value.tzinfo for value in given]
-        zone = zones[0]
-        if zones.count(zone) != len(zones):
+    def _moments(self, values: list[datetime | None], some_null: bool) -> pa.Array | None:
+        given: list[datetime] = values  # type: ignore[assignment]
+        if some_null:
+            given = [value for value in values if value is not None]
+        zone = given[0].tzinfo
+        if zone is not None and [value.tzinfo for value in given].count(zone) != len(given):
             return None
         # Clock times: within one zone the difference does not ask for offsets.
-        array = _array(_since(_EPOCH.replace(tzinfo=zone), values, len(given)), _DURATION)
+        since = _since(_EPOCH.replace(tzinfo=zone), values, some_null)
+        array = None if since is None else _array(since, _DURATION)
         if array is None:
             return None
         clock, nulls = _int64s(array), _nulls(array)
@@ -257,7 +263,7 @@ def _int64_limit(column: Column) -> int:
     return int(min(10**precision - 1, _MAX_INT64) // 10**scale)
 
 
-def _never(values: list[object], types: set[type]) -> pa.Array | None:  # noqa: ARG001
+def _never(values: list[object], types: set[type], nulls: bool) -> pa.Array | None:  # noqa: ARG001
     return None
 
 
@@ -270,6 +276,15 @@ def _array(values: Sequence[object], arrow_type: pa.DataType) -> pa.Array | None
     return array if isinstance(array, pa.Array) else None
 
 
+def _packed(values: list[object], code: str, arrow_type: pa.DataType) -> pa.Array | None:
+    """Build an array of numbers without nulls, in a third of the time that Arrow takes."""
+    try:
+        words = struct.pack(f"{len(values)}{code}", *values)
+    except struct.error:
+        return None
+    return pa.Array.from_buffers(arrow_type, len(values), [None, pa.py_buffer(words)])
+
+
 def _int64s(array: pa.Array) -> Int64s:
     """Return the values of a new array; 0 where it is null."""
     return np.frombuffer(array.buffers()[1], dtype=np.int64, count=len(array))
@@ -279,10 +294,15 @@ def _float64s(array: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return np.frombuffer(array.buffers()[1], dtype=np.float64, count=len(array))
 
 
-def _since(epoch: datetime, values: list[datetime | None], given: int) -> list[timedelta | None]:
-    if given == len(values):
+def _since(
+    epoch: datetime, values: list[datetime | None], some_null: bool
+) -> list[timedelta | None] | None:
+    try:
+        if some_null:
+            return [None if value is None else value - epoch for value in values]
         return [value - epoch for value in values]  # type: ignore[operator]
-    return [None if value is None else value - epoch for value in values]
+    except TypeError:  # some have a zone, others none
+        return None
 
 
 def _nulls(array: pa.Array) -> Mask | None:
