@@ -47,7 +47,7 @@ class Running:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         self.settings = Settings.load(
-            data_dir=self.folder, port=port, **({"migrate": False} | settings)
+            data_dir=self.folder, port=port, **({"s3_port": 0, "migrate": False} | settings)
         )
         self.url = f"http://127.0.0.1:{port}"
         self.private_key, self._public_key = key_pair()

@@ -93,6 +93,7 @@ class ServiceProcess:
             **os.environ,
             "SNOWMELT_DATA_DIR": str(self.data_dir),
             "SNOWMELT_PORT": str(self.port),
+            "SNOWMELT_S3_PORT": "0",
             "SNOWMELT_MIGRATE": "0",
             **self.environment,
             **given,

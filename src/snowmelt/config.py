@@ -39,6 +39,13 @@ class Settings:
     )
     host: str = _setting("127.0.0.1", "Address to listen on")
     port: int = _setting(8080, "Port to listen on; 0 takes a free one")
+    s3_port: int = _setting(9000, "Port of the S3 endpoint; 0 leaves it out")
+    s3_domains: str = _setting(
+        "localhost", "Names that a bucket's may stand before in the Host header; commas between"
+    )
+    s3_backend: str = _setting(
+        "", "Places that buckets stand in front of: URLs or folders, [name=]url; commas between"
+    )
     catalog_url: str = _setting("", "Catalog database: sqlite:///… or postgresql+psycopg://…")
     stage_url: str = _setting("", "Where clients put blobs")
     warehouse_url: str = _setting("", "Where native files lie")
@@ -146,8 +153,9 @@ def _checked(settings: Settings) -> Settings:
         raise ConfigurationError(
             setting="verify", reason="off is for measurements, on loopback only"
         )
-    if not 0 <= settings.port < 65536:
-        raise ConfigurationError(setting="port", reason="it lies between 0 and 65535")
+    for setting, port in (("port", settings.port), ("s3_port", settings.s3_port)):
+        if not 0 <= port < 65536:
+            raise ConfigurationError(setting=setting, reason="it lies between 0 and 65535")
     if settings.log_level not in {"debug", "info", "warning", "error"}:
         raise ConfigurationError(setting="log_level", reason="it is debug, info, warning or error")
     for each in dataclasses.fields(settings):

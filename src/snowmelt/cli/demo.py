@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     from snowmelt.cli.flights.story import Story  # needs the demo's extra packages
 
     folder = _fresh(options.folder)
-    settings = Settings.load(data_dir=folder, port=_free_port(), migrate=False)
+    settings = Settings.load(data_dir=folder, port=_free_port(), s3_port=0, migrate=False)
     # Without a terminal rich would fold the closing table at 80 columns.
     console = Console(width=None if sys.stdout.isatty() else 120)
     story = Story(settings, options.rows_per_s, console)

@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     import argparse
 
 NAME = "serve"
-SUMMARY = "run the service: streaming API, housekeeping and background migration"
+SUMMARY = "run the service: streaming API, S3 endpoint, housekeeping and background migration"
 EXAMPLES = """examples:
   snowmelt serve
   snowmelt serve --data-dir /var/lib/snowmelt --host 0.0.0.0 --port 8080
+  snowmelt serve --backend s3://existing-bucket --backend logs=/var/log/exports
   snowmelt serve --catalog postgresql://snowmelt@db/snowmelt --no-migrate
 
 Every setting can also be given in the environment, as SNOWMELT_ and its name.
@@ -25,6 +26,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument(
         "--port", type=int, help="port to listen on, 0 for any free one (default: 8080)"
+    )
+    parser.add_argument(
+        "--s3-port", type=int, help="port of the S3 endpoint, 0 for none (default: 9000)"
+    )
+    parser.add_argument(
+        "--backend",
+        metavar="[NAME=]URL",
+        action="append",
+        help="a bucket in front of what exists: s3://bucket, gs://bucket, az://container, or a "
+        "folder; may be given several times",
     )
     parser.add_argument(
         "--verify",
@@ -52,6 +63,8 @@ def run(options: argparse.Namespace) -> int:
         options,
         host=options.host,
         port=options.port,
+        s3_port=options.s3_port,
+        s3_backend=",".join(options.backend) if options.backend else None,
         verify=options.verify,
         migrate=options.migrate,
         dev=options.dev,

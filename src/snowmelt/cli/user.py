@@ -1,4 +1,4 @@
-"""`snowmelt user add`."""
+"""`snowmelt user add` and `snowmelt user access-key`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,24 @@ from snowmelt.schema.types import display_name, internal_name
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 NAME = "user"
-SUMMARY = "add a user with a new key pair"
+SUMMARY = "add users, and give them access keys for the S3 endpoint"
 EXAMPLES = """examples:
   snowmelt user add loader --role ACCOUNTADMIN
   snowmelt user add loader --role loading --key-out /etc/loader/key.pem
 
 The role must exist: snowmelt sql "CREATE ROLE loading". It becomes the user's default.
+"""
+_ADD = "add a user with a new key pair"
+_ACCESS_KEY = "give a user an access key for the S3 endpoint"
+_ACCESS_KEY_EXAMPLES = """examples:
+  snowmelt user access-key loader
+  eval "$(snowmelt user access-key loader)"
+
+The output is for a shell, and the only place where the secret is ever shown. A user may have
+several keys: SHOW ACCESS KEYS lists them, ALTER USER loader DROP ACCESS KEY 'SMAK…' withdraws one.
 """
 _KEY_BITS = 2048
 _EXPONENT = 65537
@@ -32,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's options."""
     actions = parser.add_subparsers(metavar="action", required=True)
     adding = actions.add_parser(
-        "add", help=SUMMARY, epilog=EXAMPLES, formatter_class=parser.formatter_class
+        "add", help=_ADD, epilog=EXAMPLES, formatter_class=parser.formatter_class
     )
     adding.add_argument("name", help="as in SQL: upper-case unless written in double quotes")
     adding.add_argument(
@@ -47,9 +56,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="grant this role, and make it the default (default: PUBLIC alone)",
     )
     add_global(adding)
+    adding.set_defaults(action=_add)
+    giving = actions.add_parser(
+        "access-key",
+        help=_ACCESS_KEY,
+        epilog=_ACCESS_KEY_EXAMPLES,
+        formatter_class=parser.formatter_class,
+    )
+    giving.add_argument("name", help="the user, as in SQL")
+    add_global(giving)
+    giving.set_defaults(action=_give_access_key)
 
 
 def run(options: argparse.Namespace) -> int:
+    """Do what the action says."""
+    action: Callable[[argparse.Namespace], int] = options.action
+    return action(options)
+
+
+def _give_access_key(options: argparse.Namespace) -> int:
+    """Make an access key and print it as a shell takes it."""
+    from snowmelt.catalog import access_keys, keys
+    from snowmelt.clock import SystemClock
+
+    settings = settings_of(options)
+    keyring = keys.KeyRing(keys.load_master_key(settings.keys_dir))
+    with opened_catalog(settings) as database, database.writing() as connection:
+        key = access_keys.create_access_key(
+            connection, keyring, internal_name(options.name), now=SystemClock().now()
+        )
+    print(f"export AWS_ACCESS_KEY_ID={key.access_key_id}")
+    print(f"export AWS_SECRET_ACCESS_KEY={key.secret}")
+    return 0
+
+
+def _add(options: argparse.Namespace) -> int:
     """Make the key pair, and the user with the public half."""
     from snowmelt.catalog import access
     from snowmelt.clock import SystemClock

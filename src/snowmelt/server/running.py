@@ -8,14 +8,13 @@ import gc
 import logging
 import os
 import signal
-import socket
 import sys
 from typing import TYPE_CHECKING
 
-import uvicorn
-
-from snowmelt.errors import ConfigurationError, DataFolderBusy
-from snowmelt.server.app import build_service, create_app
+from snowmelt.errors import DataFolderBusy
+from snowmelt.server.app import DEVELOPER, build_service, create_app
+from snowmelt.server.listening import Listener, listen
+from snowmelt.server.s3.serving import S3Service
 from snowmelt.server.workers import Workers
 
 if TYPE_CHECKING:
@@ -28,18 +27,6 @@ if TYPE_CHECKING:
     from snowmelt.server.app import Service
 
 _LOCK = "serve.lock"
-_BACKLOG = 2048
-# Longer than the minute that the official client keeps an idle connection.
-_KEEP_ALIVE_S = 75
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its own signal handling, which would end the process before we tidy up."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals to whoever runs this."""
-        yield
 
 
 class RunningService:
@@ -50,35 +37,41 @@ class RunningService:
             undo.enter_context(lock_folder(settings.data_dir))
             self.service: Service = build_service(settings, clock=clock)
             undo.callback(self.service.close)
-            self._socket = undo.enter_context(_listening(settings))
-            self.url = _url(settings.host, self._socket.getsockname()[1])
+            listening = listen(settings.host, settings.port, setting="port")
+            self._listener = Listener(create_app(self.service), listening, drain_s=settings.drain_s)
+            undo.callback(self._listener.close)
+            self.s3 = self._s3_service(settings) if settings.s3_port else None
+            if self.s3 is not None:
+                undo.callback(self.s3.close)
             workers = Workers(self.service)
             undo.callback(workers.stop)
-            config = uvicorn.Config(
-                create_app(self.service),
-                loop="uvloop",
-                http="httptools",
-                ws="none",
-                lifespan="off",
-                access_log=False,
-                log_config=None,
-                server_header=False,
-                backlog=_BACKLOG,
-                timeout_keep_alive=_KEEP_ALIVE_S,
-                timeout_graceful_shutdown=max(int(settings.drain_s), 1),
-            )
-            self._server = _Server(config)
             workers.start()
             self._undo = undo.pop_all()
+
+    @property
+    def url(self) -> str:
+        """Where the streaming API answers."""
+        return self._listener.url
 
     def run(self) -> None:
         """Answer requests until `stop`; then finish the open ones and close everything."""
         with self._undo:
-            self._server.run(sockets=[self._socket])
+            if self.s3 is not None:
+                self.s3.start()
+            self._listener.run()
 
     def stop(self) -> None:
         """Ask `run` to end; from any thread or signal handler."""
-        self._server.should_exit = True
+        self._listener.stop()
+
+    def _s3_service(self, settings: Settings) -> S3Service:
+        return S3Service(
+            settings,
+            self.service.database,
+            self.service.keyring,
+            self.service.clock,
+            anonymous_user=DEVELOPER if settings.dev else None,
+        )
 
 
 def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) -> None:
@@ -107,6 +100,8 @@ def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) 
     say = announce or _print
     say(f"Snowmelt serves {settings.data_dir}")
     say(f"Streaming API on {running.url}")
+    if running.s3 is not None:
+        say(f"S3 endpoint on {running.s3.url}")
     running.run()
     say("Snowmelt has stopped.")
 
@@ -132,30 +127,6 @@ def lock_folder(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-@contextlib.contextmanager
-def _listening(settings: Settings) -> Iterator[socket.socket]:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise ConfigurationError(
-            setting="host", reason=f"{settings.host} is no address here: {error}"
-        ) from None
-    with listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(address)
-            listener.listen(_BACKLOG)
-        except OSError as error:
-            raise ConfigurationError(
-                setting="port",
-                reason=f"{settings.host}:{settings.port} cannot be listened on: {error.strerror}",
-            ) from None
-        yield listener
-
-
 def _tune_garbage_collection() -> None:
     """Keep the collector from walking the whole heap again and again.
 
@@ -165,10 +136,6 @@ def _tune_garbage_collection() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-
-
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _print(line: str) -> None:

@@ -92,7 +92,9 @@ class CrashSite:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        self.settings = Settings.load(data_dir=folder, port=port, migrate=False, lease_s=1.0)
+        self.settings = Settings.load(
+            data_dir=folder, port=port, s3_port=0, migrate=False, lease_s=1.0
+        )
         self.url = f"http://127.0.0.1:{port}"
         self._key = folder / "crash-key.pem"
         self._log = folder / "processes.log"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def settings(folder: Path, **changes: object) -> Settings:
-    given = {"data_dir": folder, "port": 0, "migrate": False} | changes
+    given = {"data_dir": folder, "port": 0, "s3_port": 0, "migrate": False} | changes
     return Settings.from_environment({}, **given)
 
 

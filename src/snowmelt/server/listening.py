@@ -1,0 +1,119 @@
+"""A port that is listened on, and the server behind it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from snowmelt.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Iterator
+    from typing import Any
+
+    from starlette.types import ASGIApp
+
+BACKLOG = 2048
+# Longer than the minute that the official client keeps an idle connection.
+_KEEP_ALIVE_S = 75
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handling, which would end the process before we tidy up."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to whoever runs this."""
+        yield
+
+
+class Listener:
+    """One port with one application; connections are taken from the beginning, answered by `run`."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        listening: socket.socket,
+        *,
+        drain_s: float,
+        protocol: type[asyncio.Protocol] | Any = "httptools",
+    ) -> None:
+        """Prepare to answer.
+
+        Args:
+            app: Answers.
+            listening: A socket that listens; closed with `close`.
+            drain_s: How long a stopping server waits for open requests, in seconds.
+            protocol: uvicorn's, or a class of its kind.
+        """
+        self._socket = listening
+        self._thread: threading.Thread | None = None
+        host, port = listening.getsockname()[:2]
+        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                loop="uvloop",
+                http=protocol,
+                ws="none",
+                lifespan="off",
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                backlog=BACKLOG,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_graceful_shutdown=max(int(drain_s), 1),
+            )
+        )
+
+    def run(self) -> None:
+        """Answer requests until `stop`; then finish the open ones."""
+        self._server.run(sockets=[self._socket])
+
+    def start(self, name: str) -> None:
+        """Answer requests in a thread of its own."""
+        self._thread = threading.Thread(target=self.run, name=name, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask `run` to end; from any thread or signal handler."""
+        self._server.should_exit = True
+
+    def close(self) -> None:
+        """Stop, wait for the thread, and let go of the port."""
+        self.stop()
+        if self._thread is not None:
+            self._thread.join()
+        self._socket.close()
+
+
+def listen(host: str, port: int, *, setting: str) -> socket.socket:
+    """Return a socket that listens; port 0 is any free one.
+
+    Raises:
+        ConfigurationError: The address is taken, or none of this machine's; names `setting`.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ConfigurationError(
+            setting="host", reason=f"{host} is no address here: {error}"
+        ) from None
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(
+            setting=setting, reason=f"{host}:{port} cannot be listened on: {error.strerror}"
+        ) from None
+    return listener

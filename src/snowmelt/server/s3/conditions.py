@@ -1,0 +1,126 @@
+"""Ranges and conditions of a request on an object, as HTTP (RFC 9110) and S3 read them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from email.utils import format_datetime, parsedate_to_datetime
+from typing import TYPE_CHECKING
+
+from snowmelt.buckets.refusals import S3Refusal
+from snowmelt.catalog.objects import ANY, Condition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from snowmelt.buckets.bucket import Facts
+
+_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+
+
+def range_of(header: str | None, size: int) -> tuple[int, int] | None:
+    """Return first byte and the one after the last; None for the whole object.
+
+    What is no single range of bytes is passed over, as HTTP wants it.
+
+    Raises:
+        S3Refusal: The range lies beyond the object.
+    """
+    match = _RANGE.fullmatch((header or "").replace(" ", ""))
+    if match is None or match.group(0) == "bytes=-":
+        return None
+    first, last = match.groups()
+    if not first:
+        start, end = max(size - int(last), 0), size
+    else:
+        start, end = int(first), min(int(last or size) + 1, size)
+        if last and int(last) < start:
+            return None
+    if start >= size or start >= end:
+        raise S3Refusal("InvalidRange", RangeRequested=header, ActualObjectSize=size)
+    return start, end
+
+
+def copy_range_of(header: str | None, size: int) -> tuple[int, int] | None:
+    """Return the range of a copy's source, which must be given by first and last byte.
+
+    Raises:
+        S3Refusal: It is anything else, or lies beyond the object.
+    """
+    if header is None:
+        return None
+    match = _RANGE.fullmatch(header)
+    if match is None or not all(match.groups()):
+        raise S3Refusal("InvalidArgument", "The range of a copy's source must be bytes=a-b.")
+    start, end = int(match.group(1)), int(match.group(2)) + 1
+    if not start < end <= size:
+        raise S3Refusal("InvalidRange", RangeRequested=header, ActualObjectSize=size)
+    return start, end
+
+
+def check_conditions(headers: Mapping[str, str], facts: Facts, *, prefix: str = "") -> None:
+    """Let pass a request whose conditions hold for an object; names begin with `prefix`.
+
+    Raises:
+        S3Refusal: NotModified or PreconditionFailed.
+    """
+    match = headers.get(f"{prefix}if-match")
+    none_match = headers.get(f"{prefix}if-none-match")
+    if match is not None:
+        if not _matches(match, facts.etag):
+            raise S3Refusal("PreconditionFailed", Condition="If-Match")
+    elif _after(facts, headers.get(f"{prefix}if-unmodified-since")) is True:
+        raise S3Refusal("PreconditionFailed", Condition="If-Unmodified-Since")
+    unchanged = "NotModified" if not prefix else "PreconditionFailed"
+    if none_match is not None:
+        if _matches(none_match, facts.etag):
+            raise _unchanged(unchanged, facts)
+    elif _after(facts, headers.get(f"{prefix}if-modified-since")) is False:
+        raise _unchanged(unchanged, facts)
+
+
+def write_condition(headers: Mapping[str, str]) -> Condition:
+    """Return what a write asks of the object that is there.
+
+    Raises:
+        S3Refusal: S3 has no such condition.
+    """
+    match, none_match = headers.get("if-match"), headers.get("if-none-match")
+    if match is not None and none_match is not None:
+        raise S3Refusal("InvalidRequest", "If-Match and If-None-Match exclude each other.")
+    if none_match is not None:
+        if none_match.strip() != "*":
+            raise S3Refusal("NotImplemented", "If-None-Match of a write takes * alone.")
+        return Condition(absent=True)
+    return ANY if match is None else Condition(etag=match.strip().strip('"'))
+
+
+def http_date(when: dt.datetime) -> str:
+    """Return an instant as HTTP headers write it, to the second."""
+    return format_datetime(when, usegmt=True)
+
+
+def _matches(header: str, etag: str) -> bool:
+    wanted = {each.strip().removeprefix("W/").strip('"') for each in header.split(",")}
+    return bool(wanted & {"*", etag})
+
+
+def _after(facts: Facts, header: str | None) -> bool | None:
+    """Tell whether an object was changed after that date; None without a date."""
+    if header is None:
+        return None
+    try:
+        date = parsedate_to_datetime(header)
+    except ValueError:
+        return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=dt.UTC)
+    return facts.modified_at.replace(microsecond=0) > date
+
+
+def _unchanged(code: str, facts: Facts) -> S3Refusal:
+    refusal = S3Refusal(code)
+    if code == "NotModified":
+        refusal.details["etag"] = f'"{facts.etag}"'
+        refusal.details["last-modified"] = http_date(facts.modified_at)
+    return refusal

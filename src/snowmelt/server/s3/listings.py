@@ -1,0 +1,185 @@
+"""Operations that list objects: in both forms of S3, and as versions, of which each has one."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from snowmelt.buckets.bucket import Page
+from snowmelt.buckets.refusals import S3Refusal
+from snowmelt.server.s3 import markup
+from snowmelt.server.s3.answers import xml_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from starlette.types import ASGIApp, Receive
+
+    from snowmelt.buckets.bucket import Entry, Facts
+    from snowmelt.server.s3.calls import AuthorisedRequest
+
+_MOST_KEYS = 1000
+
+
+async def list_objects(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
+    """ListObjects, the first form."""
+    del receive
+    return await call.run(_list_v1, call)
+
+
+async def list_objects_v2(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
+    """ListObjectsV2."""
+    del receive
+    return await call.run(_list_v2, call)
+
+
+async def list_versions(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
+    """ListObjectVersions: one version each, `null`."""
+    del receive
+    return await call.run(_list_versions, call)
+
+
+def encoder_of(query: Mapping[str, str]) -> Callable[[str], str]:
+    """Return how keys are written in this answer.
+
+    Raises:
+        S3Refusal: There is no such encoding.
+    """
+    encoding = query.get("encoding-type")
+    if encoding is None:
+        return lambda text: text
+    if encoding != "url":
+        raise S3Refusal("InvalidArgument", "Invalid Encoding Method specified in Request.")
+    return lambda text: quote(text, safe="/-_.~*")
+
+
+def number_of(query: Mapping[str, str], name: str, default: int, most: int) -> int:
+    """Return a number of the address, at most `most`.
+
+    Raises:
+        S3Refusal: It is no number.
+    """
+    text = query.get(name, "")
+    if not text:
+        return default
+    if not text.isdecimal() or len(text) > 10:
+        raise S3Refusal("InvalidArgument", f"{name} must be a number.", ArgumentName=name)
+    return min(int(text), most)
+
+
+def _list_v1(call: AuthorisedRequest) -> ASGIApp:
+    query, encode = call.query, encoder_of(call.query)
+    marker = query.get("marker", "")
+    most, page = _page(call, marker)
+    answer: list[markup.Element] = [
+        *_common(call, most, page),
+        ("Marker", encode(marker)),
+        # S3 tells it with a delimiter only; everybody may know.
+        ("NextMarker", encode(page.last) if page.truncated else None),
+        *_entries(call, page, owners=True),
+    ]
+    return xml_answer("ListBucketResult", answer)
+
+
+def _list_v2(call: AuthorisedRequest) -> ASGIApp:
+    query, encode = call.query, encoder_of(call.query)
+    token, start_after = query.get("continuation-token"), query.get("start-after", "")
+    most, page = _page(call, start_after if token is None else _from_token(token))
+    answer: list[markup.Element] = [
+        *_common(call, most, page),
+        ("KeyCount", len(page.entries)),
+        ("ContinuationToken", token),
+        ("NextContinuationToken", _token(page.last) if page.truncated else None),
+        ("StartAfter", encode(start_after) if start_after else None),
+        *_entries(call, page, owners=query.get("fetch-owner") == "true"),
+    ]
+    return xml_answer("ListBucketResult", answer)
+
+
+def _list_versions(call: AuthorisedRequest) -> ASGIApp:
+    query, encode = call.query, encoder_of(call.query)
+    marker = query.get("key-marker", "")
+    most, page = _page(call, marker)
+    answer: list[markup.Element] = [
+        *_common(call, most, page),
+        ("KeyMarker", encode(marker)),
+        ("VersionIdMarker", query.get("version-id-marker", "")),
+    ]
+    if page.truncated:
+        answer += [("NextKeyMarker", encode(page.last)), ("NextVersionIdMarker", "null")]
+    answer += _entries(call, page, owners=True, name="Version")
+    return xml_answer("ListVersionsResult", answer)
+
+
+def _page(call: AuthorisedRequest, after: str) -> tuple[int, Page]:
+    query = call.query
+    prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
+    call.visit.require("READ", prefix)
+    most = number_of(query, "max-keys", _MOST_KEYS, _MOST_KEYS)
+    if most == 0:
+        return 0, Page((), truncated=False)
+    page = call.visit.bucket.page(prefix, delimiter=delimiter, after=after, limit=most)
+    return most, page
+
+
+def _common(call: AuthorisedRequest, most: int, page: Page) -> list[markup.Element]:
+    query, encode = call.query, encoder_of(call.query)
+    delimiter = query.get("delimiter")
+    return [
+        ("Name", call.visit.record.name),
+        ("Prefix", encode(query.get("prefix", ""))),
+        ("MaxKeys", most),
+        ("Delimiter", encode(delimiter) if delimiter else None),
+        ("EncodingType", query.get("encoding-type")),
+        ("IsTruncated", page.truncated),
+    ]
+
+
+def _entries(
+    call: AuthorisedRequest, page: Page, *, owners: bool, name: str = "Contents"
+) -> list[markup.Element]:
+    encode = encoder_of(call.query)
+    owner = call.visit.record.owner if owners else None
+    return [_entry(each, encode, owner, name) for each in page.entries]
+
+
+def _entry(
+    each: Entry, encode: Callable[[str], str], owner: str | None, name: str
+) -> markup.Element:
+    if isinstance(each, str):
+        return "CommonPrefixes", [("Prefix", encode(each))]
+    shown: list[markup.Element] = [("Key", encode(each.key))]
+    if name == "Version":
+        shown += [("VersionId", "null"), ("IsLatest", True)]
+    shown += _facts(each)
+    if owner is not None:
+        shown.append(("Owner", [("ID", owner), ("DisplayName", owner)]))
+    return name, shown
+
+
+def _facts(facts: Facts) -> list[markup.Element]:
+    shown: list[markup.Element] = [
+        ("LastModified", markup.instant(facts.modified_at)),
+        ("ETag", f'"{facts.etag}"'),
+        ("Size", facts.size),
+        ("StorageClass", "STANDARD"),
+    ]
+    if facts.checksum is not None:
+        shown.append(("ChecksumAlgorithm", facts.checksum.algorithm))
+        shown.append(("ChecksumType", facts.checksum.kind))
+    return shown
+
+
+def _token(last: str) -> str:
+    return base64.urlsafe_b64encode(last.encode()).decode()
+
+
+def _from_token(token: str) -> str:
+    try:
+        return base64.b64decode(token.encode(), b"-_", validate=True).decode()
+    except (binascii.Error, UnicodeError):
+        raise S3Refusal(
+            "InvalidArgument", "The continuation token provided is incorrect."
+        ) from None

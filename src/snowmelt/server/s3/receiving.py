@@ -1,0 +1,307 @@
+"""Bodies on their way in: read while they are written, hashed while they are read."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from snowmelt.buckets import checksums
+from snowmelt.buckets.refusals import S3Refusal
+from snowmelt.server.s3.chunked import Decoder, Signatures
+from snowmelt.server.s3.signing import UNSIGNED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from concurrent.futures import Executor
+
+    from starlette.types import Receive
+
+    from snowmelt.buckets.bucket import Incoming
+    from snowmelt.buckets.checksums import Checksum, Hash
+    from snowmelt.server.s3.calls import AuthorisedRequest
+
+# Work for a thread: enough that the change of threads does not count.
+_BATCH_BYTES = 1024 * 1024
+# Below this a second thread for hashing costs more than it brings.
+_APART_BYTES = 128 * 1024
+_SIGNED_CHUNKS = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
+_MODES = {
+    _SIGNED_CHUNKS: False,
+    f"{_SIGNED_CHUNKS}-TRAILER": True,
+    "STREAMING-UNSIGNED-PAYLOAD-TRAILER": True,
+}
+_PREFIX = "x-amz-checksum-"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """What a body turned out to be; the checksum is one that the client gave, and holds."""
+
+    size: int
+    md5: str
+    checksum: Checksum | None
+
+
+class Payload:
+    """Takes a body apart, writes its content on, and checks all that was promised of it.
+
+    Its methods block, and are called one after the other.
+    """
+
+    def __init__(self, call: AuthorisedRequest, sink: Incoming, *, algorithm: str | None) -> None:
+        """Begin with a body.
+
+        Args:
+            call: The request; its headers tell how the body is wrapped.
+            sink: Gets the content.
+            algorithm: A checksum to compute even if the client sends none.
+        """
+        headers = call.headers
+        self._sink = sink
+        self._hashers = call.parts.hashers
+        self._promised_size = _size_of(headers, "x-amz-decoded-content-length")
+        self._md5_promised = _content_md5(headers)
+        self._md5 = hashlib.md5(usedforsecurity=False)
+        self._size = 0
+        self._decoder = _decoder(call)
+        self._sha256 = None if self._decoder is not None else _promised_sha256(call)
+        self._checksum = _promised_checksum(headers)
+        self._trailer = headers.get("x-amz-trailer", "").strip().lower()
+        self._algorithm = _algorithm(headers, self._checksum) or algorithm
+        self._hashes: dict[str, Hash] = {}
+        if self._algorithm is not None:
+            self._hashes[self._algorithm] = checksums.start(self._algorithm)
+        if self._sha256 is not None:
+            self._hashes.setdefault("SHA256", checksums.start("SHA256"))
+
+    def feed(self, data: bytes) -> None:
+        """Take in the next bytes of the body.
+
+        Raises:
+            S3Refusal: It is not what its headers say.
+        """
+        view = memoryview(data)
+        pieces = [view] if self._decoder is None else list(self._decoder.feed(view))
+        if len(data) < _APART_BYTES:
+            self._hash_md5(pieces)
+            self._take(pieces)
+            return
+        apart = self._hashers.submit(self._hash_md5, pieces)
+        try:
+            self._take(pieces)
+        finally:
+            apart.result()
+
+    def finish(self) -> Arrived:
+        """Check what was promised of the whole body.
+
+        Raises:
+            S3Refusal: A size, digest or checksum is another.
+        """
+        if self._decoder is not None:
+            self._decoder.finish()
+            self._take_trailers(self._decoder.trailers)
+        if self._promised_size is not None and self._promised_size != self._size:
+            raise S3Refusal("IncompleteBody")
+        if self._sha256 is not None and self._hashes["SHA256"].digest().hex() != self._sha256:
+            raise S3Refusal("XAmzContentSHA256Mismatch")
+        if self._md5_promised is not None and self._md5_promised != self._md5.digest():
+            raise S3Refusal("BadDigest", "The Content-MD5 you specified did not match.")
+        return Arrived(self._size, self._md5.hexdigest(), self._checked())
+
+    def _take_trailers(self, trailers: Mapping[str, str]) -> None:
+        if self._trailer and self._trailer not in trailers:
+            raise S3Refusal("InvalidRequest", f"The trailing header {self._trailer} is missing.")
+        self._checksum = _promised_checksum(trailers) or self._checksum
+
+    def _checked(self) -> Checksum | None:
+        if self._algorithm is None:
+            return None
+        found = checksums.finished(self._algorithm, self._hashes[self._algorithm])
+        if self._checksum is not None and self._checksum != found:
+            raise S3Refusal(
+                "BadDigest",
+                f"The {self._checksum.algorithm} you specified did not match the calculated "
+                "checksum.",
+            )
+        return found
+
+    def _take(self, pieces: Iterable[memoryview]) -> None:
+        for piece in pieces:
+            self._size += len(piece)
+            self._sink.write(piece)
+            for hashing in self._hashes.values():
+                hashing.update(piece)
+
+    def _hash_md5(self, pieces: Iterable[memoryview]) -> None:
+        for piece in pieces:
+            self._md5.update(piece)
+
+
+async def receive_into(receive: Receive, payload: Payload, threads: Executor, *, most: int) -> None:
+    """Read a body to its end into a payload, one batch being read while another is worked on.
+
+    Raises:
+        S3Refusal: The client went away, or sends more than `most` bytes.
+    """
+    loop = asyncio.get_running_loop()
+    working: asyncio.Future[None] | None = None
+    batch: list[bytes] = []
+    waiting = size = 0
+    more = True
+    try:
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise S3Refusal("IncompleteBody")
+            body = message.get("body", b"")
+            more = message.get("more_body", False)
+            waiting += len(body)
+            size += len(body)
+            batch.append(body)
+            if size > most:
+                raise S3Refusal("EntityTooLarge", MaxSizeAllowed=most)
+            if waiting >= _BATCH_BYTES or not more:
+                if working is not None:
+                    await working
+                data = batch[0] if len(batch) == 1 else b"".join(batch)
+                working = loop.run_in_executor(threads, payload.feed, data)
+                batch, waiting = [], 0
+    finally:
+        if working is not None:
+            await working
+
+
+async def receive_whole(receive: Receive, *, most: int) -> bytes:
+    """Read a small body.
+
+    Raises:
+        S3Refusal: The client went away, or sends more than `most` bytes.
+    """
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise S3Refusal("IncompleteBody")
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > most:
+            raise S3Refusal("EntityTooLarge", MaxSizeAllowed=most)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+class Kept:
+    """Content of a small body, in memory."""
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+
+    def write(self, data: memoryview) -> None:
+        """Append bytes."""
+        self.content += data
+
+
+def checked_body(call: AuthorisedRequest, body: bytes) -> bytes:
+    """Return the content of a small body that is what its headers say.
+
+    Raises:
+        S3Refusal: It is not.
+    """
+    kept = Kept()
+    payload = Payload(call, kept, algorithm=None)  # type: ignore[arg-type]
+    payload.feed(body)
+    payload.finish()
+    return bytes(kept.content)
+
+
+def signed_body(call: AuthorisedRequest, body: bytes) -> bytes:
+    """Return a small body that is the one that was signed; its headers are about something else.
+
+    Raises:
+        S3Refusal: It is not, or comes in chunks.
+    """
+    if _decoder(call) is not None:
+        raise S3Refusal("NotImplemented", "This body cannot come in chunks.")
+    promised = _promised_sha256(call)
+    if promised is not None and hashlib.sha256(body).hexdigest() != promised:
+        raise S3Refusal("XAmzContentSHA256Mismatch")
+    return body
+
+
+def _decoder(call: AuthorisedRequest) -> Decoder | None:
+    credentials = call.identity.credentials
+    mode = call.headers.get("x-amz-content-sha256", UNSIGNED)
+    if mode not in _MODES:
+        if mode.startswith("STREAMING-"):
+            raise S3Refusal("InvalidRequest", f"Payloads of kind {mode[:60]} are not supported.")
+        return None
+    if "x-amz-decoded-content-length" not in call.headers:
+        raise S3Refusal("MissingContentLength", "x-amz-decoded-content-length is needed.")
+    signatures = None
+    if mode.startswith(_SIGNED_CHUNKS) and credentials is not None:
+        signatures = Signatures(credentials, call.identity.key)
+    return Decoder(signatures=signatures, with_trailers=_MODES[mode])
+
+
+def _promised_sha256(call: AuthorisedRequest) -> str | None:
+    credentials = call.identity.credentials
+    if credentials is None or credentials.payload == UNSIGNED:
+        return None
+    if len(credentials.payload) != 64:
+        raise S3Refusal(
+            "InvalidArgument",
+            "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, a STREAMING value or a SHA-256.",
+        )
+    return credentials.payload.lower()
+
+
+def _promised_checksum(headers: Mapping[str, str]) -> Checksum | None:
+    found = [
+        checksums.given(algorithm, headers[_PREFIX + algorithm.lower()])
+        for algorithm in checksums.ALGORITHMS
+        if _PREFIX + algorithm.lower() in headers
+    ]
+    if len(found) > 1:
+        raise S3Refusal("InvalidRequest", "Expecting a single x-amz-checksum- header.")
+    return found[0] if found else None
+
+
+def _algorithm(headers: Mapping[str, str], checksum: Checksum | None) -> str | None:
+    if checksum is not None:
+        return checksum.algorithm
+    trailer = headers.get("x-amz-trailer", "").strip().lower()
+    named = trailer.removeprefix(_PREFIX) if trailer else ""
+    algorithm = (named or headers.get("x-amz-sdk-checksum-algorithm", "")).upper()
+    if not algorithm:
+        return None
+    if algorithm not in checksums.ALGORITHMS:
+        raise S3Refusal("InvalidRequest", f"There is no checksum algorithm {algorithm[:30]}.")
+    return algorithm
+
+
+def _content_md5(headers: Mapping[str, str]) -> bytes | None:
+    text = headers.get("content-md5")
+    if text is None:
+        return None
+    try:
+        digest = base64.b64decode(text, validate=True)
+    except binascii.Error:
+        digest = b""
+    if len(digest) != 16:
+        raise S3Refusal("InvalidDigest")
+    return digest
+
+
+def _size_of(headers: Mapping[str, str], name: str) -> int | None:
+    text = headers.get(name)
+    if text is None:
+        return None
+    if not text.isdecimal() or len(text) > 15:
+        raise S3Refusal("InvalidArgument", f"{name} must be a number of bytes.")
+    return int(text)

@@ -1,0 +1,104 @@
+"""The S3 endpoint's parts, built and joined; it listens on a port of its own, in a thread."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from snowmelt.buckets.cleanup import delete_dropped, sweep
+from snowmelt.buckets.directory import Directory, mount
+from snowmelt.buckets.uploads import Uploads
+from snowmelt.server.listening import Listener, listen
+from snowmelt.server.s3.calls import Parts
+from snowmelt.server.s3.door import Door
+from snowmelt.server.s3.endpoint import Endpoint
+from snowmelt.server.s3.protocol import BoundedProtocol
+from snowmelt.storage.local import LocalStore
+
+if TYPE_CHECKING:
+    from snowmelt.catalog.database import Database
+    from snowmelt.catalog.keys import KeyRing
+    from snowmelt.clock import Clock
+    from snowmelt.config import Settings
+
+_log = logging.getLogger("snowmelt.server")
+
+_THREADS = 16
+_HASHERS = 2
+
+
+class S3Service:
+    """The endpoint with its threads; `start` answers, `close` stops."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        keyring: KeyRing,
+        clock: Clock,
+        *,
+        anonymous_user: str | None = None,
+    ) -> None:
+        """Open stores and port.
+
+        Raises:
+            ConfigurationError: A backend cannot be opened, or the port is taken.
+        """
+        self._began = clock.now()
+        self._settings = settings
+        mounts = mount(database, clock, settings.s3_backend)
+        self.directory = Directory(
+            database, LocalStore(settings.data_dir / "objects"), clock, mounts=mounts
+        )
+        listening = listen(settings.host, settings.s3_port, setting="s3_port")
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="s3")
+        self._hashers = ThreadPoolExecutor(_HASHERS, thread_name_prefix="s3-hash")
+        parts = Parts(
+            settings, self.directory, Uploads(self.directory), self._threads, self._hashers
+        )
+        self.endpoint = Endpoint(
+            Door(database, keyring, clock, anonymous_user=anonymous_user),
+            parts,
+            domains=[each.strip() for each in settings.s3_domains.lower().split(",") if each],
+        )
+        self._listener = Listener(
+            self.endpoint, listening, drain_s=settings.drain_s, protocol=BoundedProtocol
+        )
+        self._stopping = threading.Event()
+        self._keeper = threading.Thread(target=self._keep_house, name="s3-house", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return self._listener.url
+
+    def start(self) -> None:
+        """Answer requests, and tidy up behind them, in threads."""
+        self._listener.start("s3")
+        self._keeper.start()
+
+    def close(self) -> None:
+        """Finish open requests and stop."""
+        self._stopping.set()
+        self._listener.close()
+        if self._keeper.ident is not None:
+            self._keeper.join()
+        self._threads.shutdown()
+        self._hashers.shutdown()
+
+    def _keep_house(self) -> None:
+        swept = False
+        while not self._stopping.is_set():
+            database, files = self.directory.database, self.directory.files
+            try:
+                if not swept:
+                    removed = sweep(database, files, self._began)
+                    swept = True
+                    if removed:
+                        _log.info("removed %d files that a crash left behind", removed)
+                delete_dropped(database, files)
+            except Exception:  # noqa: BLE001 - the next round may work
+                _log.exception("tidying up objects failed; trying again")
+            self._stopping.wait(self._settings.cleanup_interval_s)

@@ -1,0 +1,258 @@
+"""Operations that write objects and parts: from the request's body, or from another object."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from snowmelt.buckets.bucket import DEFAULT_TYPE, Publication
+from snowmelt.buckets.checksums import Checksum
+from snowmelt.buckets.refusals import S3Refusal
+from snowmelt.buckets.uploads import MOST_PARTS
+from snowmelt.catalog.objects import ANY
+from snowmelt.server.s3 import markup
+from snowmelt.server.s3.answers import Answer, xml_answer
+from snowmelt.server.s3.conditions import check_conditions, copy_range_of, write_condition
+from snowmelt.server.s3.receiving import Payload, receive_into
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive
+
+    from snowmelt.buckets.bucket import Facts, Incoming
+    from snowmelt.catalog.objects import Condition
+    from snowmelt.server.s3.calls import AuthorisedRequest
+    from snowmelt.storage.store import OpenObject
+
+MOST_BYTES = 5 * 1024**3
+_MOST_METADATA_BYTES = 2048
+_META = "x-amz-meta-"
+_KEPT = (
+    "content-type",
+    "content-language",
+    "content-disposition",
+    "cache-control",
+    "expires",
+)
+# What would be dropped in silence is refused: header, and values that ask for nothing special.
+_ONLY = {
+    "x-amz-acl": {"private", "bucket-owner-full-control", "bucket-owner-read"},
+    "x-amz-storage-class": {"STANDARD"},
+    "x-amz-server-side-encryption": set(),
+    "x-amz-server-side-encryption-customer-algorithm": set(),
+    "x-amz-tagging": set(),
+    "x-amz-website-redirect-location": set(),
+    "x-amz-object-lock-mode": set(),
+    "x-amz-object-lock-legal-hold": {"OFF"},
+    "x-amz-grant-read": set(),
+    "x-amz-grant-full-control": set(),
+    "x-amz-write-offset-bytes": set(),
+}
+
+
+async def put_object(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
+    """PutObject."""
+    _check_length(call)
+    headers = headers_to_keep(call)
+    condition = write_condition(call.headers)
+    incoming = await call.run(call.visit.bucket.incoming, call.key, headers)
+    return await _take_in(call, receive, incoming, condition)
+
+
+async def upload_part(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
+    """UploadPart."""
+    _check_length(call)
+    upload_id, number = part_of(call)
+    uploads = call.parts.uploads
+    upload = await call.run(uploads.find, call.visit, call.key, upload_id)
+    algorithm = None if upload.checksum is None else Checksum.parse(upload.checksum).algorithm
+    incoming = await call.run(uploads.incoming, upload, number)
+    return await _take_in(call, receive, incoming, ANY, algorithm)
+
+
+async def copy_object(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
+    """CopyObject."""
+    del receive
+    return await call.run(_copy, call)
+
+
+async def upload_part_copy(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
+    """UploadPartCopy."""
+    del receive
+    return await call.run(_copy_part, call)
+
+
+async def _take_in(
+    call: AuthorisedRequest,
+    receive: Receive,
+    incoming: Incoming,
+    condition: Condition,
+    algorithm: str | None = None,
+) -> ASGIApp:
+    try:
+        payload = Payload(call, incoming, algorithm=algorithm)
+        await receive_into(receive, payload, call.parts.threads, most=MOST_BYTES + 2**24)
+        facts = await call.run(_publish, payload, incoming, condition)
+    finally:
+        await call.run(incoming.abort)
+    headers = {"etag": f'"{facts.etag}"'}
+    if facts.checksum is not None:
+        headers[facts.checksum.header] = facts.checksum.value
+        headers["x-amz-checksum-type"] = facts.checksum.kind
+    return Answer(headers=headers)
+
+
+def _publish(payload: Payload, incoming: Incoming, condition: Condition) -> Facts:
+    arrived = payload.finish()
+    return incoming.finish(
+        Publication(etag=arrived.md5, checksum=arrived.checksum, condition=condition)
+    )
+
+
+def headers_to_keep(call: AuthorisedRequest) -> dict[str, str]:
+    """Return the headers that a GET of the object will repeat.
+
+    Raises:
+        S3Refusal: They are too long, or ask for something that is not offered.
+    """
+    check_offers(call)
+    kept = {name: call.headers[name] for name in _KEPT if name in call.headers}
+    kept.setdefault("content-type", DEFAULT_TYPE)
+    encodings = [each.strip() for each in call.headers.get("content-encoding", "").split(",")]
+    encoding = ",".join(each for each in encodings if each and each != "aws-chunked")
+    if encoding:
+        kept["content-encoding"] = encoding
+    own = {name: value for name, value in call.headers.items() if name.startswith(_META)}
+    size = sum(len(name) - len(_META) + len(value) for name, value in own.items())
+    if size > _MOST_METADATA_BYTES:
+        raise S3Refusal("MetadataTooLarge", Size=size, MaxSizeAllowed=_MOST_METADATA_BYTES)
+    return kept | own
+
+
+def check_offers(call: AuthorisedRequest) -> None:
+    """Let pass a write that asks for nothing that is not offered.
+
+    Raises:
+        S3Refusal: It does.
+    """
+    for name, harmless in _ONLY.items():
+        value = call.headers.get(name)
+        if value is not None and value not in harmless:
+            raise S3Refusal("NotImplemented", f"{name}: {value[:60]} is not offered here.")
+
+
+def part_of(call: AuthorisedRequest) -> tuple[str, int]:
+    """Return upload id and part number of a request.
+
+    Raises:
+        S3Refusal: The number is not one of 1 to 10,000.
+    """
+    number = call.query.get("partNumber", "")
+    if not number.isdecimal() or not 1 <= int(number[:6]) <= MOST_PARTS:
+        raise S3Refusal(
+            "InvalidArgument",
+            f"Part number must be an integer between 1 and {MOST_PARTS}, inclusive.",
+            ArgumentName="partNumber",
+            ArgumentValue=number[:20],
+        )
+    return call.query.get("uploadId", ""), int(number)
+
+
+def _copy(call: AuthorisedRequest) -> ASGIApp:
+    replace = _directive(call, "x-amz-metadata-directive") == "REPLACE"
+    if _directive(call, "x-amz-tagging-directive") == "REPLACE":
+        raise S3Refusal("NotImplemented", "Tags are not offered here.")
+    new_headers = headers_to_keep(call)
+    condition = write_condition(call.headers)
+    facts, opened, same = _source(call)
+    with contextlib.closing(opened):
+        if same and not replace:
+            raise S3Refusal(
+                "InvalidRequest",
+                "This copy request is illegal because it is trying to copy an object to itself "
+                "without changing the object's metadata.",
+            )
+        incoming = call.visit.bucket.incoming(call.key, new_headers if replace else facts.headers)
+        try:
+            incoming.append(opened)
+            etag = facts.etag if "-" not in facts.etag else _md5_of(opened)
+            copied = incoming.finish(
+                Publication(etag=etag, checksum=facts.checksum, condition=condition)
+            )
+        finally:
+            incoming.abort()
+    return xml_answer("CopyObjectResult", _copy_result(copied))
+
+
+def _copy_part(call: AuthorisedRequest) -> ASGIApp:
+    upload_id, number = part_of(call)
+    uploads = call.parts.uploads
+    upload = uploads.find(call.visit, call.key, upload_id)
+    facts, opened, _ = _source(call)
+    with contextlib.closing(opened):
+        header = call.headers.get("x-amz-copy-source-range")
+        start, end = copy_range_of(header, facts.size) or (0, facts.size)
+        incoming = uploads.incoming(upload, number)
+        try:
+            incoming.append(opened, start, end)
+            copied = incoming.finish(Publication(etag=_md5_of(opened, start, end)))
+        finally:
+            incoming.abort()
+    return xml_answer("CopyPartResult", _copy_result(copied))
+
+
+def _copy_result(facts: Facts) -> list[markup.Element]:
+    result: list[markup.Element] = [
+        ("LastModified", markup.instant(facts.modified_at)),
+        ("ETag", f'"{facts.etag}"'),
+    ]
+    if facts.checksum is not None:
+        result.append((f"Checksum{facts.checksum.algorithm}", facts.checksum.value))
+        result.append(("ChecksumType", facts.checksum.kind))
+    return result
+
+
+def _source(call: AuthorisedRequest) -> tuple[Facts, OpenObject, bool]:
+    """Open the object that a copy takes, which the user must be allowed to read."""
+    text, _, version = call.headers["x-amz-copy-source"].partition("?versionId=")
+    bucket, _, key = unquote(text).removeprefix("/").partition("/")
+    if not bucket or not key:
+        raise S3Refusal("InvalidArgument", "Copy Source must mention the source bucket and key.")
+    if version not in {"", "null"}:
+        raise S3Refusal("NoSuchVersion", Key=key, VersionId=version)
+    visit = call.parts.directory.visit(call.user, bucket)
+    visit.require("READ", key)
+    facts, opened = visit.bucket.open(key)
+    try:
+        check_conditions(call.headers, facts, prefix="x-amz-copy-source-")
+    except BaseException:
+        opened.close()
+        raise
+    same = (visit.record.bucket_id, key) == (call.visit.record.bucket_id, call.key)
+    return facts, opened, same
+
+
+def _md5_of(opened: OpenObject, start: int = 0, end: int | None = None) -> str:
+    md5 = hashlib.md5(usedforsecurity=False)
+    for chunk in opened.chunks(start, end):
+        md5.update(chunk)
+    return md5.hexdigest()
+
+
+def _directive(call: AuthorisedRequest, name: str) -> str:
+    value = call.headers.get(name, "COPY").upper()
+    if value not in {"COPY", "REPLACE"}:
+        raise S3Refusal("InvalidArgument", f"{name} must be COPY or REPLACE.")
+    return value
+
+
+def _check_length(call: AuthorisedRequest) -> None:
+    headers = call.headers
+    text = headers.get("x-amz-decoded-content-length", headers.get("content-length"))
+    if text is None:
+        if "transfer-encoding" not in headers:
+            raise S3Refusal("MissingContentLength")
+        return
+    if text.isdecimal() and int(text[:20]) > MOST_BYTES:
+        raise S3Refusal("EntityTooLarge", ProposedSize=text[:20], MaxSizeAllowed=MOST_BYTES)

@@ -1,0 +1,123 @@
+"""An S3 endpoint of a service process, and clients that sign as users of its catalog."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import boto3
+import pytest
+from botocore.config import Config
+
+from fix_service import ServiceProcess, free_port
+from snowmelt.catalog import access_keys, keys
+from snowmelt.catalog.database import open_database
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from snowmelt.catalog.access_keys import AccessKey
+
+REGION = "us-east-1"
+
+
+@dataclass
+class S3Process:
+    """`snowmelt serve` with an S3 endpoint; restartable on the same ports."""
+
+    service: ServiceProcess
+    port: int = field(default_factory=free_port)
+    keys: dict[str, AccessKey] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self.service.process is not None
+        return self.service.process.pid
+
+    def start(self, *, fault: str = "", **settings: object) -> S3Process:
+        self.service.start(fault=fault, s3_port=self.port, **settings)
+        return self
+
+    def add_user(self, name: str, *roles: str, default_role: str | None = None) -> AccessKey:
+        """Create a user with these roles, the first of them the default, and an access key."""
+        default = default_role or (roles[0] if roles else None)
+        self.service.sql(
+            *(f"CREATE ROLE IF NOT EXISTS {role}" for role in roles if role != "accountadmin"),
+            f"CREATE USER {name}" + (f" DEFAULT_ROLE = {default}" if default else ""),
+            *(f"GRANT ROLE {role} TO USER {name}" for role in roles),
+        )
+        return self.add_key(name)
+
+    def add_key(self, name: str) -> AccessKey:
+        settings = self.service.settings
+        keyring = keys.KeyRing(keys.load_master_key(settings.keys_dir))
+        database = open_database(settings.catalog_url)
+        try:
+            with database.writing() as connection:
+                key = access_keys.create_access_key(
+                    connection, keyring, name.upper(), now=dt.datetime.now(dt.UTC)
+                )
+        finally:
+            database.close()
+        self.keys[name] = key
+        return key
+
+    def client(self, name: str = "admin", *, style: str = "path", **config: object):
+        """Return a boto3 client that signs with the last key of a user."""
+        key = self.keys[name]
+        return boto3.client(
+            "s3",
+            endpoint_url=self.url,
+            region_name=REGION,
+            aws_access_key_id=key.access_key_id,
+            aws_secret_access_key=key.secret,
+            config=Config(
+                s3={"addressing_style": style}, retries={"total_max_attempts": 1}, **config
+            ),
+        )
+
+    def environment(self, name: str = "admin") -> dict[str, str]:
+        """Return what the AWS CLI needs."""
+        key = self.keys[name]
+        return {
+            "AWS_ACCESS_KEY_ID": key.access_key_id,
+            "AWS_SECRET_ACCESS_KEY": key.secret,
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+
+def s3_process(folder: Path) -> S3Process:
+    return S3Process(ServiceProcess(folder / "data", free_port()))
+
+
+@pytest.fixture
+def own_s3(tmp_path: Path):
+    """An endpoint of the test's own, not started yet; user `admin` may do everything."""
+    process = s3_process(tmp_path)
+    yield process
+    if process.service.process is not None and process.service.process.poll() is None:
+        process.service.kill()
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory):
+    """A started endpoint that the run's tests share; user `admin` may do everything."""
+    process = s3_process(tmp_path_factory.mktemp("s3")).start()
+    process.add_user("admin", "accountadmin")
+    yield process
+    process.service.kill()
+
+
+@pytest.fixture
+def bucket(s3, request):
+    """A bucket of the test's own at the shared endpoint, whose name this is."""
+    name = f"b-{abs(hash(request.node.nodeid)) % 10**12}"
+    s3.client().create_bucket(Bucket=name)
+    return name
