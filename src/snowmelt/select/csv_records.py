@@ -24,7 +24,7 @@ from snowmelt.select.reading import (
 from snowmelt.select.refusals import SelectError
 from snowmelt.select.scan_range import WHOLE, Span, resolve
 from snowmelt.select.syntax import MISSING, Column, Missing
-from snowmelt.select.tokenizer import RecordCutter, first_bad_byte, tokenize
+from snowmelt.select.tokenizer import RecordCounter, RecordCutter, RecordFinder, first_bad_byte
 from snowmelt.select.tokens import IRREGULAR, MARKED, Tokens
 from snowmelt.select.vectors import PAST_END, UNCLEAN, Slices, Vector, text_vector
 
@@ -170,6 +170,8 @@ class CsvTokenizer:
         self.rules = rules
         self.places = None if places is None else tuple(places)
         self._record_bytes = record_bytes
+        self._find = RecordFinder(rules, self.places)
+        self._counter = RecordCounter(rules)
 
     def __call__(self, block: Block) -> CsvBatch:
         """Return the records of a block, up to the first that breaks the rules."""
@@ -180,7 +182,7 @@ class CsvTokenizer:
             if bad >= 0:
                 failure = _bad_encoding(block.offset + bad - block.start)
                 end = self._record_start(block, bad)
-        tokens = tokenize(block.data, block.start, end, self.rules, self.places)
+        tokens = self._find(block.data, block.start, end)
         if tokens.stop is not None:
             failure = _open_quote(
                 block.offset + tokens.stop - block.start, last=self._ends_at(block, tokens.stop)
@@ -192,6 +194,14 @@ class CsvTokenizer:
             failure = too_long(block.offset + place - block.start, self._record_bytes)
             tokens = tokens.front(row, place)
         return CsvBatch(block, tokens, self.rules, self.places, failure)
+
+    def count(self, block: Block) -> int | None:
+        """Return how many records a block holds; None where it must be tokenized to know."""
+        if block.end - block.start > self._record_bytes:
+            return None
+        if self.rules.checks_encoding and first_bad_byte(block.data, block.start, block.end) >= 0:
+            return None
+        return self._counter(block.data, block.start, block.end)
 
     def _record_start(self, block: Block, place: int) -> int:
         """Return where the record (or comment) begins that holds a place."""

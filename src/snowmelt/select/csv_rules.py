@@ -16,7 +16,7 @@ from snowmelt.select.refusals import SelectError
 if TYPE_CHECKING:
     from snowmelt.select.request import CsvInput
 
-LONGEST_DELIMITER = 32
+LONGEST_DELIMITER = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +113,9 @@ def _check(options: CsvInput) -> None:
             raise _refused(f"RecordDelimiter may not begin inside {name}")
         if text and text in record and name != "FieldDelimiter":
             raise _refused(f"RecordDelimiter may not contain {name}")
-    if options.quote and options.quote == field:
-        raise _refused("QuoteCharacter and FieldDelimiter are the same")
-    if options.escape and options.escape == field:
-        raise _refused("QuoteEscapeCharacter and FieldDelimiter are the same")
+    for name in ("QuoteCharacter", "QuoteEscapeCharacter"):
+        if others[name] and others[name] in field:
+            raise _refused(f"FieldDelimiter may not contain {name}")
 
 
 def _refused(reason: str) -> SelectError:

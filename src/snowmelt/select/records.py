@@ -148,8 +148,8 @@ class CsvUnit:
         self._block = block
 
     def count(self) -> int | None:
-        """Return None: any record may break the rules."""
-        return None
+        """Count delimiters; None where a record may break the rules."""
+        return self._tokenizer.count(self._block)
 
     def decode(self) -> CsvBatch:
         """Find the fields."""

@@ -1,11 +1,16 @@
-"""Finds records and fields in a block."""
+"""Finds records and fields in a block: the compiled kernels with tables of the right size."""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
-from snowmelt.select import state_machine
-from snowmelt.select.tokens import Tokens, tokenize_plainly
+import numpy as np
+
+from snowmelt.select import scanning
+from snowmelt.select.reading import PADDING, overlaps_itself
+from snowmelt.select.scanning import Mark, Marks, Tables
+from snowmelt.select.tokens import Tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,34 +18,167 @@ if TYPE_CHECKING:
     from snowmelt.select.csv_rules import CsvRules
     from snowmelt.select.vectors import Bytes
 
-
-def tokenize(
-    data: Bytes, start: int, end: int, rules: CsvRules, places: Sequence[int] | None
-) -> Tokens:
-    """Find the records in data[start:end] and the fields with these places; None: all."""
-    return tokenize_plainly(data, start, end, rules, places)
+# The first guess of how long a record is; tables grow where records are shorter.
+_RECORD_BYTES = 64
+_FIELD_BYTES = 8
+_FEWEST = 256
 
 
-def first_bad_byte(data: Bytes, start: int, end: int) -> int:
-    """Return the place of the first byte that breaks UTF-8, -1 if there is none."""
-    try:
-        data[start:end].tobytes().decode()
-    except UnicodeDecodeError as error:
-        return start + error.start
-    return -1
+class RecordFinder:
+    """Finds records and the fields with some places (ascending, from zero); None: all fields."""
+
+    def __init__(self, rules: CsvRules, places: Sequence[int] | None) -> None:
+        self._marks = marks_of(rules)
+        self._ragged = places is None
+        self._places = np.array([] if places is None else places, np.int64)
+
+    def __call__(self, data: Bytes, start: int, end: int) -> Tokens:
+        """Return the records in data[start:end], up to one with a quote open that may not be.
+
+        `data` must go on for `PADDING` bytes behind `end`; positions are int32.
+        """
+        if not 0 <= start <= end <= len(data) - PADDING:
+            raise ValueError((start, end, len(data)))
+        rows = max(_FEWEST, (end - start) // _RECORD_BYTES)
+        cells = max(_FEWEST, (end - start) // _FIELD_BYTES)
+        at, parts = start, []
+        while True:
+            tables = self._tables(rows, cells)
+            found = scanning.find_records(
+                data, at, end, self._marks, self._places, self._ragged, tables
+            )
+            count, total, stopped, is_open = found
+            parts.append(_filled(tables, count, total, ragged=self._ragged))
+            if is_open or stopped >= end:
+                return _joined(parts, stopped if is_open else None)
+            if stopped > at:
+                # What is left is as dense as what was read, or nearly so.
+                scale = (end - stopped) / (stopped - at) * 1.25
+                rows = max(_FEWEST, int(count * scale))
+                cells = max(_FEWEST, int(total * scale))
+            else:
+                cells *= 4
+            at = stopped
+
+    def _tables(self, rows: int, cells: int) -> Tables:
+        shape = (1, cells) if self._ragged else (len(self._places), rows)
+        return Tables(
+            np.empty(rows, np.int32),
+            np.empty(rows, np.int32),
+            np.empty(rows, np.uint8),
+            np.empty(rows + 1 if self._ragged else 0, np.int64),
+            np.empty(shape, np.int32),
+            np.empty(shape, np.int32),
+            np.empty(shape, np.uint8),
+        )
 
 
 class RecordCutter:
     """Finds the end of the last whole record where quotes decide where records end."""
 
     def __init__(self, rules: CsvRules) -> None:
-        self._rules = rules
+        self._marks = marks_of(rules)
 
     def __call__(self, memory: bytearray, start: int, end: int) -> int:
         """Return the place behind the last whole record of [start, end), `start` if none."""
-        text = bytes(memoryview(memory)[start:end])
-        last = 0
-        for record in state_machine.records(text, self._rules):
-            if record.closed:
-                last = record.next
-        return start + last
+        data = np.frombuffer(memory, np.uint8)
+        return int(scanning.last_record_end(data, start, end, self._marks))
+
+
+class RecordCounter:
+    """Counts records without looking at their fields, where delimiters alone tell how many."""
+
+    def __init__(self, rules: CsvRules) -> None:
+        self._marks = marks_of(rules)
+        self._single = len(rules.record) == len(rules.field) == 1 and len(rules.quote) <= 1
+
+    def __call__(self, data: Bytes, start: int, end: int) -> int | None:
+        """Return how many records are in data[start:end]; None where fields must be looked at."""
+        if not self._single:
+            return None
+        count = int(scanning.count_records(data, start, end, self._marks))
+        return None if count < 0 else count
+
+
+def first_bad_byte(data: Bytes, start: int, end: int) -> int:
+    """Return the place of the first byte that breaks UTF-8, -1 if there is none."""
+    return int(scanning.first_bad_byte(data, start, end))
+
+
+def marks_of(rules: CsvRules) -> Marks:
+    """Return rules in the form that kernels take."""
+    record = rules.record[0]
+    return Marks(
+        record=_mark(rules.record),
+        field=_mark(rules.field),
+        quote=_mark(rules.quote),
+        escape=_mark(rules.escape),
+        comment=_mark(rules.comment),
+        first=(
+            np.uint8(record),
+            np.uint8(rules.field[0]),
+            np.uint8(rules.quote[0] if rules.quote else record),
+            np.uint8(rules.escape[0] if rules.escape else record),
+        ),
+        quotes_anywhere=rules.quotes_anywhere,
+        keeps_quotes=rules.keeps_quotes,
+        escapes_anywhere=rules.escapes_anywhere,
+        doubles=rules.doubles,
+        quoted_records=rules.quoted_records,
+        open_quote_fails=rules.open_quote_fails,
+        drops_return=rules.drops_return,
+        skips_blank=rules.skips_blank,
+        empty_is_null=rules.empty_is_null,
+        skims=not overlaps_itself(rules.field),
+        simple=len(rules.field) == 1
+        and not any(
+            mark.startswith(rules.field) for mark in (rules.record, rules.quote, rules.escape)
+        ),
+    )
+
+
+def _mark(text: bytes) -> Mark:
+    bits = b"\xff" * len(text)
+    return Mark(
+        len(text),
+        *(
+            np.uint64(int.from_bytes(part, sys.byteorder))
+            for half in (slice(0, 8), slice(8, 16))
+            for part in (text[half].ljust(8, b"\0"), bits[half].ljust(8, b"\0"))
+        ),
+    )
+
+
+def _filled(tables: Tables, rows: int, cells: int, *, ragged: bool) -> Tokens:
+    if ragged:
+        tables.first[rows] = cells
+    else:
+        cells = rows
+    return Tokens(
+        tables.row_starts[:rows],
+        tables.row_ends[:rows],
+        tables.row_flags[:rows],
+        tables.starts[:, :cells],
+        tables.ends[:, :cells],
+        tables.flags[:, :cells],
+        tables.first[: rows + 1] if ragged else None,
+    )
+
+
+def _joined(parts: list[Tokens], stop: int | None) -> Tokens:
+    if len(parts) == 1 and stop is None:
+        return parts[0]
+    first = None
+    if parts[0].first is not None:
+        steps = [np.diff(part.first) for part in parts if part.first is not None]
+        first = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(steps))])
+    return Tokens(
+        np.concatenate([part.row_starts for part in parts]),
+        np.concatenate([part.row_ends for part in parts]),
+        np.concatenate([part.row_flags for part in parts]),
+        np.concatenate([part.starts for part in parts], axis=1),
+        np.concatenate([part.ends for part in parts], axis=1),
+        np.concatenate([part.flags for part in parts], axis=1),
+        first,
+        stop,
+    )

@@ -1,0 +1,167 @@
+"""The compiled tokenizer says what the plain state machine says, whatever the bytes."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from snowmelt.select import state_machine
+from snowmelt.select.csv_rules import csv_rules
+from snowmelt.select.dialect import Dialect
+from snowmelt.select.reading import PADDING
+from snowmelt.select.refusals import SelectError
+from snowmelt.select.request import CsvInput
+from snowmelt.select.tokenizer import RecordCounter, RecordCutter, RecordFinder, first_bad_byte
+from snowmelt.select.tokens import IRREGULAR, MARKED, tokenize_plainly
+from snowmelt.select.vectors import EMPTY_NULL, PAST_END, UNCLEAN
+
+_DELIMITERS = st.sampled_from(
+    [b",", b"|", b"\t", b"\x01", b"||", b"\r", b"\xc2\xb6", b"ab", b",,", b'","', b"aba"]
+)
+_RECORD_DELIMITERS = st.sampled_from(
+    [b"\n", b"\n", b"\n", b"\r\n", b"\r", b"\x1e", b"\n\n", b"\xc2\xb7", b"|", b"xyx"]
+)
+_QUOTES = st.sampled_from([b'"', b'"', b"'", b"", b"\xc2\xab", b"q"])
+_ESCAPES = st.sampled_from([b'"', b"\\", b"\\", b"", b"'", b"\xc2\xa6", b"\\/"])
+_COMMENTS = st.sampled_from([b"", b"#", b"#", b"--", b'"', b"\xc2\xa7"])
+
+
+@st.composite
+def inputs(draw):
+    """Rules of a dialect and bytes that are dense with what they give a meaning to."""
+    options = CsvInput(
+        record_delimiter=draw(_RECORD_DELIMITERS),
+        field_delimiter=draw(_DELIMITERS),
+        quote=draw(_QUOTES),
+        escape=draw(_ESCAPES),
+        comment=draw(_COMMENTS),
+        quoted_record_delimiter=draw(st.booleans()),
+    )
+    try:
+        rules = csv_rules(options, draw(st.sampled_from(Dialect)))
+    except SelectError:
+        return None
+    pieces = [options.record_delimiter, options.field_delimiter, options.quote, options.escape]
+    pieces += [options.comment, b"\r", b"a", b"\x00", b" ", b"x" * 70, b"\xc2", b"1,2", b"\n"]
+    text = b"".join(draw(st.lists(st.sampled_from(pieces), max_size=40)))
+    return rules, text
+
+
+def padded(text, before=b""):
+    return np.frombuffer(bytearray(before + text + b'"\n,\\' * (PADDING // 4)), np.uint8)
+
+
+def said(data, tokens, rules):
+    """Return what tokens say: rows with the values of their fields (None: NULL)."""
+    rows = []
+    for i in range(tokens.rows):
+        if tokens.first is not None:
+            cells = [(0, at) for at in range(tokens.first[i], tokens.first[i + 1])]
+        else:
+            cells = [(k, i) for k in range(len(tokens.starts))]
+        fields = []
+        for cell in cells:
+            raw = data[tokens.starts[cell] : tokens.ends[cell]].tobytes()
+            flags = int(tokens.flags[cell])
+            value = state_machine.clean(raw, rules) if flags & UNCLEAN else raw
+            null = flags & EMPTY_NULL or (flags & UNCLEAN and rules.empty_is_null and not value)
+            fields.append("past the end" if flags & PAST_END else None if null else value)
+        bounds = (int(tokens.row_starts[i]), int(tokens.row_ends[i]))
+        rows.append((bounds, bool(tokens.row_flags[i] & MARKED), fields))
+    return rows, tokens.stop
+
+
+@settings(max_examples=3000, deadline=None)
+@given(inputs(), st.one_of(st.none(), st.sets(st.integers(0, 5))), st.binary(max_size=3))
+def test_tokens_are_those_of_the_state_machine(case, places, before):
+    if case is None:
+        return
+    rules, text = case
+    wanted = None if places is None else sorted(places)
+    data = padded(text, before)
+    bounds = len(before), len(before) + len(text)
+    found = RecordFinder(rules, wanted)(data, *bounds)
+    plain = tokenize_plainly(data, *bounds, rules, wanted)
+    assert said(data, found, rules) == said(data, plain, rules)
+    # What may be copied as it is has been found to be so; the other way round costs time only.
+    assert not np.any(plain.row_flags & ~found.row_flags & IRREGULAR)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(inputs())
+def test_the_last_whole_record_ends_where_the_state_machine_says(case):
+    if case is None:
+        return
+    rules, text = case
+    closed = [record.next for record in state_machine.records(text, rules) if record.closed]
+    memory = bytearray(text + bytes(PADDING))
+    cut = RecordCutter(rules)(memory, 0, len(text))
+    # Comments and blank lines are no records, but a cut may well stand behind them.
+    assert cut >= max(closed, default=0)
+    whole = list(state_machine.records(text[:cut], rules))
+    assert all(record.closed for record in whole)
+    assert [record.next for record in whole] == closed
+
+
+@settings(max_examples=1500, deadline=None)
+@given(inputs(), st.binary(max_size=3))
+def test_what_is_counted_without_fields_is_counted_right(case, before):
+    if case is None:
+        return
+    rules, text = case
+    start, end = len(before), len(before) + len(text)
+    count = RecordCounter(rules)(padded(text, before), start, end)
+    if count is not None:
+        records = list(state_machine.records(text, rules))
+        assert count == len(records)
+        assert not any(record.open and rules.open_quote_fails for record in records)
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_records_with_quoted_delimiters_are_counted_without_fields(dialect):
+    rules = csv_rules(CsvInput(), dialect)
+    text = b'1,"West, Isle",x\n2,"say ""yes""","a"\r\n,,\n3,"",\n' * 50 + b'4,"last"'
+    assert RecordCounter(rules)(padded(text), 0, len(text)) == 201
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+@pytest.mark.parametrize("places", [(), (0,), (1, 3), (7,), None])
+def test_many_records_overflow_no_table(dialect, places):
+    rules = csv_rules(CsvInput(escape=b"\\"), dialect)
+    rng = np.random.default_rng(7)
+    letters = np.frombuffer(b'ab,,,"\\\n\n\n\r', np.uint8)
+    text = rng.choice(letters, 30_000).tobytes() + b"\n" * 5_000 + b"," * 5_000
+    if rules.open_quote_fails:
+        text = text.replace(b'"', b"")
+    data = padded(text)
+    found = RecordFinder(rules, places)(data, 0, len(text))
+    plain = tokenize_plainly(data, 0, len(text), rules, places)
+    assert said(data, found, rules) == said(data, plain, rules)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.text(max_size=3).map(str.encode),
+            st.binary(max_size=3),
+            st.just(b"x" * 63),
+            st.sampled_from([b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe0\x9f\xbf", b"\xc1\xbf"]),
+        ),
+        max_size=6,
+    ).map(b"".join)
+)
+@example(b"\xf0\x90\x80")
+def test_bad_utf8_is_found_where_python_finds_it(text):
+    try:
+        text.decode()
+        expected = -1
+    except UnicodeDecodeError as error:
+        expected = error.start
+    assert first_bad_byte(padded(text), 0, len(text)) == expected
+
+
+def test_a_buffer_without_padding_is_refused():
+    rules = csv_rules(CsvInput(), Dialect.AWS)
+    with pytest.raises(ValueError, match="10"):
+        RecordFinder(rules, (0,))(np.zeros(10, np.uint8), 0, 10)
