@@ -7,7 +7,7 @@ blocks end nor on how many threads read them.
 from __future__ import annotations
 
 import math
-from decimal import Context, Decimal
+from decimal import Context, Decimal, DecimalException
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from snowmelt.select.comparing import precedes
 from snowmelt.select.compensated import add_all, add_one
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.refusals import row_error
+from snowmelt.select.refusals import SelectError, row_error
 from snowmelt.select.values import (
     DECIMALS,
     INT_MAX,
@@ -154,7 +154,12 @@ class Sum:
     def _exact(self) -> int | Decimal:
         if self._decimal is None:
             return self._whole
-        return DECIMALS.plus(_WIDE.add(self._decimal, Decimal(self._whole)))
+        exact = _WIDE.add(self._decimal, Decimal(self._whole))
+        try:
+            return DECIMALS.plus(exact)
+        except DecimalException:
+            message = f"{self._name} is larger than any DECIMAL"
+            raise SelectError("EvaluatorInvalidArguments", message) from None
 
     def _number(self, value: object) -> int | Decimal | float:
         number = infer_number(value) if isinstance(value, str) else value

@@ -132,9 +132,8 @@ def _ceph_pair(left: object, right: object) -> Pair:
     if isinstance(left, numbers) and isinstance(right, numbers):
         return _numeric(left, right)
     kinds = f"{kind_of(left)} , {kind_of(right)}"
-    raise SelectError(
-        "InvalidDataType", f"operands not of the same type({kinds}), while comparision"
-    )
+    message = f"operands not of the same type({kinds}), while comparision"  # codespell:ignore
+    raise SelectError("InvalidDataType", message)
 
 
 def _is_nan(value: object) -> bool:

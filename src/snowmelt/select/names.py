@@ -52,17 +52,16 @@ class Names:
             SelectError: Where it means nothing, or more than one thing.
         """
         steps, is_qualified = self._unqualified(name)
-        alias = None if is_qualified else self._alias(name, steps)
+        text = None if is_qualified else self._text_of(name)
+        alias = None if is_qualified or text is not None else self._alias(name, steps)
         prefers_alias = aliases_first or isinstance(self._fields, JsonFields)
         if alias is not None and prefers_alias:
             return alias
-        column = self._column(name, steps)
-        found = column if column is not None else alias
+        is_path = text is not None and isinstance(self._fields, JsonFields)
+        column = None if is_path else self._column(name, steps)
+        found = column or alias or text
         if found is not None:
             return found
-        first = steps[0]
-        if self._dialect.is_ceph and isinstance(first, Word) and first.quoted and len(steps) == 1:
-            return Literal(first.text, name.at)
         raise self._unknown(name, steps)
 
     def is_qualifier(self, word: str) -> bool:
@@ -110,6 +109,14 @@ class Names:
         if len(name.steps) > 1 and isinstance(first, Word) and self.is_qualifier(first.text):
             return name.steps[1:], True
         return name.steps, False
+
+    def _text_of(self, name: Name) -> Literal | None:
+        """Return what stands in double quotes as Ceph's string, unless it is a column's name."""
+        first = name.steps[0]
+        is_text = isinstance(first, Word) and first.quoted and len(name.steps) == 1
+        if not (self._dialect.is_ceph and is_text and isinstance(first, Word)):
+            return None
+        return Literal(first.text, name.at)
 
     def _alias(self, name: Name, steps: tuple[Step, ...]) -> AliasUse | None:
         first = steps[0]

@@ -227,3 +227,12 @@ def test_text_in_double_quotes_is_a_string_in_ceph_where_no_column_is_called_so(
     assert query.outputs[0].expression == Column(0, "abc")
     query = query_of('select "abc" from stdin', CEPH, header=("x",))
     assert query.outputs[0].expression == Literal("abc")
+
+
+@pytest.mark.parametrize("dialect", CEPHS)
+def test_text_in_double_quotes_is_no_alias_and_no_field_of_json_in_ceph(dialect):
+    rows = [["1", "a"], ["2", "b"]]
+    assert answer('select _1 as a from stdin where _2 = "a"', rows, dialect) == [["1"]]
+    documents = [{"k": "x"}, {"k": "y"}]
+    found = values('select _1.k from stdin where _1.k = "y"', documents, dialect, json=True)
+    assert found == [["y"]]
