@@ -54,7 +54,7 @@ def _texts(name: str) -> sa.BindParameter[str]:
 
 # Statements are built once: to build and render them anew cost more than to run them.
 # All names in one statement, so that rows are locked in id order across the whole group.
-_LOCKED_TABLES = (
+_LOCKED_TABLES: sa.Select[Any] = (
     sa.select(
         _T.c.table_id,
         _T.c.name,
@@ -176,7 +176,6 @@ def _lock_tables(
     owners: dict[int, sa.Row[Any]] = {}
     names = {offer.table for offer in offers}
     by_name = {(name.database, name.schema, name.table): name for name in names}
-    row: sa.Row[Any]
     for row in connection.execute(_LOCKED_TABLES, {"names": sorted(by_name)}):
         name = by_name[row.database, row.schema, row.name]
         owners[row.table_id] = row

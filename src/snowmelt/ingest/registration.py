@@ -11,7 +11,7 @@ import logging
 import queue
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from snowmelt import faults
 from snowmelt.catalog import registration
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from snowmelt.storage.store import Store
     from snowmelt.wire.streaming import RegisterRequest, RegisterResponse
 
+_Item = TypeVar("_Item")
 _log = logging.getLogger("snowmelt.ingest")
 
 # Called once, from a thread of the registrar's, with the answer or with what to raise.
@@ -92,8 +93,9 @@ class Registrar:
         self._verifier = verifier
         self._clock = clock
         self._pace = pace
+        self._remembered = registration.Remembered()
         self._submitted: queue.SimpleQueue[_Submission | None] = queue.SimpleQueue()
-        self._checked: queue.SimpleQueue[_Checked | None] = queue.SimpleQueue()
+        self._checked: queue.SimpleQueue[list[_Checked] | None] = queue.SimpleQueue()
         self._waiting = 0
         self._lock = threading.Lock()
         self._closed = False
@@ -137,33 +139,36 @@ class Registrar:
         self._writing.join()
 
     def _verify(self) -> None:
-        while (submission := self._submitted.get()) is not None:
-            try:
-                candidates = self._verifier.check(submission.request, submission.sender)
-            except Exception as error:  # noqa: BLE001 - answered; the thread lives on
-                self._answer(submission, _failure_answer(submission, error))
-            else:
-                self._checked.put(_Checked(submission, candidates))
+        is_open = True
+        while is_open:
+            # A share of what waits, so that threads wake each other once and not for each.
+            share = self._submitted.qsize() // len(self._verifying) + 1
+            submissions, is_open = _take(self._submitted, min(share, self._pace.group_limit))
+            checked = [
+                _Checked(submission, candidates)
+                for submission in submissions
+                if (candidates := self._check(submission)) is not None
+            ]
+            if checked:
+                self._checked.put(checked)
+
+    def _check(self, submission: _Submission) -> list[Candidate] | None:
+        """Return what the stage says; None when the submission has been answered with a failure."""
+        try:
+            return self._verifier.check(submission.request, submission.sender)
+        except Exception as error:  # noqa: BLE001 - answered; the thread lives on
+            self._answer([(submission, _failure_answer(submission, error))])
+            return None
 
     def _write(self) -> None:
         is_open = True
         while is_open:
-            first = self._checked.get()
-            if first is None:
-                return
-            group = [first]
-            while len(group) < self._pace.group_limit:
-                try:
-                    following = self._checked.get_nowait()
-                except queue.Empty:
-                    break
-                if following is None:
-                    is_open = False
-                    break
-                group.append(following)
-            self._settle(group)
-            # A writer back to back would starve everybody else who writes to the catalog.
-            self._clock.sleep(self._pace.pause_s)
+            batches, is_open = _take(self._checked, self._pace.group_limit)
+            waiting = [member for batch in batches for member in batch]
+            for first in range(0, len(waiting), self._pace.group_limit):
+                self._settle(waiting[first : first + self._pace.group_limit])
+                # A writer back to back would starve everybody else who writes to the catalog.
+                self._clock.sleep(self._pace.pause_s)
 
     def _settle(self, group: Sequence[_Checked]) -> None:
         """Register a group; on any failure each of its members alone."""
@@ -176,21 +181,24 @@ class Registrar:
                 _log.warning("group of %d registrations failed: %r", len(group), error)
                 self._settle_one_by_one(group)
                 return
-        for member, answer in zip(group, answers, strict=True):
-            self._answer(member.submission, answer)
+        self._answer(
+            [(member.submission, answer) for member, answer in zip(group, answers, strict=True)]
+        )
 
     def _settle_one_by_one(self, group: Sequence[_Checked]) -> None:
         outage: Exception | None = None
         for member in group:
+            answer: RegisterResponse | Exception
             if outage is not None:
-                self._answer(member.submission, _failure_answer(member.submission, outage))
-                continue
-            try:
-                self._answer(member.submission, self._register([member])[0])
-            except Exception as error:  # noqa: BLE001 - answered per registration
-                if isinstance(error, _OUTAGES):
-                    outage = error
-                self._answer(member.submission, _failure_answer(member.submission, error))
+                answer = _failure_answer(member.submission, outage)
+            else:
+                try:
+                    answer = self._register([member])[0]
+                except Exception as error:  # noqa: BLE001 - answered per registration
+                    if isinstance(error, _OUTAGES):
+                        outage = error
+                    answer = _failure_answer(member.submission, error)
+            self._answer([(member.submission, answer)])
 
     def _register(self, group: Sequence[_Checked]) -> list[RegisterResponse]:
         offers = [
@@ -205,7 +213,10 @@ class Registrar:
                 self._stage.sync()
             faults.point(faults.Point.BEFORE_REGISTRATION)
             with self._database.writing() as connection:
-                verdicts = registration.register(connection, offers, now=self._clock.now())
+                # The time is read here: a group may have waited for others who write.
+                verdicts = registration.register(
+                    connection, offers, now=self._clock.now(), remembered=self._remembered
+                )
                 faults.point(faults.Point.INSIDE_REGISTRATION)
             faults.point(faults.Point.AFTER_REGISTRATION)
         remaining = iter(verdicts)
@@ -213,13 +224,29 @@ class Registrar:
             answer_of(member.submission.request, member.candidates, remaining) for member in group
         ]
 
-    def _answer(self, submission: _Submission, answer: RegisterResponse | Exception) -> None:
+    def _answer(self, answers: Sequence[tuple[_Submission, RegisterResponse | Exception]]) -> None:
         with self._lock:
-            self._waiting -= 1
+            self._waiting -= len(answers)
+        for submission, answer in answers:
+            try:
+                submission.respond(answer)
+            except Exception:  # noqa: BLE001 - the next one can
+                _log.exception("an answer could not be delivered")
+
+
+def _take(waiting: queue.SimpleQueue[_Item | None], limit: int) -> tuple[list[_Item], bool]:
+    """Wait for an item; return it with those that wait too, and False once None was among them."""
+    items: list[_Item] = []
+    item = waiting.get()
+    while item is not None:
+        items.append(item)
+        if len(items) == limit:
+            return items, True
         try:
-            submission.respond(answer)
-        except Exception:  # noqa: BLE001 - the next one can
-            _log.exception("an answer could not be delivered")
+            item = waiting.get_nowait()
+        except queue.Empty:
+            return items, True
+    return items, False
 
 
 def _failure_answer(submission: _Submission, error: Exception) -> RegisterResponse | Exception:

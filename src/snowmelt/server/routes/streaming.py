@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
@@ -110,7 +109,6 @@ class Mailbox:
     def __init__(self) -> None:
         self._arrived: deque[tuple[asyncio.Future[RegisterResponse], object]] = deque()
         self._scheduled = False
-        self._lock = threading.Lock()
 
     def slot(
         self, loop: asyncio.AbstractEventLoop, answered: asyncio.Future[RegisterResponse]
@@ -118,21 +116,19 @@ class Mailbox:
         """Return what settles `answered` when it is called from any thread."""
 
         def arrive(answer: RegisterResponse | Exception) -> None:
-            with self._lock:
-                self._arrived.append((answered, answer))
-                if self._scheduled:
-                    return
+            self._arrived.append((answered, answer))
+            # At worst two threads wake the loop at once: the second delivery finds nothing.
+            if not self._scheduled:
                 self._scheduled = True
-            loop.call_soon_threadsafe(self._deliver)
+                loop.call_soon_threadsafe(self._deliver)
 
         return arrive
 
     def _deliver(self) -> None:
-        with self._lock:
-            arrived = list(self._arrived)
-            self._arrived.clear()
-            self._scheduled = False
-        for answered, answer in arrived:
+        # First this, then looking: whoever comes in between wakes the loop again.
+        self._scheduled = False
+        while self._arrived:
+            answered, answer = self._arrived.popleft()
             if answered.done():
                 continue
             if isinstance(answer, RegisterResponse):
