@@ -157,7 +157,8 @@ class CrashSite:
         return self._finish(loader)
 
     def _kill_migrations(self, point: Point, table: str, kills: int) -> int:
-        loader = self._start_loader(table)
+        # Migrators take their time: what streams in meanwhile shall not outgrow them.
+        loader = self._start_loader(table, lag_ms=1000 if self._engine == "spark" else 300)
         for _ in range(kills):
             self._until(lambda: self._has_backlog(table))
             self._kill_migration(point, table)
@@ -228,10 +229,12 @@ class CrashSite:
         except httpx.TransportError:
             return False
 
-    def _start_loader(self, table: str, fault: str = "") -> subprocess.Popen[bytes]:
+    def _start_loader(
+        self, table: str, fault: str = "", *, lag_ms: int = 100
+    ) -> subprocess.Popen[bytes]:
         command = [
             *(sys.executable, "-m", "snowmelt.testing.loader", self.url, _USER, str(self._key)),
-            *(table, "channel", "--stop", str(self._stop)),
+            *(table, "channel", "--stop", str(self._stop), "--lag-ms", str(lag_ms)),
         ]
         return self._start(command, {"SNOWMELT_FAULT": fault}, stdout=subprocess.PIPE)
 

@@ -17,11 +17,16 @@ from snowmelt.client.client import Client
 from snowmelt.clock import SystemClock
 
 DDL = "channel VARCHAR(32) NOT NULL, number NUMBER(18,0) NOT NULL, text VARCHAR(64)"
-_PAUSE_S = 0.02
+_ROWS = 20
+_BATCHES_PER_FLUSH = 5
 
 
-def load(client: Client, table: str, name: str, *, stop: Path, batch: int = 20) -> int:
-    """Insert numbered rows until `stop` exists; return the last number, which is committed."""
+def load(client: Client, table: str, name: str, *, stop: Path, pause_s: float) -> int:
+    """Insert numbered rows, every `pause_s` seconds some, until `stop` exists.
+
+    Returns:
+        The last number, which is committed.
+    """
     clock = SystemClock()
     channel = client.open_channel(name, table=table, on_error="abort")
     number = int(channel.latest_committed_offset_token() or 0)
@@ -29,13 +34,13 @@ def load(client: Client, table: str, name: str, *, stop: Path, batch: int = 20) 
         ending = stop.exists()
         rows = [
             {"channel": name, "number": each, "text": f"row {each} of {name}"}
-            for each in range(number + 1, number + batch + 1)
+            for each in range(number + 1, number + _ROWS + 1)
         ]
-        number += batch
+        number += _ROWS
         channel.insert_rows(rows, offset_token=str(number))
         if ending:
             break
-        clock.sleep(_PAUSE_S)
+        clock.sleep(pause_s)
     channel.wait_for_commit(str(number), timeout=dt.timedelta(seconds=60))
     return number
 
@@ -46,11 +51,13 @@ def main() -> int:
     for argument in ("url", "user", "key", "table", "channel"):
         parser.add_argument(argument)
     parser.add_argument("--stop", type=Path, required=True)
+    parser.add_argument("--lag-ms", type=int, default=100)
     options = parser.parse_args()
-    lag = dt.timedelta(milliseconds=100)
+    lag = dt.timedelta(milliseconds=options.lag_ms)
+    pause_s = lag.total_seconds() / _BATCHES_PER_FLUSH
     key = Path(options.key).read_text()
     with Client(options.url, user=options.user, private_key=key, max_client_lag=lag) as client:
-        number = load(client, options.table, options.channel, stop=options.stop)
+        number = load(client, options.table, options.channel, stop=options.stop, pause_s=pause_s)
     print(number, flush=True)  # noqa: T201 - its answer
     return 0
 
