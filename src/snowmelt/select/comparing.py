@@ -89,17 +89,13 @@ def _pair(left: object, right: object, dialect: Dialect) -> Pair | None:
 
 
 def _alike(left: object, right: object) -> Pair | None:
-    if isinstance(left, str) and isinstance(right, str):
-        return _bytewise(left, right)
-    if isinstance(left, bool) or isinstance(right, bool):
-        return (left, right) if isinstance(left, bool) and isinstance(right, bool) else None
-    if isinstance(left, int | float | Decimal) and isinstance(right, int | float | Decimal):
-        return _numeric(left, right)
-    if isinstance(left, Timestamp) and isinstance(right, Timestamp):
-        return left.instant, right.instant
-    if isinstance(left, list | dict) and type(left) is type(right):
-        return left, right
-    return None
+    """Return two values of one kind so that Python compares them as SQL does, else None."""
+    prepare = _PAIRS.get((type(left), type(right)))
+    return None if prepare is None else prepare(left, right)
+
+
+def _as_they_are(left: Any, right: Any) -> Pair:
+    return left, right
 
 
 def _bytewise(left: str, right: str) -> Pair:
@@ -109,12 +105,24 @@ def _bytewise(left: str, right: str) -> Pair:
     return left.encode("utf-8", "surrogateescape"), right.encode("utf-8", "surrogateescape")
 
 
-def _numeric(left: float | Decimal, right: float | Decimal) -> Pair:
-    if isinstance(left, float) and isinstance(right, Decimal):
-        return left, float(right)
-    if isinstance(left, Decimal) and isinstance(right, float):
-        return float(left), right
-    return left, right
+def _as_floats(left: float | Decimal, right: float | Decimal) -> Pair:
+    return float(left), float(right)
+
+
+def _instants(left: Timestamp, right: Timestamp) -> Pair:
+    return left.instant, right.instant
+
+
+_PAIRS: dict[tuple[type, type], Callable[[Any, Any], Pair]] = {
+    (str, str): _bytewise,
+    (Timestamp, Timestamp): _instants,
+    (float, Decimal): _as_floats,
+    (Decimal, float): _as_floats,
+    **dict.fromkeys(
+        [(kind, kind) for kind in (bool, int, float, Decimal, list, dict)], _as_they_are
+    ),
+    **dict.fromkeys([(int, float), (float, int), (int, Decimal), (Decimal, int)], _as_they_are),
+}
 
 
 def _inferred(text: str, other: object) -> object:
@@ -128,12 +136,16 @@ def _inferred(text: str, other: object) -> object:
 
 
 def _ceph_pair(left: object, right: object) -> Pair:
-    numbers = bool | int | float | Decimal
-    if isinstance(left, numbers) and isinstance(right, numbers):
-        return _numeric(left, right)
-    kinds = f"{kind_of(left)} , {kind_of(right)}"
-    message = f"operands not of the same type({kinds}), while comparision"  # codespell:ignore
-    raise SelectError("InvalidDataType", message)
+    pair = _alike(_counted(left), _counted(right))
+    if pair is None:
+        kinds = f"{kind_of(left)} , {kind_of(right)}"
+        message = f"operands not of the same type({kinds}), while comparision"  # codespell:ignore
+        raise SelectError("InvalidDataType", message)
+    return pair
+
+
+def _counted(value: object) -> object:
+    return int(value) if isinstance(value, bool) else value
 
 
 def _is_nan(value: object) -> bool:
