@@ -46,6 +46,14 @@ class Settings:
     s3_backend: str = _setting(
         "", "Places that buckets stand in front of: URLs or folders, [name=]url; commas between"
     )
+    select_dialect: str = _setting("aws", "SQL of a select that names none: aws, ceph or ceph-2020")
+    select_queries: int = _setting(64, "Selects that run at a time; more are asked to try again")
+    select_threads: int = _setting(0, "Threads that all selects share; 0: one for each processor")
+    select_record_bytes: int = _setting(16 * 1024 * 1024, "Longest record of a select, bytes")
+    select_group_memory_bytes: int = _setting(128 * 1024 * 1024, "Memory of one GROUP BY or DISTINCT")
+    select_sort_memory_bytes: int = _setting(128 * 1024 * 1024, "Memory of one ORDER BY, bytes")
+    select_document_bytes: int = _setting(64 * 1024 * 1024, "Largest JSON value outside lines")
+    select_row_group_bytes: int = _setting(256 * 1024 * 1024, "Largest Parquet row group, bytes")
     catalog_url: str = _setting("", "Catalog database: sqlite:///… or postgresql+psycopg://…")
     stage_url: str = _setting("", "Where clients put blobs")
     warehouse_url: str = _setting("", "Where native files lie")
@@ -156,6 +164,10 @@ def _checked(settings: Settings) -> Settings:
     for setting, port in (("port", settings.port), ("s3_port", settings.s3_port)):
         if not 0 <= port < 65536:
             raise ConfigurationError(setting=setting, reason="it lies between 0 and 65535")
+    if settings.select_dialect not in {"aws", "ceph", "ceph-2020"}:
+        raise ConfigurationError(setting="select_dialect", reason="it is aws, ceph or ceph-2020")
+    if settings.select_queries < 1:
+        raise ConfigurationError(setting="select_queries", reason="it must be 1 at least")
     if settings.log_level not in {"debug", "info", "warning", "error"}:
         raise ConfigurationError(setting="log_level", reason="it is debug, info, warning or error")
     for each in dataclasses.fields(settings):

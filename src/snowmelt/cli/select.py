@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from snowmelt.cli.opening import settings_of
 from snowmelt.cli.output import FORMATS, MOST_TABLE_ROWS, print_rows
 from snowmelt.errors import UserError
 
@@ -96,10 +97,12 @@ def _payloads(options: argparse.Namespace, request: SelectRequest) -> Generator[
     if options.source.startswith("s3://"):
         yield from _from_endpoint(options, request)
         return
+    from snowmelt.select.limits import EngineSettings
     from snowmelt.select.local import run_locally
 
+    limits = EngineSettings.of(settings_of(options))
     source = sys.stdin.buffer if options.source == _PIPE else _paths(options.source)
-    with contextlib.closing(run_locally(request, source)) as execution:
+    with contextlib.closing(run_locally(request, source, settings=limits)) as execution:
         yield from execution.payloads()
 
 

@@ -195,7 +195,7 @@ class Execution:
         """Bytes of the payloads handed out so far."""
         return self._returned
 
-    def payloads(self) -> Iterator[bytes]:
+    def payloads(self) -> Generator[bytes]:
         """Yield the answer, cut as `PayloadCutter` does; ends early when closed.
 
         Raises:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from snowmelt.select.limits import EngineSettings
     from snowmelt.select.query import Query
     from snowmelt.select.reading import Block
-    from snowmelt.select.records import Unit
     from snowmelt.select.request import JsonInput, SelectRequest
     from snowmelt.select.syntax import Column, Step
     from snowmelt.select.vectors import Places, Vector
@@ -92,7 +91,7 @@ class JsonRecords:
         """The same, inflated."""
         return self._blocks.processed
 
-    def units(self, query: Query, *, whole: bool) -> Iterator[Unit]:  # noqa: ARG002  all is decoded
+    def units(self, query: Query, *, whole: bool) -> Iterator[JsonUnit]:  # noqa: ARG002  all is decoded
         """Yield the blocks.
 
         Raises:
@@ -110,7 +109,7 @@ class JsonRecords:
             raise SelectError(
                 "OverMaxRecordSize",
                 f"A value of the JSON document is longer than {self._limit} bytes; the setting "
-                "document_bytes allows no more.",
+                "select_document_bytes allows no more.",
             ) from error
 
     def close(self) -> None:

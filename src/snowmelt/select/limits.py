@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from snowmelt.select.refusals import SelectError
+
+if TYPE_CHECKING:
+    from snowmelt.config import Settings
 
 _MIB = 1024 * 1024
 
@@ -26,6 +30,18 @@ class EngineSettings:
     document_bytes: int = 64 * _MIB
     row_group_bytes: int = 256 * _MIB
     tolerated_errors: int = 100
+
+    @classmethod
+    def of(cls, settings: Settings) -> EngineSettings:
+        """Return the limits that a deployment sets."""
+        return cls(
+            threads=settings.select_threads,
+            record_bytes=settings.select_record_bytes,
+            group_memory_bytes=settings.select_group_memory_bytes,
+            sort_memory_bytes=settings.select_sort_memory_bytes,
+            document_bytes=settings.select_document_bytes,
+            row_group_bytes=settings.select_row_group_bytes,
+        )
 
 
 class MemoryBudget:

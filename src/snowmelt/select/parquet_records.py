@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from snowmelt.select.compression import ObjectSource
     from snowmelt.select.limits import EngineSettings
     from snowmelt.select.query import Query
-    from snowmelt.select.records import Unit
     from snowmelt.select.request import SelectRequest
     from snowmelt.select.syntax import Column
     from snowmelt.select.vectors import Vector
@@ -71,7 +70,7 @@ class ParquetRecords:
         """Bytes of the columns read so far, decompressed."""
         return self._processed
 
-    def units(self, query: Query, *, whole: bool) -> Iterator[Unit]:
+    def units(self, query: Query, *, whole: bool) -> Iterator[ParquetUnit]:
         """Yield the needed columns of the row groups that may hold passing records.
 
         Raises:
@@ -99,7 +98,9 @@ class ParquetRecords:
         """Stop reading."""
         self._file.closing = True
 
-    def _batches(self, number: int, columns: Sequence[int], names: Sequence[str]) -> Iterator[Unit]:
+    def _batches(
+        self, number: int, columns: Sequence[int], names: Sequence[str]
+    ) -> Iterator[ParquetUnit]:
         try:
             batches = self._parquet.iter_batches(
                 _BATCH_ROWS,
@@ -119,7 +120,7 @@ class ParquetRecords:
             raise SelectError(
                 "OverMaxParquetBlockSize",
                 f"The needed columns of row group {number} take {size // _MIB} MiB; the setting "
-                f"row_group_bytes allows {limit} bytes.",
+                f"select_row_group_bytes allows {limit} bytes.",
             )
 
 

@@ -234,7 +234,7 @@ class RecordBlocks:
         start = 0
         if self._skipping:
             start = self._record_at(self._span.first, 0, end)
-            self._skipping = start >= end
+            self._skipping = self._offset + end < self._span.first
         self._aligned = True
         stop = self._span.stop
         if stop is not None and self._offset + end >= stop:
@@ -280,5 +280,5 @@ def too_long(offset: int, limit: int) -> SelectError:
     return SelectError(
         "OverMaxRecordSize",
         f"The record that begins at byte {offset} is longer than {limit} bytes; the setting "
-        "record_bytes allows no more. A quote that is never closed makes one record of the rest.",
+        "select_record_bytes allows no more. A quote that is never closed makes one record of the rest.",
     )

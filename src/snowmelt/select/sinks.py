@@ -97,7 +97,7 @@ class ListSink:
         self._window = Window(query.offset, query.limit)
         self._seen: set[object] | None = set() if query.distinct else None
         self._budget = MemoryBudget(
-            settings.group_memory_bytes, what="DISTINCT", setting="group_memory_bytes"
+            settings.group_memory_bytes, what="DISTINCT", setting="select_group_memory_bytes"
         )
         first = None if query.limit is None else query.offset + query.limit
         descending = [order.descending for order in query.order_by]
@@ -179,7 +179,7 @@ class FoldSink:
         self._groups: dict[object, tuple[tuple[object, ...], list[Accumulator]]] = {}
         self._last: tuple[object, ...] = (None,) * len(self._shape.last)
         self._budget = MemoryBudget(
-            settings.group_memory_bytes, what="GROUP BY", setting="group_memory_bytes"
+            settings.group_memory_bytes, what="GROUP BY", setting="select_group_memory_bytes"
         )
         if not self._shape.keys:
             self._groups[()] = ((), accumulators(query))

@@ -55,7 +55,7 @@ class Stream:
         """Send it as fast as the client reads; stop when the client has gone."""
         del scope
         loop = asyncio.get_running_loop()
-        gone = asyncio.ensure_future(_client_has_gone(receive))
+        gone = asyncio.ensure_future(client_has_gone(receive))
         try:
             chunk = await loop.run_in_executor(self.threads, next, self.chunks, None)
             await send(start_message(self.status, self.headers))
@@ -127,6 +127,7 @@ def start_message(status: int, headers: Mapping[str, str]) -> dict[str, object]:
     }
 
 
-async def _client_has_gone(receive: Receive) -> None:
+async def client_has_gone(receive: Receive) -> None:
+    """Return once the client has closed the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass

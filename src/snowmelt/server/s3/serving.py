@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.keys import KeyRing
     from snowmelt.clock import Clock
     from snowmelt.config import Settings
+    from snowmelt.server.s3.selecting import Selecting
 
 _log = logging.getLogger("snowmelt.server")
 
@@ -58,10 +59,12 @@ class S3Service:
         parts = Parts(
             settings, self.directory, Uploads(self.directory), self._threads, self._hashers
         )
+        self._selecting = _selecting(settings)
         self.endpoint = Endpoint(
             Door(database, keyring, clock, anonymous_user=anonymous_user),
             parts,
             domains=[each.strip() for each in settings.s3_domains.lower().split(",") if each],
+            select=self._selecting,
         )
         self._listener = Listener(
             self.endpoint, listening, drain_s=settings.drain_s, protocol=BoundedProtocol
@@ -87,6 +90,8 @@ class S3Service:
             self._keeper.join()
         self._threads.shutdown()
         self._hashers.shutdown()
+        if self._selecting is not None:
+            self._selecting.close()
 
     def _keep_house(self) -> None:
         swept = False
@@ -102,3 +107,12 @@ class S3Service:
             except Exception:  # noqa: BLE001 - the next round may work
                 _log.exception("tidying up objects failed; trying again")
             self._stopping.wait(self._settings.cleanup_interval_s)
+
+
+def _selecting(settings: Settings) -> Selecting | None:
+    try:
+        from snowmelt.server.s3.selecting import Selecting
+    except ModuleNotFoundError as error:
+        _log.warning("no S3 Select: %s is missing; install snowmelt[select]", error.name)
+        return None
+    return Selecting(settings)
