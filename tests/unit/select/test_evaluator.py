@@ -257,3 +257,19 @@ def test_any_expression_has_a_value_that_prints_or_a_refusal(expression, dialect
     except SelectError as error:
         found = error.s3_code
     assert isinstance(print_value(found, dialect), str)
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("(" * 98 + "1" + ")" * 98, 1),
+        ("+".join(["1"] * 149), 149),
+        ("lower(" * 98 + "'x'" + ")" * 98, "x"),
+        ("case when true then " * 97 + "1" + " end" * 97, 1),
+        ("not " * 97 + "true", False),
+        (" or ".join(["false"] * 20_000 + ["true"]), True),
+    ],
+    ids=range(6),
+)
+def test_depth_within_the_limits_has_an_answer(expression, expected):
+    assert value(expression) == expected
