@@ -49,8 +49,13 @@ class Endpoint:
         if scope["type"] != "http":
             return
         request: Request | None = None
-        answered = False
+        answered = asked_for_body = False
         request_id = new_request_id()
+
+        async def receive_marked() -> Message:
+            nonlocal asked_for_body
+            asked_for_body = True
+            return await receive()
 
         async def send_marked(message: Message) -> None:
             nonlocal answered
@@ -60,13 +65,16 @@ class Endpoint:
                     (b"x-amz-request-id", request_id.encode()),
                     (b"x-amz-id-2", request_id.encode()),
                 ]
+                if not asked_for_body and request is not None and "expect" in request.headers:
+                    # The client keeps back its body: what comes next would be taken for it.
+                    message["headers"].append((b"connection", b"close"))
             await send(message)
 
         try:
             request = request_of(scope, self._domains)
             request_id = request.request_id
-            answer = await self._answer(request, receive)
-            await answer(scope, receive, send_marked)
+            answer = await self._answer(request, receive_marked)
+            await answer(scope, receive_marked, send_marked)
         except Exception as error:
             if answered:
                 # Cutting the connection is the only way left to say that it failed.

@@ -19,6 +19,12 @@ Content: TypeAlias = "str | int | bool | Sequence[Element] | None"
 Element: TypeAlias = "tuple[str, Content]"
 
 
+_FOREIGN = bytes(code for code in range(32) if code not in b"\t\n\r")
+# Code points that no text has.
+_STAND_INS = {code: chr(0xFDD0 + code) for code in _FOREIGN}
+_MEANT = {0xFDD0 + code: chr(code) for code in _FOREIGN}
+
+
 def document(name: str, content: Content, *, namespace: str | None = NAMESPACE) -> bytes:
     """Return an XML document in UTF-8."""
     inside = _content(content)
@@ -40,13 +46,18 @@ def parse(body: bytes, name: str) -> ET.Element:
     # Nothing that S3 takes has a document type; entities could grow without bound.
     if b"<!" in body.replace(b"<!--", b""):
         raise S3Refusal("MalformedXML", "A document type is not allowed here.")
+    foreign = body.translate(None, _FOREIGN) != body
     try:
-        root = ET.fromstring(body)  # noqa: S314 - without document types there are no entities
+        # XML has no place for most control characters, but clients send keys with them.
+        readable = body.decode().translate(_STAND_INS) if foreign else body
+        root = ET.fromstring(readable)  # noqa: S314 - without document types there are no entities
     except (ET.ParseError, ValueError, LookupError):
         raise S3Refusal("MalformedXML") from None
     for element in root.iter():
         if isinstance(element.tag, str):
             element.tag = element.tag.rpartition("}")[2]
+        if foreign and element.text:
+            element.text = element.text.translate(_MEANT)
     if root.tag != name:
         raise S3Refusal("MalformedXML", f"A {name} is expected here.")
     return root

@@ -1,0 +1,299 @@
+"""Objects as boto3 sees them: whatever was put is what is got, listed, copied and deleted."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import io
+
+import pytest
+from botocore.exceptions import ClientError
+
+KEYS = [
+    "a",
+    "a/b",
+    "a//b",
+    "/lead",
+    "trail/",
+    "../up",
+    "a/./b/../c",
+    "ü/日本語/😀",
+    "sp ace+plus%20&=?#;:@,'\"<>|`{}[]^~",
+    "back\\slash",
+    "tab\tand\nnewline\x01",
+    "x" * 1024,
+    "é" * 512,
+    "a/" * 511 + "bb",
+    ".put-1",
+    ".",
+    "..",
+]
+
+
+def code_of(refused) -> str:
+    return refused.value.response["Error"]["Code"]
+
+
+def body_of(answer) -> bytes:
+    return answer["Body"].read()
+
+
+@pytest.fixture
+def client(s3):
+    return s3.client()
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: ascii(key[:20]))
+def test_any_key_can_be_put_got_listed_copied_and_deleted(client, bucket, key):
+    data = key.encode() * 3
+    client.put_object(Bucket=bucket, Key=key, Body=data)
+    assert body_of(client.get_object(Bucket=bucket, Key=key)) == data
+    assert client.head_object(Bucket=bucket, Key=key)["ContentLength"] == len(data)
+    assert [each["Key"] for each in client.list_objects_v2(Bucket=bucket)["Contents"]] == [key]
+    assert [each["Key"] for each in client.list_objects(Bucket=bucket)["Contents"]] == [key]
+    (version,) = client.list_object_versions(Bucket=bucket)["Versions"]
+    assert (version["Key"], version["VersionId"], version["IsLatest"]) == (key, "null", True)
+    client.copy_object(Bucket=bucket, Key="copy", CopySource={"Bucket": bucket, "Key": key})
+    assert body_of(client.get_object(Bucket=bucket, Key="copy", VersionId="null")) == data
+    # XML cannot carry every key back.
+    wanted = [{"Key": key}, {"Key": "copy", "VersionId": "null"}]
+    quiet = "\x01" in key
+    deleted = client.delete_objects(Bucket=bucket, Delete={"Objects": wanted, "Quiet": quiet})
+    assert "Errors" not in deleted
+    if not quiet:
+        assert {each["Key"] for each in deleted["Deleted"]} == {key, "copy"}
+    assert "Contents" not in client.list_objects_v2(Bucket=bucket)
+
+
+def test_a_key_over_1024_bytes_is_refused(client, bucket):
+    with pytest.raises(ClientError) as refused:
+        client.put_object(Bucket=bucket, Key="é" * 512 + "x", Body=b"")
+    assert code_of(refused) == "KeyTooLongError"
+
+
+def test_headers_and_metadata_come_back(client, bucket):
+    expires = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
+    put = client.put_object(
+        Bucket=bucket,
+        Key="k",
+        Body=b"hello",
+        ContentType="text/csv; charset=utf-8",
+        ContentEncoding="gzip",
+        ContentLanguage="de",
+        ContentDisposition='attachment; filename="x"',
+        CacheControl="no-cache",
+        Expires=expires,
+        Metadata={"colour": "blue", "dash-ed": "1"},
+    )
+    assert put["ETag"] == f'"{hashlib.md5(b"hello").hexdigest()}"'
+    for found in (
+        client.head_object(Bucket=bucket, Key="k"),
+        client.get_object(Bucket=bucket, Key="k"),
+    ):
+        assert found["ContentType"] == "text/csv; charset=utf-8"
+        assert found["ContentEncoding"] == "gzip"
+        assert found["ContentLanguage"] == "de"
+        assert found["ContentDisposition"] == 'attachment; filename="x"'
+        assert found["CacheControl"] == "no-cache"
+        assert found["Metadata"] == {"colour": "blue", "dash-ed": "1"}
+        assert found["ETag"] == put["ETag"]
+        assert found["ResponseMetadata"]["HTTPHeaders"]["accept-ranges"] == "bytes"
+    told = client.get_object(Bucket=bucket, Key="k", ResponseContentType="text/plain")
+    assert told["ContentType"] == "text/plain"
+
+
+def test_metadata_over_2_kib_is_refused(client, bucket):
+    with pytest.raises(ClientError) as refused:
+        client.put_object(Bucket=bucket, Key="k", Body=b"", Metadata={"a": "x" * 2050})
+    assert code_of(refused) == "MetadataTooLarge"
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("bytes=0-3", (0, 4)),
+        ("bytes=999999-", (999_999, 1_000_000)),
+        ("bytes=-10", (999_990, 1_000_000)),
+        ("bytes=5-9999999", (5, 1_000_000)),
+    ],
+)
+def test_a_range_is_a_part(client, bucket, header, expected):
+    data = bytes(range(250)) * 4000
+    client.put_object(Bucket=bucket, Key="k", Body=data)
+    found = client.get_object(Bucket=bucket, Key="k", Range=header)
+    start, end = expected
+    assert body_of(found) == data[start:end]
+    assert found["ContentRange"] == f"bytes {start}-{end - 1}/{len(data)}"
+    assert found["ResponseMetadata"]["HTTPStatusCode"] == 206
+    assert client.head_object(Bucket=bucket, Key="k", Range=header)["ContentLength"] == end - start
+
+
+def test_a_range_beyond_the_end_is_refused(client, bucket):
+    client.put_object(Bucket=bucket, Key="k", Body=b"0123456789")
+    with pytest.raises(ClientError) as refused:
+        client.get_object(Bucket=bucket, Key="k", Range="bytes=10-")
+    assert code_of(refused) == "InvalidRange"
+    assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 416
+    assert refused.value.response["Error"]["ActualObjectSize"] == "10"
+
+
+def test_conditions_of_reads(client, bucket):
+    etag = client.put_object(Bucket=bucket, Key="k", Body=b"x")["ETag"]
+    future = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
+    past = future - dt.timedelta(days=1)
+    assert body_of(client.get_object(Bucket=bucket, Key="k", IfMatch=etag)) == b"x"
+    assert body_of(client.get_object(Bucket=bucket, Key="k", IfModifiedSince=past)) == b"x"
+    for arguments, status in [
+        ({"IfNoneMatch": etag}, 304),
+        ({"IfModifiedSince": future}, 304),
+        ({"IfMatch": '"other"'}, 412),
+        ({"IfUnmodifiedSince": past}, 412),
+    ]:
+        for call in (client.get_object, client.head_object):
+            with pytest.raises(ClientError) as refused:
+                call(Bucket=bucket, Key="k", **arguments)
+            assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == status
+    # The connection goes on.
+    assert body_of(client.get_object(Bucket=bucket, Key="k")) == b"x"
+
+
+def test_conditions_of_writes(client, bucket):
+    etag = client.put_object(Bucket=bucket, Key="k", Body=b"first", IfNoneMatch="*")["ETag"]
+    with pytest.raises(ClientError) as refused:
+        client.put_object(Bucket=bucket, Key="k", Body=b"second", IfNoneMatch="*")
+    assert code_of(refused) == "PreconditionFailed"
+    with pytest.raises(ClientError) as refused:
+        client.put_object(Bucket=bucket, Key="k", Body=b"second", IfMatch='"other"')
+    assert code_of(refused) == "PreconditionFailed"
+    with pytest.raises(ClientError) as refused:
+        client.put_object(Bucket=bucket, Key="none", Body=b"second", IfMatch=etag)
+    assert code_of(refused) == "NoSuchKey"
+    assert body_of(client.get_object(Bucket=bucket, Key="k")) == b"first"
+    client.put_object(Bucket=bucket, Key="k", Body=b"second", IfMatch=etag)
+    with pytest.raises(ClientError) as refused:
+        client.delete_object(Bucket=bucket, Key="k", IfMatch=etag)
+    assert code_of(refused) == "PreconditionFailed"
+    assert body_of(client.get_object(Bucket=bucket, Key="k")) == b"second"
+
+
+def test_an_empty_object_and_one_that_is_replaced(client, bucket):
+    client.put_object(Bucket=bucket, Key="k", Body=b"")
+    assert body_of(client.get_object(Bucket=bucket, Key="k")) == b""
+    client.put_object(Bucket=bucket, Key="k", Body=b"y" * 3_000_000)
+    reading = client.get_object(Bucket=bucket, Key="k")["Body"]
+    first = reading.read(1000)
+    client.put_object(Bucket=bucket, Key="k", Body=b"z")
+    client.delete_object(Bucket=bucket, Key="k")
+    # What is being read stays what it was.
+    assert first + reading.read() == b"y" * 3_000_000
+    client.delete_object(Bucket=bucket, Key="k")
+
+
+def test_what_is_missing_is_told(client, bucket):
+    for call, code in [
+        (lambda: client.get_object(Bucket=bucket, Key="none"), "NoSuchKey"),
+        (lambda: client.head_object(Bucket=bucket, Key="none"), "404"),
+        (lambda: client.get_object(Bucket="no-such-bucket", Key="k"), "NoSuchBucket"),
+        (lambda: client.put_object(Bucket="no-such-bucket", Key="k", Body=b""), "NoSuchBucket"),
+        (lambda: client.head_bucket(Bucket="no-such-bucket"), "404"),
+        (lambda: client.list_objects_v2(Bucket="no-such-bucket"), "NoSuchBucket"),
+        (
+            lambda: client.get_object(Bucket=bucket, Key="none", VersionId="v2"),
+            "NoSuchVersion",
+        ),
+    ]:
+        with pytest.raises(ClientError) as refused:
+            call()
+        assert code_of(refused) == code
+
+
+def test_a_copy_keeps_or_replaces_metadata(client, bucket, s3):
+    client.put_object(
+        Bucket=bucket, Key="a", Body=b"x", ContentType="text/csv", Metadata={"m": "1"}
+    )
+    source = {"Bucket": bucket, "Key": "a"}
+    client.copy_object(Bucket=bucket, Key="b", CopySource=source)
+    kept = client.head_object(Bucket=bucket, Key="b")
+    assert (kept["ContentType"], kept["Metadata"]) == ("text/csv", {"m": "1"})
+    client.copy_object(
+        Bucket=bucket,
+        Key="a",
+        CopySource=source,
+        MetadataDirective="REPLACE",
+        ContentType="text/plain",
+        Metadata={"n": "2"},
+    )
+    replaced = client.head_object(Bucket=bucket, Key="a")
+    assert (replaced["ContentType"], replaced["Metadata"]) == ("text/plain", {"n": "2"})
+    with pytest.raises(ClientError) as refused:
+        client.copy_object(Bucket=bucket, Key="a", CopySource=source)
+    assert code_of(refused) == "InvalidRequest"
+    with pytest.raises(ClientError) as refused:
+        client.copy_object(Bucket=bucket, Key="c", CopySource=source, CopySourceIfMatch="x")
+    assert code_of(refused) == "PreconditionFailed"
+    with pytest.raises(ClientError) as refused:
+        client.copy_object(Bucket=bucket, Key="c", CopySource={"Bucket": bucket, "Key": "none"})
+    assert code_of(refused) == "NoSuchKey"
+
+
+def test_buckets_come_and_go(client, s3):
+    client.create_bucket(Bucket="come-and-go")
+    client.create_bucket(Bucket="come-and-go")
+    assert "come-and-go" in {each["Name"] for each in client.list_buckets()["Buckets"]}
+    client.head_bucket(Bucket="come-and-go")
+    assert client.get_bucket_location(Bucket="come-and-go")["LocationConstraint"] is None
+    assert "Status" not in client.get_bucket_versioning(Bucket="come-and-go")
+    client.put_object(Bucket="come-and-go", Key="k", Body=b"x")
+    with pytest.raises(ClientError) as refused:
+        client.delete_bucket(Bucket="come-and-go")
+    assert code_of(refused) == "BucketNotEmpty"
+    client.delete_object(Bucket="come-and-go", Key="k")
+    client.delete_bucket(Bucket="come-and-go")
+    with pytest.raises(ClientError) as refused:
+        client.delete_bucket(Bucket="come-and-go")
+    assert code_of(refused) == "NoSuchBucket"
+    with pytest.raises(ClientError) as refused:
+        client.create_bucket(Bucket="Capital_Letters")
+    assert code_of(refused) == "InvalidBucketName"
+
+
+def test_what_is_not_offered_is_said(client, bucket):
+    client.put_object(Bucket=bucket, Key="k", Body=b"x")
+    for call in (
+        lambda: client.get_bucket_acl(Bucket=bucket),
+        lambda: client.get_bucket_policy(Bucket=bucket),
+        lambda: client.get_object_tagging(Bucket=bucket, Key="k"),
+        lambda: client.put_bucket_versioning(
+            Bucket=bucket, VersioningConfiguration={"Status": "Enabled"}
+        ),
+        lambda: client.put_object(Bucket=bucket, Key="k", Body=b"y", ACL="public-read"),
+        lambda: client.put_object(Bucket=bucket, Key="k", Body=b"y", Tagging="a=b"),
+        lambda: client.put_object(Bucket=bucket, Key="k", Body=b"y", ServerSideEncryption="AES256"),
+    ):
+        with pytest.raises(ClientError) as refused:
+            call()
+        assert code_of(refused) == "NotImplemented"
+    assert body_of(client.get_object(Bucket=bucket, Key="k")) == b"x"
+
+
+@pytest.mark.parametrize("algorithm", ["CRC32", "SHA1", "SHA256"])
+def test_checksums_are_kept(client, bucket, algorithm):
+    put = client.put_object(Bucket=bucket, Key="k", Body=b"hello", ChecksumAlgorithm=algorithm)
+    name = f"Checksum{algorithm}"
+    found = client.head_object(Bucket=bucket, Key="k", ChecksumMode="ENABLED")
+    assert found[name] == put[name]
+    assert found["ChecksumType"] == "FULL_OBJECT"
+    got = client.get_object(Bucket=bucket, Key="k", ChecksumMode="ENABLED")
+    assert body_of(got) == b"hello"
+    assert got[name] == put[name]
+
+
+def test_files_go_up_and_down_through_the_transfer_manager(client, bucket):
+    data = bytes(range(256)) * 80_000
+    client.upload_fileobj(io.BytesIO(data), bucket, "big")
+    assert client.head_object(Bucket=bucket, Key="big")["ETag"].endswith('-3"')
+    target = io.BytesIO()
+    client.download_fileobj(bucket, "big", target)
+    assert target.getvalue() == data
+    client.copy({"Bucket": bucket, "Key": "big"}, bucket, "copied")
+    assert body_of(client.get_object(Bucket=bucket, Key="copied")) == data
