@@ -22,7 +22,8 @@ from snowmelt.select.block_plan import BlockPlan
 from snowmelt.select.csv_rules import csv_rules
 from snowmelt.select.folding import FoldShape
 from snowmelt.select.limits import EngineSettings
-from snowmelt.select.outcomes import Outcome, Passed, detached
+from snowmelt.select.many import ManyRecords, ManySources
+from snowmelt.select.outcomes import Outcome, Passed, detached, without_values
 from snowmelt.select.parser import parse
 from snowmelt.select.payloads import PayloadCutter
 from snowmelt.select.query import CsvFields, ParquetFields
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from snowmelt.select.compression import ObjectSource
-    from snowmelt.select.many import ManySources
     from snowmelt.select.query import Query
     from snowmelt.select.records import Records, Unit
     from snowmelt.select.request import SelectRequest
@@ -69,7 +69,7 @@ def open_select(
     settings = settings or EngineSettings()
     try:
         statement = parse(request.expression, request.dialect)
-        records = open_records(request, source, settings)
+        records = _records(request, source, settings)
         try:
             query = bind(statement, dialect=request.dialect, fields=records.fields)
             now = of_datetime((clock or SystemClock()).now())
@@ -81,6 +81,14 @@ def open_select(
         source.close()
         raise
     return Execution(job, records, source, settings)
+
+
+def _records(
+    request: SelectRequest, source: ObjectSource | ManySources, settings: EngineSettings
+) -> Records:
+    if isinstance(source, ManySources):
+        return ManyRecords(request, source, settings)
+    return open_records(request, source, settings)
 
 
 class Job:
@@ -111,6 +119,8 @@ class Job:
             self.sink = StreamSink(query)
             most = self.sink.wants
         self._outputs = len(projections)
+        # Whether the sink wants values besides the output.
+        self._looks_back = bool(query.order_by or query.distinct)
         self._plan = BlockPlan(query, expressions, now, most=most)
         self._whole = _whole_records(request, query, records, self.writer)
         self.counts_only = query.grouped and query.where is None and not expressions
@@ -137,7 +147,8 @@ class Job:
                 output, ends = self._whole.write(batch, passed)
             else:
                 output, ends = write_passed(passed, self.writer, self._outputs)
-            return Outcome(detached(passed), output, ends)
+            kept = detached(passed) if self._looks_back else without_values(passed)
+            return Outcome(kept, output, ends)
         finally:
             unit.release()
 

@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from snowmelt.select.query import CsvFields, ParquetFields
+from snowmelt.select.records import open_records
 from snowmelt.select.refusals import SelectError
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from snowmelt.select.query import Fields, Query
     from snowmelt.select.records import Records, Unit
     from snowmelt.select.request import SelectRequest
-
-    Opener = Callable[[SelectRequest, ObjectSource, EngineSettings], Records]
 
 
 class ManySources:
@@ -46,7 +45,6 @@ class ManyRecords:
         request: SelectRequest,
         sources: ManySources,
         settings: EngineSettings,
-        opener: Opener,
     ) -> None:
         """Open the first object.
 
@@ -60,7 +58,6 @@ class ManyRecords:
             )
         self._request = request
         self._settings = settings
-        self._opener = opener
         self._sources = sources
         # Opened and not closed: units that workers still decode may read from them.
         self._open: deque[tuple[int, ObjectSource, Records]] = deque()
@@ -111,7 +108,7 @@ class ManyRecords:
         if source is None:
             return None
         try:
-            records = self._opener(self._request, source, self._settings)
+            records = open_records(self._request, source, self._settings)
         except SelectError as error:
             source.close()
             message = str(error) if source.name in str(error) else f"{source.name}: {error}"

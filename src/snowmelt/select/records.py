@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from snowmelt.select.csv_records import CsvReader
-from snowmelt.select.many import ManyRecords, ManySources
 from snowmelt.select.query import CsvFields
 from snowmelt.select.reading import BlockLimits
 from snowmelt.select.request import CsvInput, JsonInput
@@ -68,20 +67,12 @@ class Records(Protocol):
         """Stop reading; the source stays open. Idempotent."""
 
 
-def open_records(
-    request: SelectRequest, source: ObjectSource | ManySources, settings: EngineSettings
-) -> Records:
-    """Open an object, or many, as the request says.
+def open_records(request: SelectRequest, source: ObjectSource, settings: EngineSettings) -> Records:
+    """Open an object as the request says.
 
     Raises:
         SelectError: The request does not fit the object, or its header cannot be read.
     """
-    if isinstance(source, ManySources):
-        return ManyRecords(request, source, settings, _open_one)
-    return _open_one(request, source, settings)
-
-
-def _open_one(request: SelectRequest, source: ObjectSource, settings: EngineSettings) -> Records:
     if isinstance(request.input, CsvInput):
         return CsvRecords(request, request.input, source, settings)
     if isinstance(request.input, JsonInput):
