@@ -1,0 +1,324 @@
+"""`spark.read.format("snowmelt-select")`: objects of an S3 endpoint, filtered where they lie.
+
+Columns and the option `where` travel to the endpoint as one SELECT; each Spark task asks for a
+range of the object's bytes. Every option is text:
+
+* `path`: `s3://bucket/key`; `endpoint` (default `http://127.0.0.1:9000`), `accessKey` and
+  `secretKey` (default: where boto3 looks for them)
+* `input`: `csv` (default), `lines`, `json` or `parquet`; `compression`: `none`, `gzip`, `bzip2`,
+  `zstd`; for CSV `header` (`none`, `use`, `ignore`), `delimiter`, `recordDelimiter`, `quote`,
+  `escape`, `comment`, `quotedRecords`
+* `where`: the text of a WHERE clause in which columns are `s.name`; `dialect`
+* `rangeBytes`: bytes a task reads (default 64 MiB); only uncompressed CSV and lines are divided
+
+Without a schema one record is looked at: CSV columns are text, JSON values are what they are.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+import pyarrow as pa
+import pyarrow.json as pj
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from snowmelt.errors import UserError
+from snowmelt.select.asking import Endpoint, ask
+from snowmelt.select.dialect import Dialect
+from snowmelt.select.request import (
+    Compression,
+    CsvInput,
+    Header,
+    JsonInput,
+    JsonOutput,
+    ParquetInput,
+    ScanRange,
+    SelectRequest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from snowmelt.select.request import Input
+
+FORMAT = "snowmelt-select"
+_ENDPOINT = "http://127.0.0.1:9000"
+_RANGE_BYTES = 64 * 1024 * 1024
+_BLOCK_BYTES = 4 * 1024 * 1024
+_SAMPLE = 100
+_PLACE = re.compile(r"_[1-9][0-9]*")
+_ABOUT_FORM = (
+    *("input", "compression", "header", "delimiter", "recorddelimiter"),
+    *("quote", "escape", "comment", "quotedrecords"),
+)
+_OPTIONS = frozenset(
+    ("path", "endpoint", "accesskey", "secretkey", *_ABOUT_FORM, "where", "dialect", "rangebytes")
+)
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format known to a session."""
+    spark.dataSource.register(SelectSource)
+
+
+class SelectSource(DataSource):
+    """The data source that Spark knows as `snowmelt-select`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """Return the columns that the first records have, when nobody gave a schema.
+
+        Raises:
+            UserError: An option is wrong, or there is no record to look at.
+        """
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        asked = _Asked.of(self.options)
+        found = b"".join(asked.payloads(f"SELECT * FROM s3object s LIMIT {_SAMPLE}", None))
+        if not found:
+            raise UserError(f"{asked.path} has no records to take a schema from; give one.")
+        schema = pj.read_json(pa.py_buffer(found)).schema
+        plain = [pa.field(each.name, _plain(each.type)) for each in schema]
+        return from_arrow_schema(pa.schema(plain))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return a reader of these columns.
+
+        Raises:
+            UserError: An option is wrong.
+        """
+        return SelectReader(_Asked.of(self.options), schema)
+
+
+@dataclass(frozen=True)
+class RangePartition(InputPartition):
+    """What one task reads; None is the whole object."""
+
+    scan_range: ScanRange | None
+
+
+class SelectReader(DataSourceReader):
+    """Asks for one range of the object in each task."""
+
+    def __init__(self, asked: _Asked, schema: StructType) -> None:
+        self._asked = asked
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return as many ranges as the object has."""
+        return [RangePartition(each) for each in self._asked.ranges()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records that begin in a range.
+
+        Raises:
+            SelectError: The endpoint refuses the statement, or fails in the middle.
+            UserError: A value does not fit its column.
+        """
+        assert isinstance(partition, RangePartition)  # noqa: S101  Spark hands back our own
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        payloads = self._asked.payloads(self._asked.statement(schema.names), partition.scan_range)
+        for block in _blocks(payloads):
+            yield _batch(block, schema, texts=isinstance(self._asked.input, CsvInput))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The options, understood."""
+
+    path: str
+    bucket: str
+    key: str
+    endpoint: Endpoint
+    input: Input
+    compression: Compression
+    dialect: Dialect
+    where: str
+    range_bytes: int
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> _Asked:
+        given = {name.lower(): text for name, text in options.items()}
+        unknown = sorted(given.keys() - _OPTIONS)
+        if unknown:
+            raise UserError(f"{FORMAT} has no option {unknown[0]}; it has {_listed()}.")
+        path = given.get("path", "")
+        parts = urlsplit(path, allow_fragments=False)
+        key = path.removeprefix(f"{parts.scheme}://{parts.netloc}/")
+        if parts.scheme not in {"s3", "s3a"} or not parts.netloc or not key:
+            raise UserError(f"The path is {path!r}; it must be s3://bucket/key.")
+        dialect = _choice(Dialect, given, "dialect", "aws")
+        return cls(
+            path=path,
+            bucket=parts.netloc,
+            key=key,
+            endpoint=Endpoint(
+                given.get("endpoint", _ENDPOINT), given.get("accesskey"), given.get("secretkey")
+            ),
+            input=_input(given, dialect),
+            compression=_choice(Compression, given, "compression", "NONE"),
+            dialect=dialect,
+            where=given.get("where", "").strip(),
+            range_bytes=_number(given, "rangebytes", _RANGE_BYTES),
+        )
+
+    def statement(self, columns: Sequence[str]) -> str:
+        """Return the SELECT of these columns; without any, each record still counts."""
+        items = ", ".join(f"s.{_identifier(name)}" for name in columns) or "1"
+        return f"SELECT {items} FROM s3object s" + (f" WHERE {self.where}" if self.where else "")
+
+    def payloads(self, statement: str, scan_range: ScanRange | None) -> Iterator[bytes]:
+        request = SelectRequest(
+            statement,
+            input=self.input,
+            output=JsonOutput(),
+            compression=self.compression,
+            scan_range=scan_range,
+            dialect=self.dialect,
+        )
+        return ask(self.endpoint.client(), self.bucket, self.key, request)
+
+    def ranges(self) -> list[ScanRange | None]:
+        """Return ranges that share the object's records among them."""
+        if not self._divides:
+            return [None]
+        head = self.endpoint.client().head_object(Bucket=self.bucket, Key=self.key)
+        size = int(head["ContentLength"])
+        if size <= self.range_bytes:
+            return [None]
+        starts = range(0, size, self.range_bytes)
+        return [ScanRange(start, min(start + self.range_bytes, size) - 1) for start in starts]
+
+    @property
+    def _divides(self) -> bool:
+        if self.compression is not Compression.NONE:
+            return False
+        if isinstance(self.input, CsvInput):
+            return not self.input.quoted_record_delimiter
+        return isinstance(self.input, JsonInput) and self.input.lines
+
+
+def _input(given: Mapping[str, str], dialect: Dialect) -> Input:
+    form = given.get("input", "csv").lower()
+    if form == "parquet":
+        return ParquetInput()
+    if form in {"json", "lines"}:
+        return JsonInput(lines=form == "lines")
+    if form != "csv":
+        raise UserError(f"The input is {form!r}; it is one of csv, lines, json and parquet.")
+    aws = dialect is Dialect.AWS
+    quote = given.get("quote", '"')
+    return CsvInput(
+        header=_choice(Header, given, "header", "NONE"),
+        record_delimiter=given.get("recorddelimiter", "\n").encode(),
+        field_delimiter=given.get("delimiter", ",").encode(),
+        quote=quote.encode(),
+        escape=given.get("escape", quote if aws else "\\").encode(),
+        comment=given.get("comment", "#" if aws else "").encode(),
+        quoted_record_delimiter=given.get("quotedrecords", "false").lower() == "true",
+    )
+
+
+def _choice(kind: Any, given: Mapping[str, str], name: str, default: str) -> Any:
+    said = given.get(name, default)
+    for each in kind:
+        if each.value.lower() == said.lower():
+            return each
+    known = ", ".join(each.value.lower() for each in kind)
+    raise UserError(f"The option {name} is {said!r}; it is one of {known}.")
+
+
+def _number(given: Mapping[str, str], name: str, default: int) -> int:
+    said = given.get(name, str(default))
+    if not said.isdigit() or int(said) < 1:
+        raise UserError(f"The option {name} is {said!r}; it must be a number of bytes.")
+    return int(said)
+
+
+def _listed() -> str:
+    return ", ".join(sorted(_OPTIONS))
+
+
+def _identifier(name: str) -> str:
+    return name if _PLACE.fullmatch(name) else '"' + name.replace('"', '""') + '"'
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Return a type that a column of Spark can have; what is nested stays JSON text."""
+    if pa.types.is_null(kind) or pa.types.is_nested(kind) or pa.types.is_timestamp(kind):
+        return pa.string()
+    return kind
+
+
+def _blocks(payloads: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield whole lines, some MiB at a time."""
+    parts: list[bytes] = []
+    held = 0
+    for payload in payloads:
+        end = payload.rfind(b"\n") + 1
+        parts.append(payload[:end])
+        held += len(payload)
+        if held >= _BLOCK_BYTES and end:
+            yield b"".join(parts)
+            parts, held = [payload[end:]], len(payload) - end
+        elif end < len(payload):
+            parts.append(payload[end:])
+    if held:
+        yield b"".join(parts)
+
+
+def _batch(block: bytes, schema: pa.Schema, *, texts: bool) -> pa.RecordBatch:
+    """Return lines of JSON as a batch of exactly this schema."""
+    if not schema.names:
+        rows = pa.array([None] * block.count(b"\n"), pa.null())
+        return pa.RecordBatch.from_arrays([rows], names=["_"]).select([])
+    records = [msgspec.json.decode(line) for line in block.splitlines()]
+    arrays = []
+    for field in schema:
+        values = [record.get(field.name) for record in records]
+        arrays.append(_texts_array(values, field) if texts else _array(values, field))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _texts_array(values: list[Any], field: pa.Field) -> pa.Array:
+    if not pa.types.is_string(field.type):
+        # An empty field is no number, no date, no truth.
+        values = [value if value != "" else None for value in values]
+    return _cast(pa.array(values, pa.string()), field)
+
+
+def _array(values: list[Any], field: pa.Field) -> pa.Array:
+    if pa.types.is_string(field.type):
+        values = [
+            value
+            if value is None or isinstance(value, str)
+            else msgspec.json.encode(value).decode()
+            for value in values
+        ]
+    try:
+        return _cast(pa.array(values), field) if any(values) else pa.array(values, field.type)
+    except pa.ArrowInvalid as error:
+        raise _misfit(field, error) from error
+
+
+def _cast(values: pa.Array, field: pa.Field) -> pa.Array:
+    try:
+        return values.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise _misfit(field, error) from error
+
+
+def _misfit(field: pa.Field, error: Exception) -> UserError:
+    return UserError(f"Column {field.name} does not fit {field.type}: {error}")
