@@ -71,7 +71,7 @@ def said(data, tokens, rules):
     return rows, tokens.stop
 
 
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(inputs(), st.one_of(st.none(), st.sets(st.integers(0, 5))), st.binary(max_size=3))
 def test_tokens_are_those_of_the_state_machine(case, places, before):
     if case is None:
@@ -87,7 +87,7 @@ def test_tokens_are_those_of_the_state_machine(case, places, before):
     assert not np.any(plain.row_flags & ~found.row_flags & IRREGULAR)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(inputs())
 def test_the_last_whole_record_ends_where_the_state_machine_says(case):
     if case is None:
@@ -103,7 +103,7 @@ def test_the_last_whole_record_ends_where_the_state_machine_says(case):
     assert [record.next for record in whole] == closed
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(inputs(), st.binary(max_size=3))
 def test_what_is_counted_without_fields_is_counted_right(case, before):
     if case is None:
@@ -139,7 +139,7 @@ def test_many_records_overflow_no_table(dialect, places):
     assert said(data, found, rules) == said(data, plain, rules)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(
     st.lists(
         st.one_of(

@@ -1,0 +1,46 @@
+"""A ScanRange takes the records whose first byte lies in it."""
+
+import pytest
+
+from snowmelt.select.refusals import SelectError
+from snowmelt.select.request import ScanRange
+from snowmelt.select.scan_range import Span, resolve
+
+
+@pytest.mark.parametrize(
+    ("scan_range", "span"),
+    [
+        (None, Span(0, None)),
+        (ScanRange(), Span(0, None)),
+        (ScanRange(start=5, end=9), Span(5, 10)),
+        (ScanRange(start=5, end=5), Span(5, 6)),
+        (ScanRange(start=5), Span(5, None)),
+        (ScanRange(end=30), Span(70, None)),
+        (ScanRange(end=300), Span(0, None)),
+        (ScanRange(end=0), Span(100, None)),
+        (ScanRange(start=0, end=1000), Span(0, 1001)),
+    ],
+)
+def test_both_ends_are_included_and_an_end_alone_counts_from_the_back(scan_range, span):
+    assert resolve(scan_range, 100) == span
+
+
+@pytest.mark.parametrize(
+    "scan_range",
+    [ScanRange(5, 4), ScanRange(-1, 4), ScanRange(0, -1), ScanRange(100, 200), ScanRange(end=-1)],
+)
+def test_ranges_that_are_none_are_refused(scan_range):
+    with pytest.raises(SelectError) as refused:
+        resolve(scan_range, 100)
+    assert refused.value.s3_code == "InvalidScanRange"
+
+
+@pytest.mark.parametrize(("size", "compression"), [(100, "GZIP"), (-1, "NONE")])
+def test_only_plain_objects_have_ranges(size, compression):
+    with pytest.raises(SelectError) as refused:
+        resolve(ScanRange(0, 10), size, compression=compression)
+    assert refused.value.s3_code == "UnsupportedScanRangeInput"
+
+
+def test_a_range_from_the_front_of_an_empty_object_is_empty():
+    assert resolve(ScanRange(0, 10), 0) == Span(0, 11)
