@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.instants import parse_instants
+from snowmelt.select.instants import parse_instants, utc_micros
 from snowmelt.select.likeness import compare_text, is_like
 from snowmelt.select.numbers import parse_floats
 from snowmelt.select.operands import Constant, Frame, NoKernel, Operand, unknown
@@ -192,4 +192,4 @@ def _micros(operand: Operand, null: Mask, deferred: Mask) -> NDArray[np.int64] |
     else:
         instants, odd = parse_instants(operand.slices)
         deferred |= odd & ~operand.null
-    return instants.local - instants.offset.astype(np.int64) * 60_000_000
+    return utc_micros(instants)

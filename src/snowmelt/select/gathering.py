@@ -5,15 +5,18 @@
 """
 
 # One loop is one compiled function; types are what numba sees.
-# ruff: noqa: C901, PLR0912
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+# ruff: noqa: ANN001, ANN202, C901, PLR0912, PLR0915
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable"
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,6 +27,19 @@ _QUOTE_ALL = 2
 _BACKSLASH = 92
 _DOUBLE_QUOTE = 34
 _FIRST_PRINTABLE = 32
+
+
+@intrinsic
+def _copy(_context, target, source, size):
+    """Copy so many bytes from one address to another."""
+    signature = types.void(target, source, size)
+
+    def generate(_context, builder, _signature, arguments):
+        pointer = ir.IntType(8).as_pointer()
+        target, source = (builder.inttoptr(each, pointer) for each in arguments[:2])
+        cgutils.raw_memcpy(builder, target, source, arguments[2], 1)
+
+    return signature, generate
 
 
 @njit(cache=True, nogil=True)
@@ -109,6 +125,8 @@ def gather_rows(
         total += ends[r] - starts[r] + width
     out = np.empty(total, np.uint8)
     row_ends = np.empty(rows, np.int64)
+    source = np.uint64(buffer.ctypes.data)
+    target = np.uint64(out.ctypes.data)
     at = 0
     r = 0
     while r < rows:
@@ -118,7 +136,7 @@ def gather_rows(
             r += 1
             row_ends[r] = row_ends[r - 1] + ends[r] - starts[r] + width
         size = ends[r] - starts[first]
-        out[at : at + size] = buffer[starts[first] : ends[r]]
+        _copy(target + np.uint64(at), source + np.uint64(starts[first]), np.uint64(size))
         at += size
         for b in after:
             out[at] = b

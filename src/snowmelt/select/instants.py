@@ -1,15 +1,17 @@
 """Numba kernels that read timestamps in full ISO form, and take them apart."""
 
 # One loop is one compiled function; types are what numba sees.
-# ruff: noqa: ANN001, ANN202, C901, PLR0912, PLR0915
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+# ruff: noqa: ANN001, ANN202
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable"
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import njit, types
+from numba.extending import intrinsic
 
 from snowmelt.select.vectors import Instants, Mask
 
@@ -19,29 +21,65 @@ if TYPE_CHECKING:
     from snowmelt.select.vectors import Bytes, Places, Slices
 
 _DAY = 86_400_000_000
-_PARTS = {"year": 0, "month": 1, "day": 2, "hour": 3, "minute": 4, "second": 5}
+# Where a packed timestamp holds its parts: shift, and the bits that count.
+_FIELDS = {
+    "year": (46, 0x3FFF),
+    "month": (42, 0xF),
+    "day": (37, 0x1F),
+    "hour": (32, 0x1F),
+    "minute": (26, 0x3F),
+    "second": (20, 0x3F),
+}
+
+_TOPS = np.uint64(0x8080_8080_8080_8080)
+_ZEROS = np.uint64(0x3030_3030_3030_3030)
+_ABOVE = np.uint64(0x4646_4646_4646_4646)
+_BYTE = np.uint64(0xFF)
+# `yyyy-mm-` and `ddThh:mm`: where separators stand, what they are, and what makes them zeros.
+_DATE_MASK = np.uint64(0xFF00_00FF_0000_0000)
+_DATE_SIGNS = np.uint64(0x2D00_002D_0000_0000)
+_DATE_FLIP = np.uint64(0x1D00_001D_0000_0000)
+_TIME_MASK = np.uint64(0x0000_FF00_00FF_0000)
+_TIME_SIGNS = np.uint64(0x0000_3A00_0054_0000)
+_BLANK_SIGNS = np.uint64(0x0000_3A00_0020_0000)
+_ZERO_SIGNS = np.uint64(0x0000_3000_0030_0000)
+
+
+@intrinsic
+def _load(_context, data, place):
+    """Return data[place:place + 8] as one word, the first byte lowest."""
+    signature = types.uint64(data, place)
+
+    def generate(_context, builder, _signature, arguments):
+        word = ir.IntType(64)
+        address = builder.add(arguments[0], arguments[1])
+        return builder.load(builder.inttoptr(address, word.as_pointer()), align=1)
+
+    return signature, generate
 
 
 @njit(nogil=True, forceinline=True)
-def _digits(buffer, at, count):
-    """Return a number of so many digits, -1 where one is none."""
-    number = 0
-    for i in range(at, at + count):
-        byte = buffer[i] - 48
-        if byte < 0 or byte > 9:
-            return -1
-        number = number * 10 + byte
-    return number
+def _pairs(word):
+    """Return in each byte the two digits that begin there; 0 at the top if one is no digit."""
+    if ((word + _ABOVE) | (word - _ZEROS)) & _TOPS:
+        return np.uint64(0)
+    word -= _ZEROS
+    return (word * np.uint64(10) + (word >> np.uint64(8))) | (np.uint64(1) << np.uint64(63))
 
 
 @njit(nogil=True, forceinline=True)
-def _days(year, month, day):
-    """Return days since 1970 of a day of the Gregorian calendar."""
-    shifted = year - 1 if month <= 2 else year
-    era = shifted // 400
-    of_era = shifted - era * 400
-    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-    return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+def _byte(word, place):
+    return np.int64((word >> np.uint64(8 * place)) & _BYTE)
+
+
+@njit(nogil=True, forceinline=True)
+def _two(buffer, at):
+    """Return a number of two digits, -1 where one is none."""
+    tens = np.int64(buffer[at]) - 48
+    ones = np.int64(buffer[at + 1]) - 48
+    if tens < 0 or tens > 9 or ones < 0 or ones > 9:
+        return -1
+    return tens * 10 + ones
 
 
 @njit(nogil=True, forceinline=True)
@@ -51,91 +89,106 @@ def _month_days(year, month):
     return 30 if month in (4, 6, 9, 11) else 31
 
 
+@njit(nogil=True, forceinline=True)
+def _rest(buffer, at, end):
+    """Read what stands behind the seconds.
+
+    Returns:
+        Microseconds, the offset in minutes, and whether it was understood.
+    """
+    micros = np.int64(0)
+    if at < end and buffer[at] == 46:
+        at += 1
+        scale = np.int64(1_000_000)
+        while at < end and scale > 1 and 48 <= buffer[at] <= 57:
+            micros = micros * 10 + buffer[at] - 48
+            scale //= 10
+            at += 1
+        if scale == 1_000_000:
+            return micros, 0, False
+        micros *= scale
+    if at == end:
+        return micros, 0, True
+    if buffer[at] == 90:
+        return micros, 0, at + 1 == end
+    if end - at != 6 or buffer[at + 3] != 58 or buffer[at] not in (43, 45):
+        return micros, 0, False
+    hours = _two(buffer, at + 1)
+    minutes = _two(buffer, at + 4)
+    if hours < 0 or hours > 23 or minutes < 0 or minutes > 59:
+        return micros, 0, False
+    offset = hours * 60 + minutes
+    return micros, -offset if buffer[at] == 45 else offset, True
+
+
 @njit(cache=True, nogil=True)
 def _parse(
     buffer: Bytes, starts: Places, ends: Places
 ) -> tuple[NDArray[np.int64], NDArray[np.int16], Mask]:
     """Read `yyyy-mm-ddThh:mi:ss`, up to six digits of a fraction, `Z` or `±hh:mm` or nothing."""
     count = len(starts)
-    local = np.zeros(count, np.int64)
+    packed = np.zeros(count, np.int64)
     offsets = np.zeros(count, np.int16)
     odd = np.ones(count, np.bool_)
+    data = np.uint64(buffer.ctypes.data)
     for r in range(count):
-        at = starts[r]
-        end = ends[r]
-        if end - at < 19 or buffer[at + 4] != 45 or buffer[at + 7] != 45:
+        at = np.int64(starts[r])
+        end = np.int64(ends[r])
+        if end - at < 19:
             continue
-        if buffer[at + 10] not in (84, 32) or buffer[at + 13] != 58 or buffer[at + 16] != 58:
+        date = _load(data, np.uint64(at))
+        time = _load(data, np.uint64(at + 8))
+        signs = time & _TIME_MASK
+        if date & _DATE_MASK != _DATE_SIGNS or (signs != _TIME_SIGNS and signs != _BLANK_SIGNS):
             continue
-        year = _digits(buffer, at, 4)
-        month = _digits(buffer, at + 5, 2)
-        day = _digits(buffer, at + 8, 2)
-        hour = _digits(buffer, at + 11, 2)
-        minute = _digits(buffer, at + 14, 2)
-        second = _digits(buffer, at + 17, 2)
-        if year < 1 or month < 1 or month > 12 or day < 1 or day > _month_days(year, month):
+        date = _pairs(date ^ _DATE_FLIP)
+        time = _pairs((time & ~_TIME_MASK) | _ZERO_SIGNS)
+        second = _two(buffer, at + 17)
+        if date == 0 or time == 0 or buffer[at + 16] != 58 or second < 0:
             continue
-        if hour < 0 or hour > 23 or minute < 0 or minute > 59 or second < 0 or second > 59:
+        year = _byte(date, 0) * 100 + _byte(date, 2)
+        month = _byte(date, 5)
+        day = _byte(time, 0)
+        hour = _byte(time, 3)
+        minute = _byte(time, 6)
+        if year < 1 or month < 1 or month > 12 or day < 1:
             continue
-        at += 19
-        micros = 0
-        if at < end and buffer[at] == 46:
-            at += 1
-            scale = 1_000_000
-            while at < end and scale > 1 and 48 <= buffer[at] <= 57:
-                micros = micros * 10 + buffer[at] - 48
-                scale //= 10
-                at += 1
-            if scale == 1_000_000:
-                continue
-            micros *= scale
-        offset = 0
-        if at < end and buffer[at] == 90:
-            at += 1
-        elif end - at == 6 and buffer[at] in (43, 45) and buffer[at + 3] == 58:
-            hours = _digits(buffer, at + 1, 2)
-            minutes = _digits(buffer, at + 4, 2)
-            if hours < 0 or hours > 23 or minutes < 0 or minutes > 59:
-                continue
-            offset = hours * 60 + minutes
-            if buffer[at] == 45:
-                offset = -offset
-            at += 6
-        if at != end:
+        if day > 28 and day > _month_days(year, month):
             continue
-        seconds = (hour * 60 + minute) * 60 + second
-        local[r] = _days(year, month, day) * _DAY + seconds * 1_000_000 + micros
+        if hour > 23 or minute > 59 or second > 59:
+            continue
+        micros, offset, good = _rest(buffer, at + 19, end)
+        if not good:
+            continue
+        date_bits = (year << 46) | (month << 42) | (day << 37)
+        packed[r] = date_bits | (hour << 32) | (minute << 26) | (second << 20) | micros
         offsets[r] = offset
         odd[r] = False
-    return local, offsets, odd
+    return packed, offsets, odd
 
 
 @njit(cache=True, nogil=True)
-def _extract(local: NDArray[np.int64], part: int) -> NDArray[np.int64]:
-    found = np.empty(len(local), np.int64)
-    for r in range(len(local)):
-        days = local[r] // _DAY
-        rest = (local[r] - days * _DAY) // 1_000_000
-        if part == 3:
-            found[r] = rest // 3600
-        elif part == 4:
-            found[r] = rest // 60 % 60
-        elif part == 5:
-            found[r] = rest % 60
-        else:
-            shifted = days + 719_468
-            era = shifted // 146_097
-            of_era = shifted - era * 146_097
-            years = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
-            of_year = of_era - (365 * years + years // 4 - years // 100)
-            number = (5 * of_year + 2) // 153
-            month = number + 3 if number < 10 else number - 9
-            if part == 0:
-                found[r] = years + era * 400 + (1 if month <= 2 else 0)
-            elif part == 1:
-                found[r] = month
-            else:
-                found[r] = of_year - (153 * number + 2) // 5 + 1
+def _micros(packed: NDArray[np.int64], offsets: NDArray[np.int16]) -> NDArray[np.int64]:
+    """Return microseconds since 1970 in UTC."""
+    found = np.empty(len(packed), np.int64)
+    for r in range(len(packed)):
+        word = packed[r]
+        year = word >> 46
+        month = (word >> 42) & 0xF
+        shifted = year - 1 if month <= 2 else year
+        era = shifted // 400
+        of_era = shifted - era * 400
+        of_year = (153 * ((month + 9) % 12) + 2) // 5 + ((word >> 37) & 0x1F) - 1
+        days = era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+        minutes = ((word >> 32) & 0x1F) * 60 + ((word >> 26) & 0x3F) - offsets[r]
+        seconds = minutes * 60 + ((word >> 20) & 0x3F)
+        found[r] = days * _DAY + seconds * 1_000_000 + (word & 0xFFFFF)
+    return found
+
+
+def utc_micros(instants: Instants) -> NDArray[np.int64]:
+    """Return microseconds since 1970-01-01T00:00Z."""
+    found: NDArray[np.int64] = _micros(instants.packed, instants.offset)
     return found
 
 
@@ -144,11 +197,11 @@ def parse_instants(slices: Slices) -> tuple[Instants, Mask]:
 
     Those are for the evaluator: shorter forms, more than six digits of a fraction, errors.
     """
-    local, offsets, odd = _parse(slices.buffer, slices.start, slices.end)
-    return Instants(local, offsets), odd
+    packed, offsets, odd = _parse(slices.buffer, slices.start, slices.end)
+    return Instants(packed, offsets), odd
 
 
 def extract_part(part: str, instants: Instants) -> NDArray[np.int64]:
     """Return year, month, day, hour, minute or second at each value's own offset."""
-    found: NDArray[np.int64] = _extract(instants.local, _PARTS[part])
-    return found
+    shift, bits = _FIELDS[part]
+    return (instants.packed >> shift) & bits

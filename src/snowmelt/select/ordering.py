@@ -56,7 +56,9 @@ class SortedRows:
         self._descending = tuple(descending)
         self._first = first
         self._rows: list[SortedRow] = []
-        self._budget = MemoryBudget(memory_bytes, what="ORDER BY", setting="select_sort_memory_bytes")
+        self._budget = MemoryBudget(
+            memory_bytes, what="ORDER BY", setting="select_sort_memory_bytes"
+        )
 
     def add(self, keys: tuple[Key, ...], place: int, output: bytes) -> None:
         """Take one row.

@@ -102,6 +102,11 @@ def detached(passed: Passed) -> Passed:
     return replace(passed, vectors=vectors)
 
 
+def without_values(passed: Passed) -> Passed:
+    """Return the same with the records' places and failures alone."""
+    return replace(passed, vectors=(), slow_values=())
+
+
 def _as_values(vector: Vector) -> Vector:
     values = np.empty(len(vector), np.object_)
     values[:] = plain_values(vector)

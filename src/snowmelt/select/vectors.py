@@ -64,17 +64,21 @@ class Slices:
 
 @dataclass(frozen=True, slots=True)
 class Instants:
-    """Timestamps: microseconds since 1970 on the value's own clock, and its offset in minutes."""
+    """Timestamps: the parts as their own clock shows them, and its offset in minutes.
 
-    local: NDArray[np.int64]
+    A word packs year, month, day, hour, minute, second and microsecond, so that words of equal
+    offsets order as the timestamps do.
+    """
+
+    packed: NDArray[np.int64]
     offset: NDArray[np.int16]
 
     def __len__(self) -> int:
-        return len(self.local)
+        return len(self.packed)
 
     def take(self, rows: Rows) -> Instants:
         """Return the timestamps of these rows, in their order."""
-        return Instants(self.local[rows], self.offset[rows])
+        return Instants(self.packed[rows], self.offset[rows])
 
 
 Data: TypeAlias = (
