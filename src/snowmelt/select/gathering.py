@@ -5,7 +5,7 @@
 """
 
 # One loop is one compiled function; types are what numba sees.
-# ruff: noqa: ANN001, ANN202, C901, PLR0912, PLR0915
+# ruff: noqa: ANN001, ANN202, C901, PLR0912
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable"
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from snowmelt.select.compiled import kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,7 +44,7 @@ def _copy(_context, target, source, size):
     return signature, generate
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def gather_csv(
     buffer: Bytes,
     starts: Places,
@@ -105,7 +107,7 @@ def gather_csv(
     return out[:at], row_ends
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def gather_rows(
     buffer: Bytes,
     starts: Places,
@@ -145,7 +147,7 @@ def gather_rows(
     return out, row_ends
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def gather_json(
     buffer: Bytes,
     starts: Places,
@@ -200,7 +202,7 @@ def gather_json(
     return out[:at], row_ends
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _write_string(buffer: Bytes, start: int, end: int, out: Bytes, at: int) -> int:
     """Write one JSON string, quotes and escapes included, at `at`; return where it ends."""
     out[at] = _DOUBLE_QUOTE
@@ -241,7 +243,7 @@ def _write_string(buffer: Bytes, start: int, end: int, out: Bytes, at: int) -> i
     return at + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def write_integers(values: NDArray[np.int64]) -> tuple[Bytes, Places, Places]:
     """Write integers in decimal; return the bytes and where each begins and ends."""
     count = len(values)
@@ -269,7 +271,7 @@ def write_integers(values: NDArray[np.int64]) -> tuple[Bytes, Places, Places]:
     return out, starts, ends
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def split_items(text: Bytes, count: int) -> tuple[Places, Places]:
     """Return where each of `count` items of `[a,b,c]` begins and ends."""
     starts = np.empty(count, np.int32)

@@ -13,6 +13,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.extending import intrinsic
 
+from snowmelt.select.compiled import kernel
 from snowmelt.select.vectors import Instants, Mask
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def _rest(buffer, at, end):
     return micros, -offset if buffer[at] == 45 else offset, True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _parse(
     buffer: Bytes, starts: Places, ends: Places
 ) -> tuple[NDArray[np.int64], NDArray[np.int16], Mask]:
@@ -167,7 +168,7 @@ def _parse(
     return packed, offsets, odd
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _micros(packed: NDArray[np.int64], offsets: NDArray[np.int16]) -> NDArray[np.int64]:
     """Return microseconds since 1970 in UTC."""
     found = np.empty(len(packed), np.int64)

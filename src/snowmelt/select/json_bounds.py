@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
+
+from snowmelt.select.compiled import kernel
 
 if TYPE_CHECKING:
     from snowmelt.select.vectors import Bytes, Places
@@ -26,7 +27,7 @@ _CLASSES[_QUOTE] = _STRING
 _CLASSES[ord(",")] = _COMMA
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _walk(data: Bytes, start: int, end: int, bounds: Places, classes: Bytes) -> tuple[int, int]:
     """Find the root values in [start, end).
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import njit
 
+from snowmelt.select.compiled import kernel
 from snowmelt.select.text_kernels import has_other_than_ascii
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _ANY = 255
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _order(
     buffer: Bytes,
     starts: Places,
@@ -62,7 +63,7 @@ def _stands_at(buffer, at, pieces, first, last):
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _is_like(buffer: Bytes, starts: Places, ends: Places, pieces: Bytes, bounds: Places) -> Mask:
     """Return which texts are like a pattern whose piece p is pieces[bounds[p]:bounds[p + 1]].
 

@@ -13,6 +13,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.extending import intrinsic
 
+from snowmelt.select.compiled import kernel
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -140,7 +142,7 @@ def _is_word(buffer, start, end):
     return byte not in (73, 105, 78, 110)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _integers(buffer: Bytes, starts: Places, ends: Places) -> tuple[NDArray[np.int64], Bytes]:
     count = len(starts)
     values = np.empty(count, np.int64)
@@ -164,7 +166,7 @@ def _integers(buffer: Bytes, starts: Places, ends: Places) -> tuple[NDArray[np.i
     return values, status
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _floats(
     buffer: Bytes, starts: Places, ends: Places, powers: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], Bytes]:

@@ -18,6 +18,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.extending import intrinsic
 
+from snowmelt.select.compiled import kernel
+
 if TYPE_CHECKING:
     from snowmelt.select.vectors import Bytes, Places, Rows
 
@@ -29,7 +31,6 @@ _RETURN = 13
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _ONE = np.uint64(1)
 _inlined = njit(nogil=True, forceinline=True)
-_compiled = njit(nogil=True, cache=True)
 
 
 class Mark(NamedTuple):
@@ -372,7 +373,7 @@ def _line_end(data, at, end, marks):
     return end
 
 
-@_compiled
+@kernel
 def find_records(buffer, at, end, marks, places, ragged, tables):
     """Find records and fields until the tables are full or the data end.
 
@@ -468,7 +469,7 @@ def find_records(buffer, at, end, marks, places, ragged, tables):
     return count, total, at, False
 
 
-@_compiled
+@kernel
 def last_record_end(buffer, at, end, marks):
     """Return the place behind the last whole record of data[at:end], `at` if there is none."""
     data = buffer.ctypes.data
@@ -494,7 +495,7 @@ def _closes(data, at, end, marks):
     return end - at >= size and _follows(data, end - size, end, marks.record)
 
 
-@_compiled
+@kernel
 def first_bad_byte(buffer, at, end):
     """Return the place of the first byte that breaks UTF-8, -1 if there is none."""
     data = buffer.ctypes.data
@@ -570,7 +571,7 @@ def _inside(quotes, before):
     return word ^ before
 
 
-@_compiled
+@kernel
 def count_records(buffer, at, end, marks):
     """Count the records of data[at:end] by their delimiters, without looking at fields.
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
+from snowmelt.select.compiled import kernel
 from snowmelt.select.vectors import Slices
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LAST_ASCII = 127
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def has_other_than_ascii(buffer: Bytes, starts: Places, ends: Places) -> Mask:
     """Return which texts hold a byte beyond ASCII."""
     found = np.zeros(len(starts), np.bool_)
@@ -30,7 +30,7 @@ def has_other_than_ascii(buffer: Bytes, starts: Places, ends: Places) -> Mask:
     return found
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _changed(
     buffer: Bytes, starts: Places, ends: Places, first: int, shift: int
 ) -> tuple[Bytes, Places, Places]:
