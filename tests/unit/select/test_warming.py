@@ -1,0 +1,73 @@
+"""Warming loads every kernel; compiled code is kept where that is possible, and not needed."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+LOADED = """
+import sys, snowmelt.select.warming as warming
+from numba.core.dispatcher import Dispatcher
+warming.warm()
+kernels = {
+    f"{name}.{key}": value
+    for name, module in list(sys.modules.items()) if name.startswith("snowmelt.select")
+    for key, value in vars(module).items()
+    if isinstance(value, Dispatcher) and not value.targetoptions.get("forceinline")
+}
+print(len(kernels), sorted(name for name, each in kernels.items() if not each.signatures))
+"""
+
+
+def run(code, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=True,
+    ).stdout.split(maxsplit=1)
+
+
+@pytest.mark.slow
+def test_warming_loads_every_kernel():
+    count, missing = run(LOADED)
+    assert int(count) > 10
+    # Called by a kernel only, whose code it is part of.
+    assert missing.strip() == "['snowmelt.select.gathering._write_string']"
+
+
+COUNTED = """
+import numpy as np
+from snowmelt.select.csv_rules import csv_rules
+from snowmelt.select.dialect import Dialect
+from snowmelt.select.request import CsvInput
+from snowmelt.select.tokenizer import RecordCounter
+data = np.frombuffer(bytearray(b"a\\nb\\n" + bytes(64)), np.uint8)
+print(RecordCounter(csv_rules(CsvInput(), Dialect.AWS))(data, 0, 4))
+"""
+
+
+@pytest.mark.slow
+def test_kernels_work_where_no_folder_can_be_written():
+    nowhere = "/proc/nothing"
+    (count,) = run(
+        COUNTED,
+        NUMBA_CACHE_LOCATOR_CLASSES="UserWideCacheLocator",
+        HOME=nowhere,
+        XDG_CACHE_HOME=nowhere,
+    )
+    assert count == "2"
+
+
+@pytest.mark.slow
+def test_two_processes_may_fill_one_cache(tmp_path):
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    both = [
+        subprocess.Popen([sys.executable, "-c", COUNTED], env=environment, stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    assert [process.communicate(timeout=250)[0] for process in both] == [b"2\n"] * 2
+    assert run(COUNTED, NUMBA_CACHE_DIR=str(tmp_path)) == ["2"]
