@@ -1,0 +1,266 @@
+"""What an execution does beside its answer: limits, stopping, counters, formats."""
+
+from __future__ import annotations
+
+import decimal
+import gzip
+import io
+import threading
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snowmelt.select.dialect import Dialect
+from snowmelt.select.engine import EngineSettings, open_select
+from snowmelt.select.local import FileSource, run_locally
+from snowmelt.select.payloads import PAYLOAD_BYTES, PayloadCutter
+from snowmelt.select.refusals import SelectError
+from snowmelt.select.request import (
+    Compression,
+    CsvInput,
+    CsvOutput,
+    Header,
+    JsonInput,
+    JsonOutput,
+    ParquetInput,
+    SelectRequest,
+)
+
+
+def answer(request: SelectRequest, data: bytes, **limits: int) -> bytes:
+    execution = run_locally(request, io.BytesIO(data), settings=EngineSettings(**limits))
+    return b"".join(execution.payloads())
+
+
+class Counting(io.BytesIO):
+    """A stream that knows how much was taken from it."""
+
+    taken = 0
+
+    def read(self, size=-1):
+        part = super().read(size)
+        self.taken += len(part)
+        return part
+
+
+@given(
+    st.lists(st.integers(0, 40), max_size=60),
+    st.integers(1, 30),
+    st.lists(st.integers(1, 20), max_size=8),
+)
+def test_payloads_end_with_records_that_fit(sizes, limit, splits):
+    records = [b"x" * size + b"\n" for size in sizes]
+    cutter = PayloadCutter(limit)
+    found = []
+    at = 0
+    for split in [*splits, len(records)]:
+        part = records[at : at + split]
+        ends = np.cumsum([len(record) for record in part], dtype=np.int64)
+        found += cutter.add(b"".join(part), ends)
+        at += split
+    found += cutter.flush()
+    assert b"".join(found) == b"".join(records)
+    assert all(0 < len(payload) <= limit for payload in found)
+    if all(len(record) <= limit for record in records):
+        assert all(payload.endswith(b"\n") for payload in found)
+
+
+def test_a_limit_stops_the_reader():
+    stream = Counting(b"1,2,3\n" * 2_000_000)
+    request = SelectRequest("select _2 from s3object limit 3")
+    execution = run_locally(request, stream)
+    assert b"".join(execution.payloads()) == b"2\n2\n2\n"
+    assert stream.taken < 8 * 1024 * 1024
+
+
+def test_counters_tell_what_was_read_and_given():
+    data = b"a,b\n" * 1000
+    packed = gzip.compress(data)
+    request = SelectRequest("select _1 from s3object", compression=Compression.GZIP)
+    execution = run_locally(request, io.BytesIO(packed))
+    out = b"".join(execution.payloads())
+    assert (execution.scanned, execution.processed) == (len(packed), len(data))
+    assert execution.returned == len(out) == 2000
+
+
+def test_closing_ends_the_payloads_and_closes_the_source(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"1,2,3\n" * 500_000)
+    source = FileSource(path)
+    execution = open_select(SelectRequest("select * from s3object"), source)
+    payloads = execution.payloads()
+    assert len(next(payloads)) <= PAYLOAD_BYTES
+    threading.Thread(target=execution.close).start()
+    assert sum(1 for _ in payloads) < 30
+    execution.close()
+    with pytest.raises(OSError, match="descriptor"):
+        source.read_into(0, memoryview(bytearray(1)))
+
+
+def test_a_refused_statement_closes_the_source(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"1\n")
+    source = FileSource(path)
+    with pytest.raises(SelectError):
+        open_select(SelectRequest("select from"), source)
+    with pytest.raises(OSError, match="descriptor"):
+        source.read_into(0, memoryview(bytearray(1)))
+
+
+@pytest.mark.parametrize(
+    ("sql", "setting"),
+    [
+        ("select _1, count(*) from s3object group by _1", "group_memory_bytes"),
+        ("select distinct _1 from s3object", "group_memory_bytes"),
+        ("select _1 from s3object order by _1", "sort_memory_bytes"),
+    ],
+)
+def test_what_does_not_fit_in_memory_names_its_setting(sql, setting):
+    data = b"".join(b"%d\n" % n for n in range(20_000))
+    with pytest.raises(SelectError, match=setting):
+        answer(SelectRequest(sql), data, group_memory_bytes=100_000, sort_memory_bytes=100_000)
+
+
+def test_the_first_of_an_order_need_little_memory():
+    data = b"".join(b"%d\n" % (n * 7919 % 20_011) for n in range(20_000))
+    sql = "select _1 from s3object order by cast(_1 as int) desc limit 3"
+    out = answer(SelectRequest(sql), data, sort_memory_bytes=4_000_000, block_bytes=4096)
+    assert out == b"20010\n20009\n20008\n"
+
+
+SHAPES = [
+    (Dialect.AWS, "_1, _2", b"1,\n"),
+    (Dialect.CEPH, "_1, _2", b"1,null\n"),
+    (Dialect.CEPH_2020, "_1, _2", b"1,,\n"),
+    (Dialect.AWS, "count(*), 2.5", b"1,2.5\n"),
+    (Dialect.CEPH, "count(*), 2.5", b"1,2.5"),
+    (Dialect.CEPH_2020, "count(*), 2.5", b"1,2.5,"),
+]
+
+
+@pytest.mark.parametrize(("dialect", "shown", "wanted"), SHAPES)
+def test_each_dialect_has_its_own_shape_of_output(dialect, shown, wanted):
+    request = SelectRequest(f"select {shown} from s3object;", dialect=dialect)
+    assert answer(request, b"1,\n") == wanted
+
+
+def test_output_quotes_what_needs_it():
+    data = b'a,"x,y","q""q",";"\n'
+    shown = "_4, _2, _3, _1"
+    request = SelectRequest(f"select {shown} from s3object")
+    assert answer(request, data) == b';,"x,y","q""q",a\n'
+    output = CsvOutput(field_delimiter=b";", escape=b"\\")
+    request = SelectRequest(f"select {shown} from s3object", output=output)
+    assert answer(request, data) == b'";";x,y;"q\\"q";a\n'
+    request = SelectRequest("select * from s3object", output=CsvOutput(quote_always=True))
+    assert answer(request, data) == b'"a","x,y","q""q",";"\n'
+
+
+def test_json_numbers_keep_every_digit():
+    line = b'{"a":123456789012345678901234567890,"b":0.1000000000000000000001,"c":{"d":[1,2.50]}}\n'
+    request = SelectRequest("select * from s3object", JsonInput(lines=True), JsonOutput())
+    assert answer(request, line) == line
+    request = SelectRequest("select s.c.d[1] from s3object s", JsonInput(lines=True))
+    assert answer(request, line) == b"2.50\n"
+
+
+@pytest.mark.parametrize("size", [64, 100, 1 << 20])
+def test_a_document_is_a_sequence_of_values(size):
+    data = b'[1, 2]\n{"a":\n [{"b": "x}"}, {"b": null}, {"c": 3}]}  {"a": []} 7 "s" '
+    request = SelectRequest("select * from s3object[*].a[*]", JsonInput(lines=False), JsonOutput())
+    assert answer(request, data, block_bytes=size) == (
+        b'{}\n{"b":"x}"}\n{"b":null}\n{"c":3}\n{}\n{}\n'
+    )
+    request = SelectRequest("select count(*) from s3object", JsonInput(lines=False))
+    assert answer(request, data, block_bytes=size) == b"5\n"
+
+
+def test_broken_json_is_told_behind_the_records_before_it():
+    data = b'{"a":1}\n{"a":2}\n{"a":\n{"a":4}\n'
+    request = SelectRequest("select s.a from s3object s", JsonInput(lines=True))
+    payloads = run_locally(request, io.BytesIO(data)).payloads()
+    assert next(payloads) == b"1\n2\n"
+    with pytest.raises(SelectError, match="byte 16"):
+        next(payloads)
+
+
+def test_a_document_that_is_too_large_names_its_setting():
+    request = SelectRequest("select * from s3object", JsonInput(lines=False))
+    with pytest.raises(SelectError, match="document_bytes"):
+        answer(request, b"[" + b"1," * 50_000 + b"1]", document_bytes=10_000, block_bytes=1000)
+
+
+@pytest.fixture
+def parquet(tmp_path):
+    table = pa.table(
+        {
+            "n": pa.array([1, None, 3, 4, 5, 6]),
+            "x": pa.array([0.5, 1.5, None, 2.5, 3.5, 4.5]),
+            "s": ["a", "b,c", None, 'q"', "é", ""],
+            "d": pa.array([decimal.Decimal("1.10")] * 6),
+            "t": pa.array([1_500_000_000_123] * 6, pa.timestamp("ms")),
+            "l": [[1, 2]] * 6,
+        }
+    )
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path, row_group_size=2)
+    return path
+
+
+def parquet_answer(path, sql, **limits):
+    request = SelectRequest(sql, ParquetInput(), limits.pop("output", CsvOutput()))
+    execution = run_locally(request, path, settings=EngineSettings(**limits))
+    return b"".join(execution.payloads()), execution
+
+
+def test_parquet_reads_needed_columns_of_row_groups_that_matter(parquet):
+    out, some = parquet_answer(parquet, "select n, s, d from s3object where n >= 5")
+    assert out == "5,é,1.10\n6,,1.10\n".encode()
+    out, every = parquet_answer(parquet, "select * from s3object where n >= 0 limit 1")
+    assert out == b'1,0.5,a,1.10,2017-07-14T02:40:00.123Z,"[1,2]"\n'
+    assert some.processed < every.processed
+    assert parquet_answer(parquet, "select count(*) from s3object")[0] == b"6\n"
+    out, _ = parquet_answer(
+        parquet, "select s.n, s.l[1] as e from s3object s where s.s = 'b,c'", output=JsonOutput()
+    )
+    assert out == b'{"n":null,"e":2}\n'
+
+
+def test_a_row_group_that_is_too_large_names_its_setting(parquet):
+    with pytest.raises(SelectError, match="row_group_bytes"):
+        parquet_answer(parquet, "select n, s from s3object", row_group_bytes=10)
+
+
+def test_what_is_no_parquet_is_refused(tmp_path):
+    path = tmp_path / "b.parquet"
+    path.write_bytes(b"no parquet at all, but long enough")
+    with pytest.raises(SelectError, match="Parquet"):
+        parquet_answer(path, "select * from s3object")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("cast(a as int) > 50", "a::int > 50"),
+        ("b like '%x%' and cast(c as float) between 0.2 and 0.7", None),
+        ("b in ('xy', 'zz') or b is null or char_length(b) = 1", "b in ('xy','zz') or length(b)=1"),
+    ],
+)
+def test_filters_agree_with_duckdb(tmp_path, ours, theirs):
+    rng = np.random.default_rng(3)
+    path = tmp_path / "a.csv"
+    texts = ["x", "xy", "zz", '"a,x"']
+    rows = [f"{rng.integers(0, 100)},{rng.choice(texts)},{rng.random():.3f}" for _ in range(3000)]
+    path.write_text("a,b,c\n" + "\n".join(rows) + "\n")
+    request = SelectRequest(f"select a, c from s3object where {ours}", CsvInput(header=Header.USE))
+    out = b"".join(run_locally(request, path, settings=EngineSettings(block_bytes=997)).payloads())
+    condition = theirs or ours.replace("cast(c as float)", "c::double")
+    found = duckdb.sql(
+        f"select a, c from read_csv('{path}', all_varchar=true, header=true) where {condition}"
+    ).fetchall()
+    assert out.decode() == "".join(f"{a},{c}\n" for a, c in found)
