@@ -10,7 +10,7 @@ from snowmelt.buckets.refusals import S3Refusal
 from snowmelt.catalog.access_keys import find_access_key
 from snowmelt.server.auth import RECHECK_S
 from snowmelt.server.front import check_host
-from snowmelt.server.s3 import signing
+from snowmelt.server.s3 import signing, signing_v2
 
 if TYPE_CHECKING:
     from snowmelt.catalog.access_keys import AccessKey
@@ -27,11 +27,13 @@ _MOST_REMEMBERED = 10_000
 class Identity:
     """The user of a request; `credentials` and `key` sign what follows in its body.
 
-    Both are None for a request that was not signed, which only the development mode takes.
+    They are None and empty where nothing in the body is signed: for addresses presigned in
+    version 2, and for requests without a signature, which only the development mode takes.
     """
 
     user: str
     credentials: Credentials | None = None
+    is_signed: bool = True
     key: bytes = b""
 
 
@@ -64,21 +66,30 @@ class Door:
         Raises:
             S3Refusal: No signature, one of another kind, or one that does not hold.
         """
+        version_2 = signing_v2.access_key_id_of(request)
+        if version_2 is not None:
+            known = self._require(version_2)
+            signing_v2.check(request, known.secret, self._clock.now())
+            return Identity(known.user)
         credentials = signing.credentials_of(request)
         if credentials is None:
             if self._anonymous is None:
                 raise S3Refusal("AccessDenied", "Requests must be signed.")
             check_host(request.headers.get("host", "").encode("latin-1"))
-            return Identity(self._anonymous)
+            return Identity(self._anonymous, is_signed=False)
         if "x-amz-security-token" in request.headers or "X-Amz-Security-Token" in request.query:
             raise S3Refusal("InvalidAccessKeyId", "Temporary credentials are not issued here.")
-        known = self._access_key(credentials.access_key_id)
-        if known is None:
-            raise S3Refusal("InvalidAccessKeyId", AWSAccessKeyId=credentials.access_key_id[:200])
+        known = self._require(credentials.access_key_id)
         signing.check_time(credentials, self._clock.now())
         key = signing.signing_key(known.secret, credentials.date, credentials.region)
         signing.check_signature(request, credentials, key)
-        return Identity(known.user, credentials, key)
+        return Identity(known.user, credentials, key=key)
+
+    def _require(self, access_key_id: str) -> AccessKey:
+        known = self._access_key(access_key_id)
+        if known is None:
+            raise S3Refusal("InvalidAccessKeyId", AWSAccessKeyId=access_key_id[:200])
+        return known
 
     def _access_key(self, access_key_id: str) -> AccessKey | None:
         now = self._clock.monotonic()

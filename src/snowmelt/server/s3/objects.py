@@ -123,7 +123,7 @@ def object_headers(call: AuthorisedRequest, facts: Facts) -> dict[str, str]:
     for name in _OVERRIDES:
         value = call.query.get(f"response-{name}")
         if value is not None:
-            if call.identity.credentials is None:
+            if not call.identity.is_signed:
                 raise S3Refusal("InvalidRequest", "response- parameters need a signed request.")
             if not value.isprintable():
                 raise S3Refusal("InvalidArgument", f"response-{name} cannot be a header.")

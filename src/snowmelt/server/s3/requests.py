@@ -21,7 +21,7 @@ class Request:
 
     `path` and `query_text` are as sent; `bucket` and `key` are decoded, empty where there is
     none. Header names are lower-case, values are Latin-1 text of the bytes sent; of parameters
-    that come twice the first counts.
+    that come twice the first counts. `in_host` tells that the bucket stood in the Host header.
     """
 
     method: str
@@ -32,6 +32,7 @@ class Request:
     bucket: str
     key: str
     request_id: str
+    in_host: bool
 
     @property
     def resource(self) -> str:
@@ -57,7 +58,8 @@ def request_of(scope: Scope, domains: Sequence[str]) -> Request:
     query_text: str = scope["query_string"].decode("latin-1")
     decoded = _decoded(path).removeprefix("/")
     bucket = _host_bucket(headers.get("host", ""), domains)
-    if bucket:
+    in_host = bool(bucket)
+    if in_host:
         key = decoded
     else:
         bucket, _, key = decoded.partition("/")
@@ -73,6 +75,7 @@ def request_of(scope: Scope, domains: Sequence[str]) -> Request:
         bucket=bucket,
         key=key,
         request_id=new_request_id(),
+        in_host=in_host,
     )
 
 

@@ -24,6 +24,7 @@ from snowmelt.select.many import ManySources
 from snowmelt.select.refusals import SelectError
 from snowmelt.select.request import CsvOutput, JsonOutput
 from snowmelt.server.s3.answers import client_has_gone, start_message
+from snowmelt.server.s3.warming import Warming
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -54,9 +55,15 @@ class Selecting:
         self._limits = EngineSettings.of(settings)
         self._free = threading.BoundedSemaphore(settings.select_queries)
         self._threads = ThreadPoolExecutor(settings.select_queries, thread_name_prefix="s3-select")
+        self._warming = Warming(self._limits)
+
+    def start(self) -> None:
+        """Make compiled code ready, in a thread; queries need not wait for it."""
+        self._warming.start()
 
     def close(self) -> None:
         """Wait for the queries that run."""
+        self._warming.close()
         self._threads.shutdown()
 
     async def __call__(

@@ -81,6 +81,8 @@ class S3Service:
         """Answer requests, and tidy up behind them, in threads."""
         self._listener.start("s3")
         self._keeper.start()
+        if self._selecting is not None:
+            self._selecting.start()
 
     def close(self) -> None:
         """Finish open requests and stop."""
