@@ -88,6 +88,8 @@ def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) 
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    # What its compiler tells of itself at the level debug are megabytes.
+    logging.getLogger("numba").setLevel(logging.WARNING)
     running = RunningService(settings)
     _tune_garbage_collection()
 
