@@ -1,0 +1,350 @@
+"""How fast is SELECT over one object, next to others, with one thread and with two?
+
+    python benchmarks/select_engine.py [--rows 5500000] [--folder DIR] [--repeats 3]
+
+Each engine runs in a process of its own, pinned to as many processors as it has threads, and
+takes the six queries of the file with 15 columns one after the other; imports are not counted.
+MB/s are of uncompressed text; the best run counts. `cpu` is MB for each second of processor time,
+which other work on the machine disturbs less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import select_data
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+QUERIES = {
+    "a": "count(*)",
+    "b": "tripid where fare > 36.1",
+    "c": "sum, min, max of casts",
+    "d": "* where puloc <= 131",
+    "e": "ref where zone like '%West%'",
+    "f": "count(*) where year = 2018",
+}
+
+
+def ours(path: Path, threads: int, form: str) -> dict[str, Callable[[], object]]:
+    from snowmelt.select.engine import EngineSettings
+    from snowmelt.select.local import run_locally
+    from snowmelt.select.request import (
+        Compression,
+        CsvInput,
+        Header,
+        JsonInput,
+        ParquetInput,
+        SelectRequest,
+    )
+
+    moment = "s.pickup" if form == "parquet" else "to_timestamp(s.pickup)"
+    texts = {
+        "a": "select count(*) from s3object",
+        "b": "select s.tripid from s3object s where cast(s.fare as float) > 36.1",
+        "c": "select sum(cast(s.fare as float)), min(cast(s.distance as float)), "
+        "max(cast(s.total as float)) from s3object s",
+        "d": "select * from s3object s where cast(s.puloc as int) <= 131",
+        "e": "select s.ref from s3object s where s.zone like '%West%'",
+        "f": f"select count(*) from s3object s where extract(year from {moment}) = 2018",
+    }
+    inputs = {"json": JsonInput(lines=True), "parquet": ParquetInput()}
+    options = inputs.get(form, CsvInput(header=Header.USE))
+    packed = Compression.GZIP if form == "gz" else Compression.NONE
+
+    def run(text: str) -> int:
+        request = SelectRequest(text, options, compression=packed)
+        execution = run_locally(request, path, settings=EngineSettings(threads=threads))
+        return sum(len(payload) for payload in execution.payloads())
+
+    return {name: lambda text=text: run(text) for name, text in texts.items()}
+
+
+def duck(path: Path, threads: int, form: str) -> dict[str, Callable[[], object]]:
+    import duckdb
+
+    connection = duckdb.connect(config={"threads": threads})
+    source = f"read_csv('{path}', all_varchar=true, header=true)"
+    if form == "json":
+        source = f"read_json('{path}', format='newline_delimited')"
+    if form == "parquet":
+        source = f"'{path}'"
+
+    def sink(text: str) -> None:
+        connection.execute(f"copy ({text}) to '/dev/null' (format csv)")
+
+    return {
+        "a": lambda: connection.execute(f"select count(*) from {source}").fetchall(),
+        "b": lambda: sink(f"select tripid from {source} where fare::double > 36.1"),
+        "c": lambda: connection.execute(
+            f"select sum(fare::double), min(distance::double), max(total::double) from {source}"
+        ).fetchall(),
+        "d": lambda: sink(f"select * from {source} where puloc::int <= 131"),
+        "e": lambda: sink(f"select ref from {source} where zone like '%West%'"),
+        "f": lambda: connection.execute(
+            f"select count(*) from {source} where extract(year from pickup::timestamp) = 2018"
+        ).fetchall(),
+    }
+
+
+def arrow(path: Path, threads: int, form: str) -> dict[str, Callable[[], object]]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.csv as pcsv
+
+    pa.set_cpu_count(threads)
+    del form
+    names = path.with_suffix("").with_suffix(".csv").open().readline().strip().split(",")
+
+    def batches(*columns: str) -> object:
+        options = pcsv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()), include_columns=list(columns)
+        )
+        reading = pcsv.ReadOptions(use_threads=threads > 1)
+        return pcsv.open_csv(path, read_options=reading, convert_options=options)
+
+    def write(stream: object, keep: Callable[[pa.RecordBatch], pa.Array], *shown: str) -> None:
+        with Path("/dev/null").open("wb") as out:
+            for batch in stream:
+                found = batch.filter(keep(batch))
+                pcsv.write_csv(found.select(list(shown)) if shown else found, out)
+
+    def number(batch: pa.RecordBatch, name: str) -> pa.Array:
+        return batch.column(name).cast(pa.float64())
+
+    def sums() -> None:
+        for batch in batches("fare", "distance", "total"):
+            pc.sum(number(batch, "fare"))
+            pc.min(number(batch, "distance"))
+            pc.max(number(batch, "total"))
+
+    def years() -> int:
+        count = 0
+        for batch in batches("pickup"):
+            found = pc.year(batch.column("pickup").cast(pa.timestamp("s", "UTC")))
+            count += pc.sum(pc.equal(found, 2018)).as_py() or 0
+        return count
+
+    return {
+        "a": lambda: sum(batch.num_rows for batch in batches("tripid")),
+        "b": lambda: write(
+            batches("tripid", "fare"), lambda b: pc.greater(number(b, "fare"), 36.1), "tripid"
+        ),
+        "c": sums,
+        "d": lambda: write(batches(), lambda b: pc.less_equal(number(b, "puloc"), 131)),
+        "e": lambda: write(
+            batches("zone", "ref"), lambda b: pc.match_substring(b.column("zone"), "West"), "ref"
+        ),
+        "f": years,
+    }
+
+
+def polar(path: Path, threads: int, form: str) -> dict[str, Callable[[], object]]:
+    os.environ["POLARS_MAX_THREADS"] = str(threads)
+    import polars as pl
+
+    del form
+
+    def scan() -> pl.LazyFrame:
+        return pl.scan_csv(path, infer_schema=False)
+
+    def number(name: str) -> pl.Expr:
+        return pl.col(name).cast(pl.Float64)
+
+    def sink(frame: pl.LazyFrame) -> None:
+        frame.sink_csv("/dev/null")
+
+    return {
+        "a": lambda: scan().select(pl.len()).collect(engine="streaming"),
+        "b": lambda: sink(scan().filter(number("fare") > 36.1).select("tripid")),
+        "c": lambda: (
+            scan()
+            .select(number("fare").sum(), number("distance").min(), number("total").max())
+            .collect(engine="streaming")
+        ),
+        "d": lambda: sink(scan().filter(pl.col("puloc").cast(pl.Int64) <= 131)),
+        "e": lambda: sink(
+            scan().filter(pl.col("zone").str.contains("West", literal=True)).select("ref")
+        ),
+        "f": lambda: (
+            scan()
+            .filter(pl.col("pickup").str.to_datetime("%Y-%m-%dT%H:%M:%SZ").dt.year() == 2018)
+            .select(pl.len())
+            .collect(engine="streaming")
+        ),
+    }
+
+
+def fusion(path: Path, threads: int, form: str) -> dict[str, Callable[[], object]]:
+    import datafusion
+    import pyarrow as pa
+
+    del form
+    context = datafusion.SessionContext(datafusion.SessionConfig().with_target_partitions(threads))
+    names = path.with_suffix("").with_suffix(".csv").open().readline().strip().split(",")
+    schema = pa.schema([(name, pa.string()) for name in names])
+    options = {"has_header": True, "schema": schema}
+    if path.suffix == ".gz":
+        options |= {"file_extension": ".gz", "file_compression_type": "gzip"}
+    context.register_csv("t", str(path), **options)
+
+    def run(text: str) -> None:
+        for batch in context.sql(text).execute_stream():
+            batch.to_pyarrow()
+
+    return {
+        "a": lambda: run("select count(*) from t"),
+        "b": lambda: run("select tripid from t where cast(fare as double) > 36.1"),
+        "c": lambda: run(
+            "select sum(cast(fare as double)), min(cast(distance as double)), "
+            "max(cast(total as double)) from t"
+        ),
+        "d": lambda: run("select * from t where cast(puloc as int) <= 131"),
+        "e": lambda: run("select ref from t where zone like '%West%'"),
+        "f": lambda: run(
+            "select count(*) from t where extract(year from cast(pickup as timestamp)) = 2018"
+        ),
+    }
+
+
+def wc(path: Path, threads: int, form: str) -> dict[str, Callable[[], object]]:
+    del threads, form
+    return {"a": lambda: select_data.line_count(path)}
+
+
+ENGINES = {
+    "snowmelt": ours,
+    "duckdb": duck,
+    "pyarrow": arrow,
+    "polars": polar,
+    "datafusion": fusion,
+    "wc -l": wc,
+}
+FORMS = {
+    "csv": tuple(ENGINES),
+    "gz": ("snowmelt", "duckdb", "pyarrow", "datafusion"),
+    "json": ("snowmelt", "duckdb"),
+    "parquet": ("snowmelt", "duckdb"),
+}
+
+
+def processor_seconds() -> float:
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return sum(sum(resource.getrusage(kind)[:2]) for kind in kinds)
+
+
+def peak_memory() -> int:
+    """Return the most MB this process ever held; getrusage would tell its parent's, too."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) // 1024
+
+
+def child(engine: str, path: Path, threads: int, form: str, repeats: int) -> None:
+    """Run one engine's queries and print a line of JSON for each."""
+    for name, run in ENGINES[engine](path, threads, form).items():
+        best = [float("inf"), float("inf")]
+        # One run more, not counted: caches of compiled code and of the file are warm then.
+        for repeat in range(repeats + 1):
+            wall, cpu = time.perf_counter(), processor_seconds()
+            run()
+            spent = time.perf_counter() - wall, processor_seconds() - cpu
+            if repeat:
+                best = [min(pair) for pair in zip(best, spent, strict=True)]
+        peak = peak_memory()
+        print(json.dumps({"query": name, "wall": best[0], "cpu": best[1], "rss": peak}), flush=True)
+
+
+def measure(
+    engine: str, path: Path, threads: int, form: str, repeats: int
+) -> dict[str, dict[str, float]]:
+    cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[:threads]))
+    command = ["taskset", "-c", cores, sys.executable, __file__, "--child", engine]
+    command += ["--file", str(path), "--threads", str(threads), "--form", form]
+    done = subprocess.run(
+        [*command, "--repeats", str(repeats)], capture_output=True, text=True, check=False
+    )
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode:
+        print(f"{engine}: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+    return {each["query"]: each for each in found}
+
+
+def report(form: str, threads: int, size: int, results: dict[str, dict]) -> None:
+    print(f"\n{form}, {threads} thread(s): MB/s (cpu)\n")
+    print("| engine | " + " | ".join(QUERIES) + " | RSS MB |")
+    print("|---" * (len(QUERIES) + 2) + "|")
+    for engine, found in results.items():
+        cells = [
+            f"{size / found[q]['wall'] / 1e6:.0f} ({size / found[q]['cpu'] / 1e6:.0f})"
+            if q in found
+            else "-"
+            for q in QUERIES
+        ]
+        peak = max((each["rss"] for each in found.values()), default=0)
+        print(f"| {engine} | " + " | ".join(cells) + f" | {peak} |")
+    peers = [name for name in ("duckdb", "pyarrow") if results.get(name)]
+    if peers and results.get("snowmelt"):
+        ratios = []
+        for query in QUERIES:
+            best = min(results[p].get(query, {}).get("cpu", float("inf")) for p in peers)
+            mine = results["snowmelt"].get(query, {}).get("cpu", float("inf"))
+            ratios.append(f"{best / mine:.1f}x")
+        print(f"| **against the best of {', '.join(peers)}, cpu** | " + " | ".join(ratios) + " | |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=5_500_000)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int, action="append")
+    parser.add_argument("--form", action="append", choices=list(FORMS))
+    parser.add_argument("--engine", action="append", choices=list(ENGINES))
+    parser.add_argument("--child")
+    parser.add_argument("--file", type=Path)
+    given = parser.parse_args()
+    if given.child:
+        child(given.child, given.file, given.threads[0], given.form[0], given.repeats)
+        return
+    with tempfile.TemporaryDirectory(prefix="snowmelt-select-") as own:
+        folder = given.folder or Path(own)
+        folder.mkdir(parents=True, exist_ok=True)
+        csv = select_data.trips_csv(folder, given.rows)
+        names = ("duckdb", "pyarrow", "polars", "datafusion", "numba")
+        print(
+            f"{platform.processor() or platform.machine()}, {os.cpu_count()} processors, ", end=""
+        )
+        print(", ".join(f"{name} {version(name)}" for name in names))
+        print(f"{csv.stat().st_size / 1e6:.0f} MB of CSV, {given.rows} rows")
+        make = {
+            "csv": lambda _: csv,
+            "gz": select_data.trips_gz,
+            "json": select_data.trips_json,
+            "parquet": select_data.trips_parquet,
+        }
+        for form in given.form or list(FORMS):
+            path = make[form](csv)
+            size = csv.stat().st_size if form in {"gz", "parquet"} else path.stat().st_size
+            for threads in given.threads or [1, 2]:
+                engines = [e for e in FORMS[form] if not given.engine or e in given.engine]
+                results = {
+                    engine: measure(engine, path, threads, form, given.repeats)
+                    for engine in engines
+                }
+                report(form, threads, size, results)
+
+
+if __name__ == "__main__":
+    main()
