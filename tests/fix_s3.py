@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import subprocess
+import sys
+import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import boto3
 import pytest
 from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
 
 from fix_service import ServiceProcess, free_port
 from snowmelt.catalog import access_keys, keys
 from snowmelt.catalog.database import open_database
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from snowmelt.catalog.access_keys import AccessKey
 
 REGION = "us-east-1"
@@ -121,3 +125,76 @@ def bucket(s3, request):
     name = f"b-{abs(hash(request.node.nodeid)) % 10**12}"
     s3.client().create_bucket(Bucket=name)
     return name
+
+
+@dataclass(frozen=True)
+class Seaweed:
+    """A real S3 server of others, to stand in front of."""
+
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return what obstore needs to reach it."""
+        return {
+            "AWS_ENDPOINT": self.url,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "any",
+            "AWS_SECRET_ACCESS_KEY": "any",
+            "AWS_REGION": REGION,
+        }
+
+    def client(self):
+        return boto3.client(
+            "s3",
+            endpoint_url=self.url,
+            region_name=REGION,
+            aws_access_key_id="any",
+            aws_secret_access_key="any",
+            config=Config(s3={"addressing_style": "path"}),
+        )
+
+
+@pytest.fixture(scope="session")
+def seaweed(tmp_path_factory: pytest.TempPathFactory):
+    """A SeaweedFS server with its S3 gateway, open to everybody on loopback."""
+    folder = tmp_path_factory.mktemp("seaweed")
+    port = free_port()
+    ports = {name: free_port() for name in ("master", "volume", "filer")}
+    command = [
+        str(Path(sys.executable).parent / "weed"),
+        "server",
+        f"-dir={folder}",
+        "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1",
+        "-s3",
+        f"-s3.port={port}",
+        "-s3.port.iceberg=0",
+        "-s3.port.lance=0",
+        "-master.volumeSizeLimitMB=64",
+        "-volume.max=50",
+        *(f"-{name}.port={each}" for name, each in ports.items()),
+        *(f"-{name}.port.grpc={free_port()}" for name in (*ports, "s3")),
+    ]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+    server = Seaweed(port)
+    give_up_at = time.monotonic() + 60
+    while True:
+        with contextlib.suppress(BotoCoreError, ClientError):
+            server.client().create_bucket(Bucket="behind")
+            break
+        assert process.poll() is None, (folder / "log").read_text()
+        assert time.monotonic() < give_up_at, (folder / "log").read_text()
+        time.sleep(0.2)
+    yield server
+    process.terminate()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
