@@ -59,6 +59,11 @@ _M = model.role_members
 _G = model.grants
 
 _SMALLEST_KEY_BITS = 2048
+_ROLES_OF = (
+    sa.select(_M.c.role)
+    .join(_U, _M.c.user_id == _U.c.user_id)
+    .where(_U.c.name == sa.bindparam("user"))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +243,7 @@ def revoke_role(connection: sa.Connection, role: str, user: str) -> None:
 
 def roles_of(connection: sa.Connection, user: str) -> tuple[str, ...]:
     """Return the roles of a user, ordered by name, PUBLIC among them."""
-    granted = sa.select(_M.c.role).join(_U, _M.c.user_id == _U.c.user_id).where(_U.c.name == user)
-    return tuple(sorted({PUBLIC, *connection.execute(granted).scalars()}))
+    return tuple(sorted({PUBLIC, *connection.execute(_ROLES_OF, {"user": user}).scalars()}))
 
 
 def effective_role(connection: sa.Connection, user: str, requested: str | None) -> str:

@@ -35,6 +35,23 @@ _ACCOUNT = {"kind": "ACCOUNT", "object_id": 0}
 CREATE_BUCKET = "CREATE BUCKET"
 PREFIX_PRIVILEGES = tuple(each for each in PRIVILEGES["BUCKET"] if each != "OWNERSHIP")
 
+# Every request of the S3 endpoint asks these: built once, a statement costs half as much.
+_LIVE = sa.select(
+    _B.c.bucket_id, _B.c.name, _B.c.owner, _B.c.backend, _B.c.select_dialect, _B.c.created_at
+).where(_B.c.dropped_at.is_(None))
+_BY_NAME = _LIVE.where(_B.c.name == sa.bindparam("name"))
+_REACH = sa.union_all(
+    sa.select(_G.c.privilege, sa.literal(b"", sa.LargeBinary).label("prefix")).where(
+        _G.c.role.in_(sa.bindparam("roles", expanding=True)),
+        _G.c.kind == "BUCKET",
+        _G.c.object_id == sa.bindparam("bucket_id"),
+    ),
+    sa.select(_P.c.privilege, _P.c.prefix).where(
+        _P.c.role.in_(sa.bindparam("roles", expanding=True)),
+        _P.c.bucket_id == sa.bindparam("bucket_id"),
+    ),
+)
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
@@ -109,15 +126,16 @@ def find_bucket(connection: sa.Connection, name: str) -> BucketRecord:
     Raises:
         NotFound: There is none of that name.
     """
-    found = _buckets(connection, _B.c.name == name)
-    if not found:
+    row = connection.execute(_BY_NAME, {"name": name}).first()
+    if row is None:
         raise NotFound(kind="Bucket", name=name)
-    return found[0]
+    return BucketRecord(*row)
 
 
 def buckets_of(connection: sa.Connection) -> list[BucketRecord]:
     """Return all buckets, ordered by name."""
-    return sorted(_buckets(connection, sa.true()), key=lambda bucket: bucket.name)
+    found = [BucketRecord(*row) for row in connection.execute(_LIVE)]
+    return sorted(found, key=lambda bucket: bucket.name)
 
 
 def drop_bucket(connection: sa.Connection, bucket: BucketRecord, now: dt.datetime) -> None:
@@ -178,14 +196,9 @@ def reach(connection: sa.Connection, roles: Collection[str], bucket: BucketRecor
     """Return what the holder of these roles may do in a bucket."""
     if ACCOUNTADMIN in roles or bucket.owner in roles:
         return Reach(owns=True, prefixes={})
-    whole = sa.select(_G.c.privilege, sa.literal(b"", sa.LargeBinary).label("prefix")).where(
-        _G.c.role.in_(roles), _G.c.kind == "BUCKET", _G.c.object_id == bucket.bucket_id
-    )
-    beneath = sa.select(_P.c.privilege, _P.c.prefix).where(
-        _P.c.role.in_(roles), _P.c.bucket_id == bucket.bucket_id
-    )
     prefixes: dict[str, tuple[bytes, ...]] = {}
-    for privilege, prefix in connection.execute(sa.union_all(whole, beneath)):
+    asked = {"roles": list(roles), "bucket_id": bucket.bucket_id}
+    for privilege, prefix in connection.execute(_REACH, asked):
         prefixes[privilege] = (*prefixes.get(privilege, ()), bytes(prefix))
     return Reach(owns=False, prefixes=prefixes)
 
@@ -279,18 +292,6 @@ def _prefix_row(
 def _require_role(connection: sa.Connection, role: str) -> None:
     if not connection.execute(sa.select(_R.c.name).where(_R.c.name == role)).first():
         raise NotFound(kind="Role", name=display_name(role))
-
-
-def _buckets(connection: sa.Connection, which: sa.ColumnElement[bool]) -> list[BucketRecord]:
-    query = sa.select(
-        _B.c.bucket_id,
-        _B.c.name,
-        _B.c.owner,
-        _B.c.backend,
-        _B.c.select_dialect,
-        _B.c.created_at,
-    ).where(which, _B.c.dropped_at.is_(None))
-    return [BucketRecord(*row) for row in connection.execute(query)]
 
 
 def _check_name(name: str) -> None:
