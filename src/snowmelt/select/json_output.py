@@ -7,6 +7,7 @@ import math
 from decimal import Decimal
 
 from snowmelt.select.dialect import Dialect
+from snowmelt.select.refusals import SelectError
 from snowmelt.select.syntax import MISSING
 from snowmelt.select.timestamps import Timestamp
 from snowmelt.select.values import print_decimal, print_value
@@ -16,15 +17,29 @@ def json_text(value: object) -> bytes:
     """Return a value as JSON; NaN and the infinities, which JSON has not, are null.
 
     Bytes that were no UTF-8 where they were read are written as they were.
+
+    Raises:
+        SelectError: It is nested hundreds of levels deep.
     """
-    return "".join(_pieces(value)).encode("utf-8", "surrogateescape")
+    return _joined(value).encode("utf-8", "surrogateescape")
 
 
 def plain_text(value: object, dialect: Dialect) -> str:
-    """Return a value as a CSV field shows it; lists and records as JSON."""
+    """Return a value as a CSV field shows it; lists and records as JSON.
+
+    Raises:
+        SelectError: It is nested hundreds of levels deep.
+    """
     if isinstance(value, list | dict):
-        return "".join(_pieces(value))
+        return _joined(value)
     return print_value(value, dialect)
+
+
+def _joined(value: object) -> str:
+    try:
+        return "".join(_pieces(value))
+    except RecursionError:
+        raise SelectError("JSONParsingError", "A value is nested too deep to be written.") from None
 
 
 def _pieces(value: object) -> list[str]:

@@ -45,6 +45,8 @@ def _number(text: str) -> object:
 
 
 _DECODER = msgspec.json.Decoder(float_hook=_number)
+# Nested some hundred levels deep is as little JSON for us as what is none.
+_NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError)
 
 
 class JsonRecords:
@@ -163,13 +165,13 @@ class JsonUnit:
             try:
                 text = memoryview(block.memory)[block.start : block.end]
                 return _DECODER.decode_lines(text), None
-            except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
+            except _NOT_JSON:
                 pass
         values: list[object] = []
         for begin, end in self._bounds():
             try:
                 values.append(_DECODER.decode(memoryview(block.memory)[begin:end]))
-            except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+            except _NOT_JSON as error:
                 return values, _not_json(block.offset + begin - block.start, error)
         return values, None
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
+from snowmelt.buckets.refusals import S3Refusal
 from snowmelt.errors import ObjectChanged, SnowmeltError
 from snowmelt.select import events
 from snowmelt.select.asking import DIALECT_HEADER, OBJECTS_HEADER
@@ -228,6 +229,12 @@ class _Answer:
                 # Only a broken connection tells a plain client that this is not all.
                 raise
             self._query.failure = error
+            return None
+        except Exception:
+            if self._query.plain:
+                raise
+            _log.exception("a select broke off")
+            self._query.failure = SelectError("InternalError", str(S3Refusal("InternalError")))
             return None
 
 

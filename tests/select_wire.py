@@ -1,0 +1,127 @@
+"""SelectObjectContent spoken by hand: signed requests with any body, events taken apart."""
+
+from __future__ import annotations
+
+import http.client
+import time
+import xml.etree.ElementTree as ET
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from botocore.eventstream import EventStreamBuffer
+
+REGION = "us-east-1"
+QUERY = "?select=&select-type=2"
+
+
+def request_body(sql: str, source: str = "<CSV/>", target: str = "<CSV/>", more: str = "") -> bytes:
+    """The XML of a request; `source` and `target` are the insides of the serializations."""
+    return (
+        '<SelectObjectContentRequest xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+        f"<Expression>{escape(sql)}</Expression><ExpressionType>SQL</ExpressionType>"
+        f"<InputSerialization>{source}</InputSerialization>"
+        f"<OutputSerialization>{target}</OutputSerialization>{more}"
+        "</SelectObjectContentRequest>"
+    ).encode()
+
+
+def signed(s3, path: str, body: bytes, headers: dict[str, str] | None = None) -> dict[str, str]:
+    """The headers of a signed POST by `admin`."""
+    key = s3.keys["admin"]
+    request = AWSRequest("POST", s3.url + path, headers=headers or {}, data=body)
+    S3SigV4Auth(Credentials(key.access_key_id, key.secret), "s3", REGION).add_auth(request)
+    return dict(request.headers.items())
+
+
+@dataclass
+class Outcome:
+    """An answer: a status with a code of an error, or events up to the last one."""
+
+    status: int
+    code: str = ""
+    message: str = ""
+    output: bytes = b""
+    kinds: list[str] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> bool:
+        return self.kinds[-1:] == ["End"]
+
+
+def understood(status: int, content: bytes) -> Outcome:
+    if status != 200:
+        root = ET.fromstring(content)
+        assert root.tag == "Error"
+        return Outcome(status, root.findtext("Code") or "", root.findtext("Message") or "")
+    found = Outcome(status)
+    buffer = EventStreamBuffer()
+    buffer.add_data(content)
+    for event in buffer:
+        if event.headers[":message-type"] == "error":
+            found.kinds.append("error")
+            found.code = event.headers[":error-code"]
+            found.message = event.headers[":error-message"]
+            continue
+        kind = event.headers[":event-type"]
+        found.kinds.append(kind)
+        if kind == "Records":
+            assert len(event.payload) <= 128 * 1024
+            found.output += event.payload
+        elif kind == "Stats":
+            counts = ET.fromstring(event.payload)
+            found.counts = {each.tag: int(each.text or 0) for each in counts}
+    assert found.kinds[-1] in {"End", "error"}, "it broke off"
+    return found
+
+
+def ask(s3, bucket: str, key: str, body: bytes, **headers: str) -> Outcome:
+    """One request on a connection of its own."""
+    with closing(http.client.HTTPConnection("127.0.0.1", s3.port, timeout=120)) as connection:
+        return ask_on(connection, s3, bucket, key, body, **headers)
+
+
+def ask_on(connection, s3, bucket: str, key: str, body: bytes, **headers: str) -> Outcome:
+    """One request on a connection that goes on."""
+    path = f"/{bucket}/{key}{QUERY}"
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request("POST", path, body, signed(s3, path, body, named))
+    answer = connection.getresponse()
+    return understood(answer.status, answer.read())
+
+
+def begin(s3, bucket: str, key: str, body: bytes):
+    """Send a request, and return connection and answer without reading a byte of its body."""
+    connection = http.client.HTTPConnection("127.0.0.1", s3.port, timeout=120)
+    path = f"/{bucket}/{key}{QUERY}"
+    connection.request("POST", path, body, signed(s3, path, body))
+    return connection, connection.getresponse()
+
+
+def memory_of(pid: int, name: str = "VmRSS") -> int:
+    """Bytes that a process holds, or with VmHWM held at most since `forget_peak`."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+def forget_peak(pid: int) -> None:
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def threads_of(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
+def until(holds, seconds: float = 30.0) -> bool:
+    """Wait for something to become true; tell whether it did."""
+    give_up_at = time.monotonic() + seconds
+    while time.monotonic() < give_up_at:
+        if holds():
+            return True
+        time.sleep(0.05)
+    return bool(holds())
