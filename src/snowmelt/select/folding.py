@@ -5,18 +5,21 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from snowmelt.select.accumulators import make
 from snowmelt.select.rewriting import parts, replace, without_aliases
 from snowmelt.select.syntax import Aggregate, Column
 from snowmelt.select.vectors import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from snowmelt.select.accumulators import Accumulator
     from snowmelt.select.outcomes import Passed
     from snowmelt.select.query import Query
     from snowmelt.select.syntax import Expression
+    from snowmelt.select.vectors import Rows
 
 
 class KeptRow:
@@ -126,3 +129,28 @@ def fold(accumulator: Accumulator, passed: Passed, at: int | None, count: int) -
         start = place + 1
     if start < count:
         accumulator.add_vector(data[start:count], null[start:count])
+
+
+def groups_at_once(passed: Passed, keys: int, arguments: Sequence[int | None]) -> bool:
+    """Tell whether records can be sorted into groups by key first, each group folded at once."""
+    return (
+        not len(passed.slow)
+        and all(passed.vectors[at].kind is not Kind.FLOAT for at in range(keys))
+        and all(folds_at_once(passed, at) for at in arguments)
+    )
+
+
+def by_key(
+    keys: Sequence[Sequence[object]], count: int
+) -> Iterator[tuple[tuple[object, ...], Rows]]:
+    """Yield each key among the first `count` records with the places of its records, in order.
+
+    Keys come in the order in which they are first seen.
+    """
+    codes: dict[tuple[object, ...], int] = {}
+    coded = np.fromiter(
+        (codes.setdefault(key, len(codes)) for key in zip(*keys, strict=True)), np.int64, count
+    )
+    order = np.argsort(coded, kind="stable")
+    ends = np.cumsum(np.bincount(coded, minlength=len(codes)))
+    yield from zip(codes, np.split(order, ends[:-1]), strict=True)

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import numpy as np
 
 from snowmelt.select.evaluator import Scope, evaluate, holds
-from snowmelt.select.folding import FoldShape, KeptRow, accumulators, fold, folds_at_once
+from snowmelt.select.folding import (
+    FoldShape,
+    KeptRow,
+    accumulators,
+    by_key,
+    fold,
+    folds_at_once,
+    groups_at_once,
+)
 from snowmelt.select.limits import EngineSettings, MemoryBudget
 from snowmelt.select.ordering import SortedRows, comparable
 from snowmelt.select.outcomes import Outcome, Passed
@@ -226,6 +234,9 @@ class FoldSink:
                 fold(accumulator, passed, at, count)
             return
         keys = [passed.values(at)[:count] for at in range(len(self._shape.keys))]
+        if groups_at_once(passed, len(keys), self._arguments):
+            self._fold_groups(passed, keys, count)
+            return
         arguments = [None if at is None else passed.values(at) for at in self._arguments]
         for place in range(count):
             values = tuple(column[place] for column in keys)
@@ -238,6 +249,16 @@ class FoldSink:
                         accumulator.add(argument[place])
             except SelectError as error:
                 self._errors.spend(error)
+
+    def _fold_groups(self, passed: Passed, keys: list[list[object]], count: int) -> None:
+        for values, places in by_key(keys, count):
+            folded = self._group(values, tuple(comparable(each) for each in values))
+            for accumulator, at in zip(folded, self._arguments, strict=True):
+                if at is None:
+                    accumulator.add_rows(len(places))
+                else:
+                    vector = passed.vectors[at]
+                    accumulator.add_vector(vector.array[places], vector.null[places])
 
     def _group(self, values: tuple[object, ...], identity: object) -> list[Accumulator]:
         group = self._groups.get(identity)
