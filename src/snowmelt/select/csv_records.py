@@ -326,6 +326,11 @@ class CsvBatch:
 
     def fields(self, place: int) -> list[bytes | None]:
         """Return all fields of one record."""
+        first = self.tokens.first
+        if first is not None:
+            count = int(first[place + 1] - first[place])
+            values = [self.value(place, field) for field in range(count)]
+            return [None if isinstance(value, Missing) else value for value in values]
         record = next(state_machine.records(self.raw(place), self.rules), None)
         if record is None:  # blank
             return [self._said(b"")]

@@ -6,8 +6,8 @@ file: the cache of compiled code is renewed when its file changes, not when anot
 """
 
 # One loop is one compiled function; types are what numba sees.
-# ruff: noqa: ANN001, ANN201, ANN202, ARG001, C901, PLR0912, PLR0913, PLR0915, PLR0917
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable"
+# ruff: noqa: ANN001, ANN202, ARG001, C901, PLR0912, PLR0913, PLR0915, PLR0917
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, return-value, var-annotated, unreachable"
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ class Marks(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """What is filled: a place for each record, and for each wanted field a row of places.
+    """What is filled: a place for each record, and cells for fields.
 
-    If all fields are wanted, fields have one long row, and `first` has the number of fields
-    before each record.
+    The cells of one wanted field lie next to each other, as many as there are rows. If all fields
+    are wanted, those of one record do, and `first` has the number of cells before each record.
     """
 
     row_starts: Places
@@ -374,7 +374,9 @@ def _line_end(data, at, end, marks):
 
 
 @kernel
-def find_records(buffer, at, end, marks, places, ragged, tables):
+def find_records(
+    buffer: Bytes, at: int, end: int, marks: Marks, places: Rows, ragged: bool, tables: Tables
+) -> tuple[int, int, int, bool]:
     """Find records and fields until the tables are full or the data end.
 
     Args:
@@ -382,8 +384,8 @@ def find_records(buffer, at, end, marks, places, ragged, tables):
         at: Where to begin: where a record begins.
         end: Where the data end.
         marks: The rules.
-        places: The fields that are wanted, ascending.
-        ragged: Whether all fields are wanted instead.
+        places: The fields that are wanted, ascending, and -1 behind them.
+        ragged: Whether all fields are wanted; `places` then is (0, -1).
         tables: What is filled, from its front.
 
     Returns:
@@ -395,7 +397,11 @@ def find_records(buffer, at, end, marks, places, ragged, tables):
     row_starts, row_ends, every_row_flags, first, starts, ends, every_flags = tables
     count = 0
     total = np.int64(0)
-    wanted = len(places)
+    wanted = len(places) - 1
+    # Cells of one record lie next to each other, or a table's row apart.
+    step = 1 if ragged else len(row_starts)
+    limit = len(starts) if ragged else len(starts) + step
+    empty = _EMPTY_NULL if marks.empty_is_null else 0
     while at < end and count < len(row_starts):
         if _follows(data, at, end, marks.comment):
             at = _line_end(data, at, end, marks)
@@ -408,44 +414,50 @@ def find_records(buffer, at, end, marks, places, ragged, tables):
         p = at
         k = 0
         field = 0
-        before = total
-        full = False
-        while ragged or k < wanted:
+        # The next cell to fill, and whose it is: -1 when there is none left.
+        cell = total if ragged else np.int64(count)
+        target = places[0]
+        while target >= 0:
             p = -1
             if marks.simple:
+                # Plain fields have a loop of their own that does next to nothing.
                 base, word, p = _plain_field(data, end, base, word, marks)
-            if p >= 0:
-                start, stop = at, p
-                flags = _EMPTY_NULL if at == p and marks.empty_is_null else 0
-            else:
+                while p >= 0:
+                    if field == target:
+                        starts[cell] = at
+                        ends[cell] = p
+                        every_flags[cell] = empty if at == p else 0
+                        cell += step
+                        k += 1
+                        target = field + 1 if ragged else places[k]
+                        if target < 0 or cell >= limit:
+                            break
+                    field += 1
+                    at = p + 1
+                    base, word, p = _plain_field(data, end, base, word, marks)
+            if p < 0:
                 base, word, how, p, start, stop, flags, more = _field(
                     data, at, end, base, word, marks
                 )
                 row_flags |= more
-            if ragged:
-                if total >= starts.shape[1]:
-                    full = True
-                    break
-                starts[0, total] = start
-                ends[0, total] = stop
-                every_flags[0, total] = flags
-                total += 1
-            elif field == places[k]:
-                starts[k, count] = start
-                ends[k, count] = stop
-                every_flags[k, count] = flags
-                k += 1
+                if field == target:
+                    starts[cell] = start
+                    ends[cell] = stop
+                    every_flags[cell] = flags
+                    cell += step
+                    k += 1
+                    target = field + 1 if ragged else places[k]
             if how != FIELD:
                 break
+            if cell >= limit:
+                return count, total, row_start, False
             field += 1
             at = p + marks.field.size
-        if full:
-            return count, before, row_start, False
         if how == FIELD:
             how, p, more = _rest(data, at, end, marks)
             row_flags |= more
         if row_flags & _OPEN and marks.open_quote_fails:
-            return count, before, row_start, True
+            return count, total, row_start, True
         row_end = p
         at = end
         if how == RECORD:
@@ -453,24 +465,24 @@ def find_records(buffer, at, end, marks, places, ragged, tables):
             if marks.drops_return and p > row_start and _byte(data, p - 1) == _RETURN:
                 row_end -= 1
             if row_start == row_end and marks.skips_blank:
-                total = before
                 continue
-        while k < wanted:
-            starts[k, count] = 0
-            ends[k, count] = 0
-            every_flags[k, count] = _PAST_END
-            k += 1
+        while not ragged and cell < wanted * step:
+            starts[cell] = 0
+            ends[cell] = 0
+            every_flags[cell] = _PAST_END
+            cell += step
         row_starts[count] = row_start
         row_ends[count] = row_end
         every_row_flags[count] = row_flags & 3
         if ragged:
-            first[count] = before
+            first[count] = total
+            total = cell
         count += 1
     return count, total, at, False
 
 
 @kernel
-def last_record_end(buffer, at, end, marks):
+def last_record_end(buffer: Bytes, at: int, end: int, marks: Marks) -> int:
     """Return the place behind the last whole record of data[at:end], `at` if there is none."""
     data = buffer.ctypes.data
     whole = at
@@ -496,7 +508,7 @@ def _closes(data, at, end, marks):
 
 
 @kernel
-def first_bad_byte(buffer, at, end):
+def first_bad_byte(buffer: Bytes, at: int, end: int) -> int:
     """Return the place of the first byte that breaks UTF-8, -1 if there is none."""
     data = buffer.ctypes.data
     while at < end:
@@ -572,7 +584,7 @@ def _inside(quotes, before):
 
 
 @kernel
-def count_records(buffer, at, end, marks):
+def count_records(buffer: Bytes, at: int, end: int, marks: Marks) -> int:
     """Count the records of data[at:end] by their delimiters, without looking at fields.
 
     Works for delimiters and quotes of one byte. A bit for each byte says whether it lies in
@@ -586,38 +598,41 @@ def count_records(buffer, at, end, marks):
     zero = np.uint64(0)
     record, field, quote, escape = marks.first
     quoted = marks.quote.size > 0 and (marks.quoted_records or marks.open_quote_fails)
-    comment = np.uint8(marks.comment.low & np.uint64(255)) if marks.comment.size else record
-    back = np.uint8(_RETURN) if marks.drops_return else record
+    # What a record does not begin with if it is one of those that delimiters alone can count.
+    odd_first = (
+        np.uint8(marks.comment.low & np.uint64(255)) if marks.comment.size > 0 else record,
+        record,
+        np.uint8(_RETURN) if marks.drops_return else record,
+    )
     before = zero
-    # What the byte before was: the end of a record, a field delimiter, a quote that closed.
-    ended, divided, closed = _ONE, zero, zero
+    # Whether the byte before ended a record, or was a quote that closed.
+    ended, closed = _ONE, zero
     count = 0
     base = at
     while base < end:
         records = _marks_at(data, base, end, (record,))
         starts = (records << _ONE) | ended
-        odd = zero
-        if marks.comment.size > 0:
-            odd |= _marks_at(data, base, end, (comment,)) & starts
-        if marks.skips_blank:
-            odd |= starts & records
-            if marks.drops_return:
-                odd |= starts & _marks_at(data, base, end, (back,))
+        odd = starts & _marks_at(data, base, end, odd_first)
         if quoted:
             if marks.escape.size > 0:
                 odd |= _marks_at(data, base, end, (escape,))
             quotes = _marks_at(data, base, end, (quote,))
-            inside = _inside(quotes, before)
-            if not marks.quotes_anywhere:
-                fields = _marks_at(data, base, end, (field,))
-                closes = quotes & ~inside
-                opens = quotes & inside
-                may = starts | (fields << _ONE) | divided
-                if marks.doubles:
-                    may |= (closes << _ONE) | closed
-                odd |= opens & ~may
-                divided = fields >> np.uint64(63)
-                closed = closes >> np.uint64(63)
+            inside = before
+            closes = zero
+            if quotes != zero:
+                inside = _inside(quotes, before)
+                if not marks.quotes_anywhere:
+                    # In front of a quote that opens: a record's begin, a delimiter, or a quote
+                    # that closed, which makes the two of them one.
+                    closes = quotes & ~inside
+                    divides = _marks_at(data, base, end, (field,)) << _ONE
+                    if base > at and _byte(data, base - 1) == field:
+                        divides |= _ONE
+                    may = starts | divides
+                    if marks.doubles:
+                        may |= (closes << _ONE) | closed
+                    odd |= quotes & inside & ~may
+            closed = closes >> np.uint64(63)
             if marks.quoted_records:
                 records &= ~inside
             else:

@@ -30,7 +30,7 @@ class RecordFinder:
     def __init__(self, rules: CsvRules, places: Sequence[int] | None) -> None:
         self._marks = marks_of(rules)
         self._ragged = places is None
-        self._places = np.array([] if places is None else places, np.int64)
+        self._places = np.array([*((0,) if places is None else places), -1], np.int64)
 
     def __call__(self, data: Bytes, start: int, end: int) -> Tokens:
         """Return the records in data[start:end], up to one with a quote open that may not be.
@@ -48,7 +48,7 @@ class RecordFinder:
                 data, at, end, self._marks, self._places, self._ragged, tables
             )
             count, total, stopped, is_open = found
-            parts.append(_filled(tables, count, total, ragged=self._ragged))
+            parts.append(self._filled(tables, count, total))
             if is_open or stopped >= end:
                 return _joined(parts, stopped if is_open else None)
             if stopped > at:
@@ -61,15 +61,35 @@ class RecordFinder:
             at = stopped
 
     def _tables(self, rows: int, cells: int) -> Tables:
-        shape = (1, cells) if self._ragged else (len(self._places), rows)
+        if not self._ragged:
+            cells = (len(self._places) - 1) * rows
         return Tables(
             np.empty(rows, np.int32),
             np.empty(rows, np.int32),
             np.empty(rows, np.uint8),
             np.empty(rows + 1 if self._ragged else 0, np.int64),
-            np.empty(shape, np.int32),
-            np.empty(shape, np.int32),
-            np.empty(shape, np.uint8),
+            np.empty(cells, np.int32),
+            np.empty(cells, np.int32),
+            np.empty(cells, np.uint8),
+        )
+
+    def _filled(self, tables: Tables, rows: int, cells: int) -> Tokens:
+        """Return what was filled, as views."""
+        if self._ragged:
+            tables.first[rows] = cells
+        else:
+            cells = rows
+        shape = (1 if self._ragged else len(self._places) - 1, -1)
+        if not len(tables.starts):
+            shape = (0, rows)
+        return Tokens(
+            tables.row_starts[:rows],
+            tables.row_ends[:rows],
+            tables.row_flags[:rows],
+            tables.starts.reshape(shape)[:, :cells],
+            tables.ends.reshape(shape)[:, :cells],
+            tables.flags.reshape(shape)[:, :cells],
+            tables.first[: rows + 1] if self._ragged else None,
         )
 
 
@@ -146,22 +166,6 @@ def _mark(text: bytes) -> Mark:
             for half in (slice(0, 8), slice(8, 16))
             for part in (text[half].ljust(8, b"\0"), bits[half].ljust(8, b"\0"))
         ),
-    )
-
-
-def _filled(tables: Tables, rows: int, cells: int, *, ragged: bool) -> Tokens:
-    if ragged:
-        tables.first[rows] = cells
-    else:
-        cells = rows
-    return Tokens(
-        tables.row_starts[:rows],
-        tables.row_ends[:rows],
-        tables.row_flags[:rows],
-        tables.starts[:, :cells],
-        tables.ends[:, :cells],
-        tables.flags[:, :cells],
-        tables.first[: rows + 1] if ragged else None,
     )
 
 

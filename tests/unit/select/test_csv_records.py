@@ -34,14 +34,14 @@ def read(text, dialect=AWS, *, limits=None, scan_range=None, compression="NONE",
         scan_range=scan_range,
         limits=limits,
     )
-    tokenizer = reader.tokenizer(None)
+    tokenizer, looking = reader.tokenizer(None), reader.tokenizer(())
     records, failure = [], None
     try:
         for block in reader.blocks():
-            batch = tokenizer(block)
+            batch, looked = tokenizer(block), looking(block)
             for row in range(batch.rows):
                 fields = batch.fields(row)
-                assert [batch.value(row, place) for place in range(len(fields))] == fields
+                assert looked.fields(row) == fields
                 assert batch.value(row, len(fields)) is MISSING
                 records.append(fields)
             failure = batch.failure
