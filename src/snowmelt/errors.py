@@ -449,13 +449,6 @@ class BucketNameInvalid(UserError):
     code = "bucket_name_invalid"
 
 
-class BucketNotEmpty(UserError):
-    """Bucket {bucket} still holds objects, or uploads that are not completed."""
-
-    code = "bucket_not_empty"
-    status = 409
-
-
 class ObjectChanged(ConflictError):
     """Object {key} is not the one that the request asks for."""
 

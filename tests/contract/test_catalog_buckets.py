@@ -15,8 +15,8 @@ from snowmelt.catalog.execution import execute
 from snowmelt.errors import (
     AlreadyExists,
     BucketNameInvalid,
-    BucketNotEmpty,
     ConfigurationError,
+    NotEmpty,
     NotFound,
     ObjectChanged,
     ObjectMissing,
@@ -64,7 +64,7 @@ def test_a_dropped_bucket_leaves_its_name_and_no_grants(database, bucket):
         with pytest.raises(AlreadyExists):
             buckets.create_bucket(connection, "raw", owner="PUBLIC", now=NOW)
         objects.put_object(connection, bucket.bucket_id, ROW)
-        with pytest.raises(BucketNotEmpty):
+        with pytest.raises(NotEmpty):
             buckets.drop_bucket(connection, bucket, NOW)
         objects.delete_object(connection, bucket.bucket_id, b"a", now=NOW)
         buckets.drop_bucket(connection, bucket, NOW)
@@ -171,7 +171,7 @@ def test_parts_replace_each_other_until_the_upload_ends(database, bucket):
     part = uploads.PartRow(2, 5, "e", NOW, None, "1/p1")
     with database.writing() as connection:
         uploads.begin_upload(connection, upload)
-        with pytest.raises(BucketNotEmpty):
+        with pytest.raises(NotEmpty):
             buckets.drop_bucket(connection, bucket, NOW)
         uploads.put_part(connection, upload, part)
         uploads.put_part(connection, upload, replace(part, number=1, file="1/p2"))

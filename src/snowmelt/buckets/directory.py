@@ -13,8 +13,8 @@ from snowmelt.catalog import access, buckets
 from snowmelt.errors import (
     AlreadyExists,
     BucketNameInvalid,
-    BucketNotEmpty,
     ConfigurationError,
+    NotEmpty,
     NotFound,
 )
 from snowmelt.storage.opening import open_store
@@ -130,7 +130,7 @@ class Directory:
         try:
             with self.database.writing() as connection:
                 buckets.drop_bucket(connection, visit.record, self.clock.now())
-        except BucketNotEmpty:
+        except NotEmpty:
             raise S3Refusal("BucketNotEmpty", BucketName=visit.record.name) from None
         except NotFound:
             raise S3Refusal("NoSuchBucket", BucketName=visit.record.name) from None

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from snowmelt.catalog import model
 from snowmelt.catalog.access import ACCOUNTADMIN, PRIVILEGES
 from snowmelt.catalog.dialects import insert_for
-from snowmelt.errors import AlreadyExists, BucketNameInvalid, BucketNotEmpty, NotFound
+from snowmelt.errors import AlreadyExists, BucketNameInvalid, NotEmpty, NotFound
 from snowmelt.schema.types import display_name
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ _REACH = sa.union_all(
     ),
 )
 
+_NOT_EMPTY = "Bucket {} still holds objects, or uploads that are not completed."
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
@@ -142,13 +143,13 @@ def drop_bucket(connection: sa.Connection, bucket: BucketRecord, now: dt.datetim
     """Drop a bucket with the grants on it; the name is free again.
 
     Raises:
-        BucketNotEmpty: There are objects, or uploads that are not completed.
+        NotEmpty: There are objects, or uploads that are not completed.
     """
     lock_bucket(connection, bucket.bucket_id, exclusive=True)
     for table in (_O, _U):
         inside = sa.select(table.c.bucket_id).where(table.c.bucket_id == bucket.bucket_id).limit(1)
         if connection.execute(inside).first() is not None:
-            raise BucketNotEmpty(bucket=bucket.name)
+            raise NotEmpty(_NOT_EMPTY.format(bucket.name))
     connection.execute(sa.delete(_P).where(_P.c.bucket_id == bucket.bucket_id))
     connection.execute(
         sa.delete(_G).where(_G.c.kind == "BUCKET", _G.c.object_id == bucket.bucket_id)

@@ -89,7 +89,7 @@ class FileWriter:
         *,
         failures: Callable[[], AbstractContextManager[None]],
         info: Callable[[os.stat_result], ObjectInfo],
-        new_folders: bool,
+        sync_above: Callable[[], None] | None,
     ) -> None:
         """Begin to write.
 
@@ -98,13 +98,13 @@ class FileWriter:
             names: That of the unfinished file, and the object's.
             failures: Makes Snowmelt's errors of the system's.
             info: Makes the answer of `finish`.
-            new_folders: Whether the folder, or one above it, is not durable yet.
+            sync_above: Makes the folders above durable, where some of them are new.
         """
         self._folder = folder
         self._unfinished, self._name = names
         self._failures = failures
         self._info = info
-        self._new_folders = new_folders
+        self._sync_above = sync_above
         self._size = 0
         self._written_out = 0
         try:
@@ -161,10 +161,9 @@ class FileWriter:
                     publish(self._folder, self._unfinished, self._name, create_only=create_only)
                 except FileExistsError:
                     raise AlreadyExists(kind="Object", name=self._name) from None
-                if self._new_folders:
-                    sync_filesystem(self._folder)
-                else:
-                    os.fsync(self._folder)
+                os.fsync(self._folder)
+                if self._sync_above is not None:
+                    self._sync_above()
                 return self._info(status)
         finally:
             self.abort()

@@ -111,7 +111,7 @@ class LocalStore:
                 (UNFINISHED + secrets.token_hex(8), parts[-1]),
                 failures=lambda: self._failures(path),
                 info=lambda status: _info(path, status),
-                new_folders=new,
+                sync_above=(lambda: self._sync_above(parts[:-1])) if new else None,
             )
 
     def copy(self, source: str, target: str) -> None:
@@ -173,6 +173,11 @@ class LocalStore:
                         os.unlink(name, dir_fd=folder)
                     removed += 1
         return removed
+
+    def _sync_above(self, parts: tuple[str, ...]) -> None:
+        for depth in range(len(parts)):
+            with self._folder(parts[:depth]) as folder:
+                os.fsync(folder)
 
     @contextlib.contextmanager
     def _opened(self, path: str) -> Iterator[tuple[int, os.stat_result]]:
