@@ -123,6 +123,12 @@ class NotFound(UserError):
     status = 404
 
 
+class ChunkNotSetAside(NotFound):
+    """Chunk {chunk} of {table} is not one that was set aside; `snowmelt chunks list` shows those."""
+
+    code = "chunk_not_set_aside"
+
+
 class RoleNotGranted(UserError):
     """Role {role} is not granted to user {user}."""
 
@@ -397,6 +403,12 @@ class StageUnavailable(RemoteError):
 
     code = "stage_unavailable"
     status = 503
+
+
+class SyncFailed(StageUnavailable):
+    """What was written to the stage may not be on its disk, and may be lost by now: {reason}."""
+
+    code = "sync_failed"
 
 
 class BlobCorrupt(RemoteError):

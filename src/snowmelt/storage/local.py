@@ -15,7 +15,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from snowmelt.errors import AlreadyExists, ObjectMissing, PathRefused, StageUnavailable
+from snowmelt.errors import AlreadyExists, ObjectMissing, PathRefused, StageUnavailable, SyncFailed
 from snowmelt.storage.files import FileWriter, OpenFile, publish, sync_filesystem
 from snowmelt.storage.scanning import scan_tree
 from snowmelt.storage.store import UNFINISHED, ObjectInfo, Readable, is_path, path_parts
@@ -155,9 +155,18 @@ class LocalStore:
         return scan_tree(self._children, prefix, after=after, delimiter=delimiter)
 
     def sync(self) -> None:
-        """Make everything put before durable: one syncfs (elsewhere sync) for all files."""
+        """Make everything put before durable: one syncfs (elsewhere sync) for all files.
+
+        Raises:
+            SyncFailed: The kernel may have dropped what it could not write; trying again would
+                succeed without having written it.
+            StageUnavailable: The folder cannot be opened; nothing was tried.
+        """
         with self._failures(self._root), self._folder(()) as folder:
-            sync_filesystem(folder)
+            try:
+                sync_filesystem(folder)
+            except OSError as error:
+                raise SyncFailed(reason=f"{self._root}: {error.strerror}") from error
 
     def sweep(self, before: dt.datetime) -> int:
         """Remove what interrupted puts left behind before that instant; return how many."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from snowmelt.errors import PathRefused, StageUnavailable
+from snowmelt.errors import PathRefused, StageUnavailable, SyncFailed
 from snowmelt.storage import local
 from snowmelt.storage.local import LocalStore
 from snowmelt.storage.store import UNFINISHED
@@ -232,3 +232,12 @@ def test_puts_and_deletes_that_share_folders_do_not_disturb_each_other(store):
         thread.join()
     assert failures == []
     assert names_in(store.root) == []
+
+
+def test_a_failed_sync_is_told_from_a_root_that_cannot_be_opened(store, monkeypatch):
+    def fail(folder: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("snowmelt.storage.local.sync_filesystem", fail)
+    with pytest.raises(SyncFailed, match="Input/output error"):
+        store.sync()
