@@ -76,6 +76,9 @@ class Settings:
     migrate_max_age_s: float = _setting(60.0, "Age of the oldest chunk that is migrated, s")
     lease_s: float = _setting(60.0, "How long a migrator that died keeps others waiting, s")
     retention_s: float = _setting(3600.0, "How long migrated blobs and old snapshots are kept, s")
+    history_retention_s: float = _setting(
+        30 * 86_400.0, "How long it is kept who opened and dropped which channel, s"
+    )
     cleanup_interval_s: float = _setting(60.0, "Time between two clean-ups, s")
     drain_s: float = _setting(10.0, "How long a stopping service waits for open requests, s")
     log_level: str = _setting("info", "debug, info, warning or error")

@@ -175,3 +175,16 @@ def test_history_tells_who_took_a_channel_from_whom(world):
     assert (taken.event, taken.user, taken.previous_user) == ("opened", "OTHER", "LOADER")
     assert (taken.previous_owner, taken.client_prefix) == (first.prefix, second.prefix)
     assert taken.at - opened.at == dt.timedelta(seconds=5)
+
+
+def test_old_history_is_trimmed_from_its_oldest_line_on(world):
+    client = world.client()
+    for _ in range(3):
+        client.open("C")
+        world.clock.advance(60)
+    with world.database.writing() as connection:
+        before = world.now - dt.timedelta(seconds=100)
+        assert channels.trim_history(connection, before, limit=1) == 1
+        assert [channels.trim_history(connection, before) for _ in "ab"] == [1, 0]
+        left = channels.channel_history(connection, world.table().table_id)
+    assert [line.client_sequencer for line in left] == [2]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import threading
 
 import psycopg
@@ -173,3 +174,22 @@ def test_sqlite_without_a_file_is_refused():
 def test_a_server_that_is_away_is_a_sentence():
     with pytest.raises(CatalogUnavailable, match="does not answer"):
         open_database("postgresql://nobody@127.0.0.1:9/none", busy_timeout_s=2)
+
+
+@pytest.mark.postgres
+def test_a_commit_is_durable_whatever_the_database_has_as_default(empty_postgres_url):
+    with psycopg.connect(empty_postgres_url, autocommit=True) as admin:
+        name = admin.info.dbname
+        admin.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
+    with contextlib.closing(open_database(empty_postgres_url)) as database:
+        for transaction in (database.reading, database.writing):
+            with transaction() as connection:
+                shown = connection.execute(sa.text("SHOW synchronous_commit")).scalar_one()
+                assert shown == "on"
+
+
+def test_an_error_does_not_tell_the_values_of_its_statement(database):
+    insert = sa.text("INSERT INTO nowhere VALUES (:value)")
+    with database.writing() as connection, pytest.raises(sa.exc.DBAPIError) as raised:
+        connection.execute(insert, {"value": "a column's minimum"})
+    assert "minimum" not in str(raised.value)

@@ -129,3 +129,11 @@ def test_what_was_migrated_at_an_instant_counts_commits_only(writing):
 
 def test_a_deployment_has_a_number(writing):
     assert 0 < deployment.deployment_id(writing) < 2**31
+
+
+def test_a_renewal_after_the_release_does_not_bring_the_lease_back(writing):
+    lease = _acquire(writing, "A")
+    leases.release(writing, lease)
+    assert not leases.renew(writing, lease, ttl_s=60, now=_at(1))
+    assert not leases.holds(writing, lease)
+    assert _acquire(writing, "B", 2) is not None

@@ -206,7 +206,7 @@ class _Registrations(RuleBasedStateMachine):
         with self.world.database.writing() as connection:
             table = tables.find_table(connection, self.name)
             chunks.retire(connection, table.table_id, table.last_seq, self.world.now)
-            chunks.forget_blobs(connection, chunks.deletable_blobs(connection))
+            chunks.forget_blobs(connection, chunks.deletable_blobs(connection), self.world.now)
         self.forgotten = len(self.model.accepted)
 
     @rule(minutes=st.integers(-20, 20))

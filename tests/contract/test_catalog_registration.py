@@ -468,3 +468,18 @@ def test_dropping_a_database_ends_its_channels(world, client):
     assert world.codes(offer) == [[8]]
     with pytest.raises(SnowmeltError):
         world.table()
+
+
+def test_a_late_chunk_of_a_forgotten_blob_is_refused_and_a_repetition_is_not(world, client):
+    first = client.offer(advance("C", 0, 1))
+    world.register(first)
+    late = client.offer(advance("C", 0, 2), path=first.path, offset=1008)
+    with world.database.writing() as connection:
+        chunks.retire(connection, world.table().table_id, 1, world.now)
+        chunks.forget_blobs(connection, chunks.deletable_blobs(connection), world.now)
+    assert world.codes(late) == [[38]]
+    assert world.codes(first) == [[0]]
+    with world.database.writing() as connection:
+        later = world.now + dt.timedelta(days=7)
+        assert stages.forget_tombstones(connection, world.now) == 0
+        assert stages.forget_tombstones(connection, later) == 1

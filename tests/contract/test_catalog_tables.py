@@ -219,12 +219,12 @@ def test_a_blob_may_go_when_all_its_chunks_are_retired(world, registered):
         assert chunks.retire(connection, table_id, 3, world.now) == 3
         first = chunks.deletable_blobs(connection)
         assert {blob.path for blob in first} == {every[0].path, every[1].path}
-        chunks.forget_blobs(connection, first)
+        chunks.forget_blobs(connection, first, world.now)
         assert chunks.deletable_blobs(connection) == []
         assert chunks.retire(connection, table_id, 4, world.now) == 1
         last = chunks.deletable_blobs(connection)
         assert [blob.path for blob in last] == [every[3].path]
-        chunks.forget_blobs(connection, last)
+        chunks.forget_blobs(connection, last, world.now)
         assert chunks.chunks_between(connection, table_id, 0, 9) == []
 
 

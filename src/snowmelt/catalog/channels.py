@@ -222,6 +222,20 @@ def drop_channel(
     return _record(row)
 
 
+def trim_history(connection: sa.Connection, before: dt.datetime, *, limit: int = 1_000) -> int:
+    """Remove the oldest lines of the history that were written before an instant; return how many.
+
+    With the line of an `open` its stored answer goes: repeated after that, it opens anew.
+    """
+    oldest = sa.select(_H.c.history_id, _H.c.at).order_by(_H.c.history_id).limit(limit).subquery()
+    removed = connection.execute(
+        sa.delete(_H).where(
+            _H.c.history_id.in_(sa.select(oldest.c.history_id).where(oldest.c.at < before))
+        )
+    )
+    return removed.rowcount
+
+
 def channel_history(
     connection: sa.Connection, table_id: int, channel: str | None = None, *, limit: int = 10_000
 ) -> list[ChannelEvent]:

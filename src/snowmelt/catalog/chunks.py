@@ -13,7 +13,7 @@ import msgspec
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.stages import StagedBlob
+from snowmelt.catalog.stages import StagedBlob, bury
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -220,10 +220,15 @@ def deletable_blobs(connection: Connection, *, limit: int = 1_000) -> list[Stage
     return [StagedBlob(*row) for row in connection.execute(query)]
 
 
-def forget_blobs(connection: Connection, blobs: Collection[StagedBlob]) -> None:
-    """Remove the rows of blobs whose objects are gone; chunks that are not retired stay."""
+def forget_blobs(connection: Connection, blobs: Collection[StagedBlob], now: dt.datetime) -> None:
+    """Remove the rows of blobs whose objects are gone; chunks that are not retired stay.
+
+    A tombstone takes their place: a chunk of such a blob may still be on its way here, checked
+    when the object was there.
+    """
     if not blobs:
         return
+    bury(connection, blobs, now)
     connection.execute(
         sa.delete(_C).where(_C.c.path == sa.bindparam("the_path"), _C.c.retired_at.is_not(None)),
         [{"the_path": blob.path} for blob in blobs],

@@ -197,6 +197,8 @@ def _parse_url(text: str) -> sa.URL:
 def _sqlite_engine(url: sa.URL, timeout_s: float, *, writing: bool) -> sa.Engine:
     engine = sa.create_engine(
         url,
+        # Errors are logged, and parameters hold column minima and maxima: rows, in effect.
+        hide_parameters=True,
         poolclass=QueuePool,
         pool_size=1 if writing else 8,
         max_overflow=0 if writing else 56,
@@ -225,6 +227,8 @@ def _sqlite_engine(url: sa.URL, timeout_s: float, *, writing: bool) -> sa.Engine
 def _postgres_engine(url: sa.URL, timeout_s: float) -> sa.Engine:
     engine = sa.create_engine(
         url,
+        # Errors are logged, and parameters hold column minima and maxima: rows, in effect.
+        hide_parameters=True,
         poolclass=QueuePool,
         pool_size=8,
         max_overflow=24,

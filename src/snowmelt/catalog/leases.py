@@ -57,7 +57,7 @@ def acquire(
 
 
 def renew(connection: Connection, lease: Lease, *, ttl_s: float, now: dt.datetime) -> bool:
-    """Prolong a lease, expired or not, unless somebody has taken it over: then False."""
+    """Prolong a lease, expired or not; False when it was released or somebody has taken it over."""
     renewed = connection.execute(
         sa.update(_L).where(*_is_same(lease)).values(_lifetime(ttl_s, now))
     )
@@ -65,7 +65,7 @@ def renew(connection: Connection, lease: Lease, *, ttl_s: float, now: dt.datetim
 
 
 def holds(connection: Connection, lease: Lease) -> bool:
-    """Tell whether nobody has taken the lease over, and keep it so until this transaction ends.
+    """Tell whether the lease was neither released nor taken over, and keep it so in here.
 
     Needs a writing transaction.
     """
@@ -90,4 +90,10 @@ def _lifetime(ttl_s: float, now: dt.datetime) -> dict[str, Any]:
 
 
 def _is_same(lease: Lease) -> tuple[sa.ColumnElement[bool], ...]:
-    return _L.c.name == lease.name, _L.c.owner == lease.owner, _L.c.epoch == lease.epoch
+    # A renewal in the background may come after the release, and must not undo it.
+    return (
+        _L.c.name == lease.name,
+        _L.c.owner == lease.owner,
+        _L.c.epoch == lease.epoch,
+        _L.c.expires_at.is_not(None),
+    )

@@ -308,8 +308,8 @@ chunks = Table(
     ),
 )
 
-# Blobs the service has seen without accepting them. A tombstone comes before the deletion of the
-# object, and stays: its path is never registered again.
+# Blobs the service has seen without accepting them, or whose rows are forgotten. A tombstone comes
+# before the deletion of an unregistered object, and keeps its path from being registered.
 sightings = Table(
     "sightings",
     metadata,
@@ -322,6 +322,12 @@ sightings = Table(
         "first_seen",
         sqlite_where=text("tombstoned_at IS NULL"),
         postgresql_where=text("tombstoned_at IS NULL"),
+    ),
+    Index(
+        "ix_sightings_tombstoned_at",
+        "tombstoned_at",
+        sqlite_where=text("tombstoned_at IS NOT NULL"),
+        postgresql_where=text("tombstoned_at IS NOT NULL"),
     ),
 )
 

@@ -1,8 +1,9 @@
 """The stage as the catalog knows it: whose prefix, and blobs that nobody has registered.
 
 An unregistered blob is first sighted, and when it stays unregistered for long, gets a
-tombstone; only then is the object deleted. The tombstone stays: registrations look at it in
-their own transaction, so none can accept a blob whose deletion has been decided.
+tombstone; only then is the object deleted. So does a blob whose rows are forgotten after its
+migration. The tombstone stays for days: registrations look at it in their own transaction, so
+none can accept a blob whose deletion has been decided.
 """
 
 from __future__ import annotations
@@ -66,6 +67,38 @@ def sight(connection: Connection, blobs: Iterable[StagedBlob], now: dt.datetime)
     ]
     if rows:
         connection.execute(insert_for(connection, _S).on_conflict_do_nothing(), rows)
+
+
+def bury(connection: Connection, blobs: Iterable[StagedBlob], now: dt.datetime) -> None:
+    """Give blobs a tombstone: none of their chunks that is not registered ever will be."""
+    rows = [
+        {"path": blob.path, "prefix": blob.prefix, "first_seen": now, "tombstoned_at": now}
+        for blob in sorted(set(blobs))
+    ]
+    if rows:
+        insert = insert_for(connection, _S)
+        connection.execute(
+            insert.on_conflict_do_update(
+                index_elements=["path"], set_={"tombstoned_at": insert.excluded.tombstoned_at}
+            ),
+            rows,
+        )
+
+
+def forget_tombstones(connection: Connection, before: dt.datetime, *, limit: int = 1_000) -> int:
+    """Remove tombstones set before an instant, so that they do not heap up; return how many.
+
+    A tombstone must outlive whoever checked the blob while it was there and every clean-up that
+    had it on its list: minutes.
+    """
+    old = (
+        sa.select(_S.c.path)
+        .where(_S.c.tombstoned_at < before)
+        .order_by(_S.c.tombstoned_at)
+        .limit(limit)
+    )
+    removed = connection.execute(sa.delete(_S).where(_S.c.path.in_(old.scalar_subquery())))
+    return removed.rowcount
 
 
 def registered(connection: Connection, paths: Collection[str]) -> set[str]:

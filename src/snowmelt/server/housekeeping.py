@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 from typing import TYPE_CHECKING
 
+from snowmelt.catalog import channels, stages
 from snowmelt.storage.opening import open_store
 from snowmelt.table import cleanup
 
 if TYPE_CHECKING:
     from snowmelt.server.app import Service
 
+# Much longer than any registration or clean-up takes.
+_TOMBSTONES_KEPT = dt.timedelta(days=7)
+_AT_ONCE = 1_000
 _log = logging.getLogger("snowmelt.server")
 
 
@@ -23,6 +28,7 @@ class Housekeeping:
 
     def __call__(self) -> None:
         """Do one round."""
+        self._trim()
         collected = cleanup.collect(
             self._service.database,
             self._service.stage,
@@ -30,6 +36,8 @@ class Housekeeping:
             clock=self._service.clock,
             retention_s=self._service.settings.retention_s,
         )
+        for problem in collected.problems:
+            _log.error("clean-up could not do its work on %s; it will try again", problem)
         if collected.blobs or collected.unregistered or collected.files:
             _log.info(
                 "deleted %d blobs, %d that were never registered, and %d native files",
@@ -37,3 +45,19 @@ class Housekeeping:
                 collected.unregistered,
                 collected.files,
             )
+
+    def _trim(self) -> None:
+        """Forget old history and old tombstones, a little at a time."""
+        service = self._service
+        now = service.clock.now()
+        kept = dt.timedelta(seconds=service.settings.history_retention_s)
+        removed = _AT_ONCE
+        while removed == _AT_ONCE:
+            with service.database.writing() as connection:
+                removed = channels.trim_history(connection, now - kept, limit=_AT_ONCE)
+        removed = _AT_ONCE
+        while removed == _AT_ONCE:
+            with service.database.writing() as connection:
+                removed = stages.forget_tombstones(
+                    connection, now - _TOMBSTONES_KEPT, limit=_AT_ONCE
+                )

@@ -14,7 +14,9 @@ that long after it was replaced. Interrupted anywhere, the next round goes on:
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import logging
 import uuid
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,7 +28,7 @@ from snowmelt.catalog import chunks, history, leases, stages
 from snowmelt.catalog.history import MigrationRecord, MigrationState
 from snowmelt.catalog.stages import StagedBlob
 from snowmelt.catalog.tables import dropped_tables, forget_table, table_by_id, tables_of
-from snowmelt.errors import BlobInvalid, TableNotFound
+from snowmelt.errors import BlobInvalid, SnowmeltError, TableNotFound
 from snowmelt.faults import Point
 from snowmelt.table.iceberg import current_files, load_native, retained_files
 from snowmelt.table.migration import close_lost, lease_name
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.storage.store import Store
 
+_log = logging.getLogger("snowmelt.table")
+
 UNREGISTERED_AFTER = dt.timedelta(hours=24)
 
 # A blob that is on its way to being registered need not be written down.
@@ -50,17 +54,23 @@ _AT_ONCE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """How many objects were deleted: blobs, blobs never registered, files of the warehouse."""
+    """How many objects were deleted: blobs, blobs never registered, files of the warehouse.
+
+    `problems` names each table that clean-up could not deal with, and why.
+    """
 
     blobs: int
     unregistered: int
     files: int
+    problems: tuple[str, ...] = ()
 
 
 def collect(
     database: Database, stage: Store, warehouse: Store, *, clock: Clock, retention_s: float
 ) -> Collected:
     """Delete what nobody needs any more; safe beside readers, migrations and other collectors.
+
+    A table that cannot be dealt with does not keep the others from it.
 
     Args:
         database: The catalog.
@@ -76,17 +86,37 @@ def collect(
     with database.reading() as connection:
         live = tables_of(connection)
         gone = [table for table in dropped_tables(connection) if _dropped(table, before)]
+    problems: list[str] = []
     for table in [*live, *gone]:
-        _retire(database, table, clock, before)
+        with _reported(table, problems):
+            _retire(database, table, clock, before)
     faults.point(Point.CLEANUP_MARKED)
-    blobs = _delete_blobs(database, stage)
+    blobs = _delete_blobs(database, stage, clock)
     unregistered = _delete_unregistered(database, stage, clock)
     house = Warehouse(warehouse)
-    files = sum(_delete_native(database, house, table, clock, before) for table in live)
-    files += sum(_delete_dropped(database, house, table, clock) for table in gone)
+    files = 0
+    for table in live:
+        with _reported(table, problems):
+            files += _delete_native(database, house, table, clock, before)
+    for table in gone:
+        with _reported(table, problems):
+            files += _delete_dropped(database, house, table, clock)
     for store in (stage, warehouse):
         store.sweep(clock.now() - UNREGISTERED_AFTER)
-    return Collected(blobs, unregistered, files)
+    return Collected(blobs, unregistered, files, tuple(problems))
+
+
+@contextlib.contextmanager
+def _reported(table: TableRecord, problems: list[str]) -> Iterator[None]:
+    """Note what goes wrong with one table; an outage is everybody's and ends the round."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, SnowmeltError) and error.retryable:
+            raise
+        problem = f"table {table.name} ({table.incarnation}): {error}"
+        _log.warning("clean-up of %s", problem, exc_info=error)
+        problems.append(problem)
 
 
 def _dropped(table: TableRecord, before: dt.datetime) -> bool:
@@ -107,7 +137,7 @@ def _retire(database: Database, table: TableRecord, clock: Clock, before: dt.dat
         chunks.retire(connection, table.table_id, last, clock.now())
 
 
-def _delete_blobs(database: Database, stage: Store) -> int:
+def _delete_blobs(database: Database, stage: Store, clock: Clock) -> int:
     deleted = 0
     while True:
         with database.reading() as connection:
@@ -118,7 +148,7 @@ def _delete_blobs(database: Database, stage: Store) -> int:
             stage.delete(f"{blob.prefix}/{blob.path}")
         faults.point(Point.CLEANUP_DELETED)
         with database.writing() as connection:
-            chunks.forget_blobs(connection, blobs)
+            chunks.forget_blobs(connection, blobs, clock.now())
         deleted += len(blobs)
 
 

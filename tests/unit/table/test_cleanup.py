@@ -8,7 +8,7 @@ import datetime as dt
 import pytest
 
 from fix_chunks import COLUMNS, NUMBERS, Lakehouse, numbers
-from snowmelt.catalog.tables import create_table, dropped_tables
+from snowmelt.catalog.tables import create_table, dropped_tables, find_table
 from snowmelt.clock import ManualClock
 from snowmelt.schema.types import TableName
 from snowmelt.table import iceberg
@@ -161,3 +161,22 @@ def test_a_table_created_again_keeps_its_files(house):
     house.collect(HOUR)
     assert house.read_numbers() == list(range(100, 105))
     assert len(house.data_files()) == 1
+
+
+def test_a_table_that_cannot_be_read_does_not_keep_others_from_being_cleaned(house):
+    with house.database.writing() as connection:
+        create_table(connection, OTHER, COLUMNS, owner="ACCOUNTADMIN", now=house.clock.now())
+    paths = [house.put_all([(name, numbers(0, 5))]) for name in (NUMBERS, OTHER)]
+    for name in (NUMBERS, OTHER):
+        house.migrate(name)
+    damaged = [path for path in house.files() if path.endswith(".metadata.json")]
+    with house.database.reading() as connection:
+        incarnation = find_table(connection, NUMBERS).incarnation
+    for path in damaged:
+        if incarnation in path:
+            house.warehouse.store.put(path, b"{}")
+    house.clock.advance(HOUR + 1)
+    collected = house.collect(HOUR)
+    assert collected.blobs == len(paths)
+    (problem,) = collected.problems
+    assert problem.startswith(f"table {NUMBERS} ({incarnation}): ")
