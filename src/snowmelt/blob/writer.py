@@ -6,7 +6,7 @@ Layout of a blob: specification of v1, §3.2; what the Parquet files hold: §3.4
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -59,7 +59,7 @@ class ChunkSource:
 
     rows: pa.Table
     schema: TableSchema
-    data_key: bytes
+    data_key: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

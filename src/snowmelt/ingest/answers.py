@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from snowmelt.ingest.structure import Refusal
+from snowmelt.wire.codes import ResponseCode
 from snowmelt.wire.streaming import BlobVerdict, ChannelVerdict, ChunkVerdict, RegisterResponse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from snowmelt.catalog.registration import Verdict
-    from snowmelt.ingest.structure import Refusal
     from snowmelt.ingest.verification import Candidate
     from snowmelt.wire.streaming import ChunkMetadata, RegisterRequest
+
+
+UNSETTLED = Refusal(
+    ResponseCode.TRY_AGAIN,
+    "The service failed on this registration; its log says why. Send it again.",
+)
 
 
 def answer_of(
@@ -52,8 +59,9 @@ def _response(request: RegisterRequest, chunks: Sequence[ChunkVerdict]) -> Regis
 
 
 def _same(chunk: ChunkMetadata, refusal: Refusal | None) -> list[tuple[int, str | None]]:
-    code, message = (refusal.code, refusal.message) if refusal is not None else (0, None)
-    return [(int(code), message)] * len(chunk.channels or [])
+    # Without offer and without refusal nothing was registered: never to be told as committed.
+    refusal = refusal or UNSETTLED
+    return [(int(refusal.code), refusal.message)] * len(chunk.channels or [])
 
 
 def _chunk_verdict(chunk: ChunkMetadata, results: Sequence[tuple[int, str | None]]) -> ChunkVerdict:

@@ -11,6 +11,7 @@ from snowmelt.errors import (
     ChannelFenced,
     ChannelNotFound,
     NameMissing,
+    RequestMalformed,
     Unsupported,
     UserError,
 )
@@ -269,6 +270,9 @@ def _role(requested: str | None) -> str | None:
 def _channel_name(text: str | None) -> str:
     if not text:
         raise NameMissing("channel", ResponseCode.CHANNEL_NAME_MISSING)
+    if "\0" in text:
+        # Neither database finds texts with it again.
+        raise RequestMalformed(reason="a channel's name cannot contain the character NUL")
     return internal_name(text)
 
 

@@ -7,7 +7,7 @@ inside the registering transaction.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from snowmelt.catalog import stages, tables
@@ -30,7 +30,7 @@ class KnownKey:
 
     table_id: int
     user: str
-    data_key: bytes
+    data_key: bytes = field(repr=False)
 
 
 class Known:

@@ -22,10 +22,12 @@ from snowmelt.errors import (
     ServiceBusy,
     SnowmeltError,
     StageUnavailable,
+    SyncFailed,
     UnknownOutcome,
 )
-from snowmelt.ingest.answers import answer_of, same_answer
+from snowmelt.ingest.answers import UNSETTLED, answer_of, same_answer
 from snowmelt.ingest.structure import Refusal, check_request
+from snowmelt.ingest.verification import NOT_DURABLE
 from snowmelt.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -47,10 +49,6 @@ Respond: TypeAlias = "Callable[[RegisterResponse | Exception], None]"
 _UNKNOWN = Refusal(
     ResponseCode.TRY_AGAIN,
     "It is not known whether this was registered; send the same bytes again.",
-)
-_FAILED = Refusal(
-    ResponseCode.TRY_AGAIN,
-    "The service failed on this registration; its log says why. Send it again.",
 )
 _FULL = Refusal(
     ResponseCode.QUEUE_FULL, "Too many registrations are waiting; send it again in a moment."
@@ -78,8 +76,11 @@ class _Submission:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
+    """A submission after its checks; `failed_syncs` is how many there had been when they began."""
+
     submission: _Submission
     candidates: list[Candidate]
+    failed_syncs: int
 
 
 class Registrar:
@@ -93,6 +94,7 @@ class Registrar:
         self._verifier = verifier
         self._clock = clock
         self._pace = pace
+        self._failed_syncs = 0
         self._remembered = registration.Remembered()
         self._submitted: queue.SimpleQueue[_Submission | None] = queue.SimpleQueue()
         self._checked: queue.SimpleQueue[list[_Checked] | None] = queue.SimpleQueue()
@@ -144,8 +146,9 @@ class Registrar:
             # A share of what waits, so that threads wake each other once and not for each.
             share = self._submitted.qsize() // len(self._verifying) + 1
             submissions, is_open = _take(self._submitted, min(share, self._pace.group_limit))
+            failed_syncs = self._failed_syncs
             checked = [
-                _Checked(submission, candidates)
+                _Checked(submission, candidates, failed_syncs)
                 for submission in submissions
                 if (candidates := self._check(submission)) is not None
             ]
@@ -201,16 +204,17 @@ class Registrar:
             self._answer([(member.submission, answer)])
 
     def _register(self, group: Sequence[_Checked]) -> list[RegisterResponse]:
+        if any(candidate.is_open for member in group for candidate in member.candidates):
+            self._sync()
+        checked = [(member.submission.request, self._trusted(member)) for member in group]
         offers = [
             candidate.offer
-            for member in group
-            for candidate in member.candidates
+            for _, candidates in checked
+            for candidate in candidates
             if candidate.offer is not None
         ]
         verdicts: list[tuple[Verdict, ...]] = []
         if offers:
-            if any(offer.refusal is None for offer in offers):
-                self._stage.sync()
             faults.point(faults.Point.BEFORE_REGISTRATION)
             with self._database.writing() as connection:
                 # The time is read here: a group may have waited for others who write.
@@ -220,9 +224,25 @@ class Registrar:
                 faults.point(faults.Point.INSIDE_REGISTRATION)
             faults.point(faults.Point.AFTER_REGISTRATION)
         remaining = iter(verdicts)
-        return [
-            answer_of(member.submission.request, member.candidates, remaining) for member in group
-        ]
+        return [answer_of(request, candidates, remaining) for request, candidates in checked]
+
+    def _sync(self) -> None:
+        try:
+            self._stage.sync()
+        except SyncFailed as error:
+            self._failed_syncs += 1
+            self._verifier.distrust(self._clock.now())
+            _log.critical(
+                "%s Blobs that were staged before and are not registered are refused from now on;"
+                " check the disk.",
+                error,
+            )
+
+    def _trusted(self, member: _Checked) -> list[Candidate]:
+        """Return the candidates, refused when a sync has failed since their blobs were read."""
+        if member.failed_syncs == self._failed_syncs:
+            return member.candidates
+        return [candidate.refused(NOT_DURABLE) for candidate in member.candidates]
 
     def _answer(self, answers: Sequence[tuple[_Submission, RegisterResponse | Exception]]) -> None:
         with self._lock:
@@ -261,4 +281,4 @@ def _failure_answer(submission: _Submission, error: Exception) -> RegisterRespon
             return error
         case _:
             _log.error("a registration failed", exc_info=error)
-            return same_answer(submission.request, _FAILED)
+            return same_answer(submission.request, UNSETTLED)

@@ -33,6 +33,7 @@ from snowmelt.wire import eps
 from snowmelt.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Sequence
 
     from snowmelt.blob.reader import ChunkFooter
@@ -51,6 +52,12 @@ _encoder = msgspec.json.Encoder()
 # Larger blobs are hashed piece by piece and their chunks read one at a time.
 _WHOLE_BYTES = 32 * 1024 * 1024
 _PIECE_BYTES = 8 * 1024 * 1024
+NOT_DURABLE = Refusal(
+    ResponseCode.BLOB_FORMAT_WRONG,
+    "The stage could not be made durable when this blob was on it, so the blob may not be on the"
+    " disk. Open the channel again and send the rows since its committed offset token again; the"
+    " service's log says what is wrong with the stage.",
+)
 # The same few names come with every registration.
 _name = lru_cache(maxsize=100_000)(internal_name)
 
@@ -125,6 +132,15 @@ class Verifier:
         self._stage = stage
         self._suffix = f"_{deployment_id}"
         self._depth = depth
+        self._distrusted: dt.datetime | None = None
+
+    def distrust(self, until: dt.datetime) -> None:
+        """Refuse from now on what was put before that instant and is not registered.
+
+        After a failed sync the kernel may have dropped pages of any file that was not on the disk
+        yet; until they are read again they look whole.
+        """
+        self._distrusted = until
 
     def check(self, request: RegisterRequest, sender: Sender) -> list[Candidate]:
         """Return a candidate per chunk, in the order of the request."""
@@ -245,6 +261,8 @@ class Verifier:
                 raise _Refused(
                     ResponseCode.BLOB_FORMAT_WRONG, f"Blob {place.path} is not on the stage."
                 )
+            if self._distrusted is not None and info.modified_at <= self._distrusted:
+                raise _Refused(NOT_DURABLE.code, NOT_DURABLE.message)
             if info.size > MAX_BLOB_BYTES:
                 raise _Refused(
                     ResponseCode.BLOB_FORMAT_WRONG,

@@ -15,11 +15,14 @@ from snowmelt.errors import (
     RegistrationRefused,
     ServiceBusy,
     StageUnavailable,
+    SyncFailed,
     UnknownOutcome,
 )
+from snowmelt.ingest.answers import answer_of
 from snowmelt.ingest.registration import Pace, Registrar
-from snowmelt.ingest.verification import Sender
+from snowmelt.ingest.verification import Candidate, Depth, Sender, Verifier
 from snowmelt.schema.types import TableName
+from snowmelt.storage.local import LocalStore
 from snowmelt.wire.streaming import RegisterRequest, RegisterResponse
 
 SENDER = Sender("LOADER", None, ours=True)
@@ -192,3 +195,40 @@ def test_closing_answers_what_waits_and_refuses_what_comes_later(world, registra
 def test_what_names_no_channel_is_refused_as_a_whole(registrar) -> None:
     with pytest.raises(RegistrationRefused):
         registrar.submit(RegisterRequest(blobs=[]), SENDER, lambda answer: None)
+
+
+class FailingDisk(LocalStore):
+    """A stage whose next sync loses what was not on the disk, as the kernel does: once."""
+
+    fails = False
+
+    def sync(self) -> None:
+        if self.fails:
+            self.fails = False
+            raise SyncFailed(reason="Input/output error")
+        super().sync()
+
+
+def test_what_a_failed_sync_may_have_lost_is_never_registered(world) -> None:
+    stage = world.stage = FailingDisk(world.stage.root)
+    verifier = Verifier(world.known, stage, deployment_id=world.deployment_id, depth=Depth.FOOTER)
+    pace = Pace(pause_s=0.0, verify_threads=1)
+    registrar = Registrar(world.database, stage, verifier, clock=SystemClock(), pace=pace)
+    with contextlib.closing(registrar):
+        opened = world.open()
+        before = world.request(world.blob(opened, 1, rows()))
+        assert register(registrar, before) == [[0]]
+        lost = world.request(world.blob(opened, 2, rows()))
+        stage.fails = True
+        assert register(registrar, lost) == [[38]]
+        # The next sync succeeds, and the page cache still shows the whole blob.
+        assert register(registrar, lost) == [[38]]
+        assert register(registrar, before) == [[0]], "a repetition stays accepted"
+        assert register(registrar, world.request(world.blob(opened, 2, rows()))) == [[0]]
+    assert stored(world) == 2
+
+
+def test_what_has_neither_offer_nor_refusal_is_not_told_as_committed(world) -> None:
+    request = world.request(world.blob(world.open(), 1, rows()))
+    (chunk,) = request.blobs[0].chunks
+    assert codes(answer_of(request, [Candidate(chunk, None)], iter(()))) == [10]
