@@ -6,7 +6,9 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -134,11 +136,26 @@ def _check(settings: Settings) -> None:
             setting="dev",
             reason=f"requests without a token are taken on loopback only, not on {settings.host}",
         )
+    for name, url in (("stage", settings.stage_url), ("warehouse", settings.warehouse_url)):
+        if _is_within(settings.keys_dir, url):
+            raise ConfigurationError(
+                setting="keys_dir",
+                reason=f"{settings.keys_dir} lies in the {name}, where whoever may read its files"
+                " would find the master key; take a folder outside",
+            )
     if settings.retention_s <= MAX_AGE_S:
         raise ConfigurationError(
             setting="retention_s",
             reason=f"queries may read what they planned for {MAX_AGE_S:,} s; it must be longer",
         )
+
+
+def _is_within(folder: Path, url: str) -> bool:
+    scheme, separator, rest = url.partition("://")
+    if separator and scheme != "file":
+        return False
+    store = Path(unquote(rest) if separator else url).expanduser()
+    return folder.resolve().is_relative_to(store.resolve())
 
 
 def _developer(database: Database, clock: Clock) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import math
 import threading
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from snowmelt.catalog.access import UserRecord
     from snowmelt.catalog.database import Database
     from snowmelt.clock import Clock
+
+_log = logging.getLogger("snowmelt.server")
 
 MAX_LIFETIME_S = 3600
 SKEW_S = 30
@@ -102,14 +105,15 @@ class Authenticator:
         if not isinstance(issuer, str) or not isinstance(subject, str):
             _refuse("claims iss and sub are needed")
         # The account is the first label of whatever host name the client was given.
-        user = self._user(subject.partition(".")[2])
         if not issuer.startswith(subject + "."):
             _refuse("iss must be sub and the key's fingerprint")
+        name = subject.partition(".")[2]
+        user = self._user(name)
         key = _key_of(user, issuer[len(subject) + 1 :])
         try:
             jwt.decode(token, key, algorithms=["RS256"], options=_SIGNATURE_ONLY)
         except jwt.PyJWTError as error:
-            _refuse(f"its signature does not hold ({error})")
+            raise _unknown(f"the signature for user {name!r} does not hold ({error})") from None
         return _Verified(user.name, self._expiry(claims), self._clock.monotonic() + RECHECK_S)
 
     def _user(self, name: str) -> UserRecord:
@@ -117,7 +121,7 @@ class Authenticator:
             with self._database.reading() as connection:
                 return access.user_by_name(connection, name)
         except NotFound:
-            _refuse(f"there is no user {name!r}")
+            raise _unknown(f"there is no user {name!r}") from None
 
     def _expiry(self, claims: Mapping[str, object]) -> float:
         now = self._clock.now().timestamp()
@@ -148,7 +152,14 @@ def _key_of(user: UserRecord, fingerprint: str) -> RSAPublicKey:
     for known, der in zip(user.fingerprints, user.public_keys, strict=True):
         if known == fingerprint:
             return load_der_public_key(base64.b64decode(der))  # type: ignore[return-value]
-    raise AuthenticationFailed(reason=f"user {user.name} has no key with that fingerprint")
+    raise _unknown(f"user {user.name!r} has no key with fingerprint {fingerprint[:80]!r}")
+
+
+def _unknown(detail: str) -> AuthenticationFailed:
+    """Log what is wrong; the text is the same for all, so that nobody learns who has an account."""
+    _log.warning("a token was refused: %s", detail)
+    reason = "user, key and signature do not go together; the service's log says more"
+    return AuthenticationFailed(reason=reason)
 
 
 def _refuse(reason: str) -> NoReturn:

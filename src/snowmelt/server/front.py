@@ -82,11 +82,11 @@ class Front:
                 await self._app(scope, receive, send)
                 return
             self._check(scope["method"], path, headers)
+            if not lane.open_to_all:
+                user = await self._user(headers)
             body = await self._body(receive)
             if body is None:
                 return
-            if not lane.open_to_all:
-                user = await self._user(headers)
             answer = await lane.handle(Call(path, user or "", body, headers))
         except Exception as error:  # noqa: BLE001 - nothing a client sends may end the service
             answer = problem_answer(error, path=path, user=user)

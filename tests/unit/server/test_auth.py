@@ -76,9 +76,9 @@ def test_a_token_as_the_official_client_makes_it_is_accepted(
         ({"iat": int(NOW.timestamp()) + 60, "exp": int(NOW.timestamp()) + 600}, "clocks"),
         ({"exp": None}, "seconds since 1970"),
         ({"exp": True}, "seconds since 1970"),
-        ({"sub": "127.V"}, "no user"),
+        ({"sub": "127.V", "iss": "127.V.SHA256:AAAA"}, "do not go together"),
         ({"sub": None}, "iss and sub"),
-        ({"iss": "127.U.X.SHA256:AAAA"}, "fingerprint"),
+        ({"iss": "127.U.X.SHA256:AAAA"}, "do not go together"),
         ({"iss": "127.V.SHA256:AAAA"}, "iss must be"),
     ],
 )
@@ -133,7 +133,7 @@ def test_a_remembered_token_ends_with_its_expiry_and_with_its_key(
         access.set_public_key(connection, "U.X", None)
     assert authenticator.authenticate(headers) == "U.X"
     clock.advance(RECHECK_S)
-    with pytest.raises(AuthenticationFailed, match="fingerprint"):
+    with pytest.raises(AuthenticationFailed, match="do not go together"):
         authenticator.authenticate(headers)
 
 
@@ -153,3 +153,20 @@ def test_without_a_token_the_anonymous_user_is_taken_only_when_there_is_one(
     assert Authenticator(database, clock, anonymous_user="D").authenticate({}) == "D"
     with pytest.raises(AuthenticationFailed, match="needed"):
         authenticator.authenticate({})
+
+
+def test_who_has_an_account_cannot_be_found_out(
+    authenticator, key_pair, fingerprint, caplog
+) -> None:
+    answers = set()
+    for made in (
+        token(key_pair, fingerprint, sub="127.V", iss=f"127.V.{fingerprint}"),
+        token(key_pair, "SHA256:AAAA"),
+        token(KeyPair.generate(), fingerprint),
+    ):
+        with pytest.raises(AuthenticationFailed) as refused:
+            authenticator.authenticate(bearer(made))
+        answers.add(str(refused.value))
+    assert len(answers) == 1
+    for detail in ("no user 'V'", "no key with fingerprint", "does not hold"):
+        assert detail in caplog.text

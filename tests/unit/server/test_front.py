@@ -124,3 +124,8 @@ def test_what_a_form_could_send_is_refused(kind: bytes) -> None:
     with pytest.raises(ContentTypeRefused):
         check_content_type(kind)
     assert ask(content_type=kind)[0] == 415
+
+
+def test_the_body_of_a_stranger_is_not_read() -> None:
+    # Without any message to receive, reading would end as for a client that has gone away.
+    assert ask(authorization=b"Bearer other", parts=())[0] == 401
