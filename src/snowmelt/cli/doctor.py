@@ -187,7 +187,8 @@ def _set_aside(settings: Settings) -> Iterator[Check]:
             Finding.WRONG,
             "chunk",
             f"{chunk.seq} of {table.name} ({chunk.rows:,} rows) cannot be read, nor can the table, "
-            f"until its blob is restored: {chunk.reason}",
+            "until its blob is restored, or the chunk is given up (snowmelt chunks give-up): "
+            f"{chunk.reason}",
         )
 
 

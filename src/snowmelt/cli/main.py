@@ -18,7 +18,18 @@ from snowmelt.errors import MissingExtra, SnowmeltError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_COMMANDS = ("serve", "sql", "migrate", "select", "channels", "user", "doctor", "demo", "version")
+_COMMANDS = (
+    "serve",
+    "sql",
+    "migrate",
+    "select",
+    "channels",
+    "chunks",
+    "user",
+    "doctor",
+    "demo",
+    "version",
+)
 _DESCRIPTION = "Rows in within a second, exactly once, into open tables on Spark."
 _INTERRUPTED = 130  # what shells give for SIGINT
 _EXTRAS = {
