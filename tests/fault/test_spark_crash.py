@@ -10,10 +10,20 @@ from pathlib import Path
 import pytest
 
 from fix_chunks import Lakehouse
+from snowmelt.faults import Point
+from snowmelt.testing.crashes import SHORT_LIVED_JAVA
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
-CHUNKS = 40
+STEPS = [
+    Point.MIGRATION_PLANNED,
+    Point.MIGRATION_TASK,
+    Point.MIGRATION_WRITTEN,
+    Point.MIGRATION_STAGED,
+    Point.MIGRATION_INSIDE_COMMIT,
+    Point.MIGRATION_COMMITTED,
+]
+CHUNKS = 6
 ROWS = 50
 
 # A process of its own: there is one Spark context in a process.
@@ -22,14 +32,16 @@ import os, signal, sys, threading, time
 from pathlib import Path
 
 from fix_chunks import NUMBERS, Lakehouse
+from snowmelt import faults
 from snowmelt.clock import SystemClock
 from snowmelt.spark.migrate import migrate_table
 from snowmelt.spark.session import local_session
 from snowmelt.table.migration import MigrationSettings
 
-lakehouse = Lakehouse(Path(sys.argv[1]))
+folder, chunks, rows, *steps = sys.argv[1:]
+chunks, rows = int(chunks), int(rows)
+lakehouse = Lakehouse(Path(folder))
 spark = local_session("executors", "local-cluster[2,1,1024]")
-spark.range(4).mapInArrow(lambda batches: batches, "id long").count()
 
 
 def executors():
@@ -44,35 +56,58 @@ def executors():
 
 
 def kill_one():
-    while not lakehouse.data_files():
+    global killed
+    killed = executors()[0]
+    os.kill(killed, signal.SIGKILL)
+
+
+def kill_at_first_file(files):
+    while lakehouse.data_files() == files:
         time.sleep(0.01)
-    print("killed", len(executors()), flush=True)
-    os.kill(executors()[0], signal.SIGKILL)
+    kill_one()
 
 
-threading.Thread(target=kill_one).start()
 settings = MigrationSettings(lakehouse.stage.url, lakehouse.warehouse.url, target_bytes=1)
-done = migrate_table(
-    spark, lakehouse.database, lakehouse.keyring, NUMBERS, settings, clock=SystemClock()
-)
-print("migrated", done.rows, done.files, flush=True)
+done = 0
+for step in steps:
+    for _ in range(chunks):
+        lakehouse.put_numbers(done, rows)
+        done += rows
+    # Both at work: those that died are started again by the cluster.
+    while len(executors()) < 2:
+        time.sleep(0.05)
+    spark.range(2).repartition(2).mapInArrow(lambda batches: batches, "id long").count()
+    if step == "migration.task":
+        files = lakehouse.data_files()
+        threading.Thread(target=kill_at_first_file, args=(files,)).start()
+    else:
+        faults.arm(faults.Point(step), kill_one)
+    killed = None
+    migrated = migrate_table(
+        spark, lakehouse.database, lakehouse.keyring, NUMBERS, settings, clock=SystemClock()
+    )
+    while killed in [None, *executors()]:
+        time.sleep(0.05)
+    print(step, migrated.rows, migrated.files, flush=True)
 spark.stop()
 """
 
 
-def test_a_migration_survives_the_death_of_an_executor(numbers_table):
-    for number in range(CHUNKS):
-        numbers_table.put_numbers(number * ROWS, ROWS)
+def test_a_migration_survives_the_death_of_an_executor_at_any_step(numbers_table):
     answer = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(numbers_table.folder)],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        [sys.executable, "-c", PROGRAM, str(numbers_table.folder), str(CHUNKS), str(ROWS), *STEPS],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(Path(__file__).parents[1]),
+            "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA,
+        },
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=800,
     )
-    assert "killed 2" in answer.stdout, answer.stderr[-5000:]
-    assert f"migrated {CHUNKS * ROWS} {CHUNKS}" in answer.stdout, answer.stderr[-5000:]
+    told = [f"{step} {CHUNKS * ROWS} {CHUNKS}" for step in STEPS]
+    assert answer.stdout.splitlines() == told, answer.stderr[-5000:]
     again = Lakehouse(numbers_table.folder)
-    assert again.table().migrated_seq == again.table().last_seq == CHUNKS
-    assert sorted(again.read_numbers()) == list(range(CHUNKS * ROWS))
+    assert again.table().migrated_seq == again.table().last_seq == CHUNKS * len(STEPS)
+    assert sorted(again.read_numbers()) == list(range(CHUNKS * ROWS * len(STEPS)))
     again.close()

@@ -28,10 +28,11 @@ def spark_site(tmp_path_factory):
         yield site
 
 
-# What happens inside the driver's commit is the same code for both engines, and killed above.
+# Three starts of Spark each; on a machine that others use as well they take their time.
 @pytest.mark.spark
-@pytest.mark.parametrize("point", MIGRATION_POINTS[:4])
-def test_every_committed_row_is_there_once_after_a_kill_of_spark_at(spark_site, point):
-    outcome = spark_site.run(point, kills=1)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("point", MIGRATION_POINTS)
+def test_every_committed_row_is_there_once_after_kills_of_spark_at(spark_site, point):
+    outcome = spark_site.run(point, kills=2)
     assert outcome.rows > 0
     assert (outcome.lost, outcome.doubled) == (0, 0)

@@ -63,7 +63,7 @@ _USER = "CRASH"
 # Generous: a Java that starts on a busy machine takes half of it.
 _STEP_LIMIT_S = 120.0
 # A Java that lives for seconds had better not compile for hours of work.
-_SPARK_CONF = "spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC\n"
+SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _WORKER_DIED = "Python worker exited unexpectedly"
 
 
@@ -104,8 +104,7 @@ class CrashSite:
         self._children: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
-        (self._folder / "spark").mkdir(parents=True, exist_ok=True)
-        (self._folder / "spark" / "spark-defaults.conf").write_text(_SPARK_CONF)
+        self._folder.mkdir(parents=True, exist_ok=True)
         self._database = open_database(self.settings.catalog_url)
         public = _make_key(self._key)
         self._execute(
@@ -252,7 +251,7 @@ class CrashSite:
         # Hundreds of processes are started: without bytecode each would compile what it imports.
         everywhere = {"PYTHONPYCACHEPREFIX": str(self._folder / "bytecode")}
         everywhere |= inherited_environment() | {"PYTHONDONTWRITEBYTECODE": ""}
-        everywhere |= {"SPARK_CONF_DIR": str(self._folder / "spark")}
+        everywhere |= {"JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA}
         with self._log.open("ab") as log:
             child = subprocess.Popen(  # noqa: S603 - our own interpreter and modules
                 command,
