@@ -402,7 +402,7 @@ def find_records(
     step = 1 if ragged else len(row_starts)
     limit = len(starts) if ragged else len(starts) + step
     empty = _EMPTY_NULL if marks.empty_is_null else 0
-    while at < end and count < len(row_starts):
+    while at < end and count < len(row_starts) and total < limit:
         if _follows(data, at, end, marks.comment):
             at = _line_end(data, at, end, marks)
             continue

@@ -27,8 +27,12 @@ _FEWEST = 256
 class RecordFinder:
     """Finds records and the fields with some places (ascending, from zero); None: all fields."""
 
-    def __init__(self, rules: CsvRules, places: Sequence[int] | None) -> None:
+    def __init__(
+        self, rules: CsvRules, places: Sequence[int] | None, *, fewest: int = _FEWEST
+    ) -> None:
+        """Settle what is looked for; tables are made for at least `fewest` records and fields."""
         self._marks = marks_of(rules)
+        self._fewest = fewest
         self._ragged = places is None
         self._places = np.array([*((0,) if places is None else places), -1], np.int64)
 
@@ -39,8 +43,8 @@ class RecordFinder:
         """
         if not 0 <= start <= end <= len(data) - PADDING:
             raise ValueError((start, end, len(data)))
-        rows = max(_FEWEST, (end - start) // _RECORD_BYTES)
-        cells = max(_FEWEST, (end - start) // _FIELD_BYTES)
+        rows = max(self._fewest, (end - start) // _RECORD_BYTES)
+        cells = max(self._fewest, (end - start) // _FIELD_BYTES)
         at, parts = start, []
         while True:
             tables = self._tables(rows, cells)
@@ -54,8 +58,8 @@ class RecordFinder:
             if stopped > at:
                 # What is left is as dense as what was read, or nearly so.
                 scale = (end - stopped) / (stopped - at) * 1.25
-                rows = max(_FEWEST, int(count * scale))
-                cells = max(_FEWEST, int(total * scale))
+                rows = max(self._fewest, int(count * scale))
+                cells = max(self._fewest, int(total * scale))
             else:
                 cells *= 4
             at = stopped

@@ -1,5 +1,9 @@
 """The compiled tokenizer says what the plain state machine says, whatever the bytes."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -72,15 +76,20 @@ def said(data, tokens, rules):
 
 
 @settings(max_examples=600, deadline=None)
-@given(inputs(), st.one_of(st.none(), st.sets(st.integers(0, 5))), st.binary(max_size=3))
-def test_tokens_are_those_of_the_state_machine(case, places, before):
+@given(
+    inputs(),
+    st.one_of(st.none(), st.sets(st.integers(0, 5))),
+    st.binary(max_size=3),
+    st.integers(1, 9),
+)
+def test_tokens_are_those_of_the_state_machine(case, places, before, fewest):
     if case is None:
         return
     rules, text = case
     wanted = None if places is None else sorted(places)
     data = padded(text, before)
     bounds = len(before), len(before) + len(text)
-    found = RecordFinder(rules, wanted)(data, *bounds)
+    found = RecordFinder(rules, wanted, fewest=fewest)(data, *bounds)
     plain = tokenize_plainly(data, *bounds, rules, wanted)
     assert said(data, found, rules) == said(data, plain, rules)
     # What may be copied as it is has been found to be so; the other way round costs time only.
@@ -165,3 +174,33 @@ def test_a_buffer_without_padding_is_refused():
     rules = csv_rules(CsvInput(), Dialect.AWS)
     with pytest.raises(ValueError, match="10"):
         RecordFinder(rules, (0,))(np.zeros(10, np.uint8), 0, 10)
+
+
+IN_BOUNDS = """
+import random
+import numpy as np
+from snowmelt.select.csv_rules import csv_rules
+from snowmelt.select.dialect import Dialect
+from snowmelt.select.request import CsvInput
+from snowmelt.select.tokenizer import RecordFinder
+
+chance = random.Random(5)
+for dialect in Dialect:
+    for places in ((), (0,), (1, 4), None):
+        rules = csv_rules(CsvInput(), dialect)
+        find = RecordFinder(rules, places)
+        for size in (0, 1, 63, 64, 65, 300, 5_000, 40_000):
+            text = bytes(chance.choices(b'a,,"#' + b"\\n\\r" * 3, k=size))
+            data = np.frombuffer(bytearray(text + bytes(64)), np.uint8)
+            find(data, 0, size)
+            for fewest in range(1, 40) if size < 1_000 else ():
+                RecordFinder(rules, places, fewest=fewest)(data, 0, size)
+print("done")
+"""
+
+
+@pytest.mark.slow
+def test_no_kernel_writes_outside_its_tables(tmp_path):
+    environment = os.environ | {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", IN_BOUNDS]
+    assert subprocess.check_output(command, env=environment, timeout=250) == b"done\n"

@@ -1,0 +1,102 @@
+r"""How fast are records and fields found in a block, without anything else?
+
+    python benchmarks/select_tokenizer.py [--rows 250000] [--repeats 5]
+
+One thread, blocks of 1 MiB of the file with 15 columns, which stays in memory. GB of text for each
+second of processor time; the best run counts. `count \\n` is Python's bytes.count and `duckdb` is
+read_csv with all_varchar and one thread, count(*) with a condition on the column that was named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+import numpy as np
+import select_data
+
+from snowmelt.select.csv_rules import csv_rules
+from snowmelt.select.dialect import Dialect
+from snowmelt.select.reading import PADDING
+from snowmelt.select.request import CsvInput
+from snowmelt.select.tokenizer import RecordCounter, RecordCutter, RecordFinder, first_bad_byte
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_BLOCK = 1 << 20
+_PLACES = {
+    "no field": (),
+    "1st field": (0,),
+    "7th field": (6,),
+    "1st and 9th": (0, 8),
+    "4 fields to the 11th": (0, 2, 8, 10),
+    "14th field": (13,),
+    "15 fields": tuple(range(15)),
+    "all, however many": None,
+}
+
+
+def blocks_of(text: bytes) -> list[tuple[np.ndarray, int]]:
+    """Cut a text into blocks of whole lines with padding."""
+    blocks, at = [], 0
+    while at < len(text):
+        end = text.rfind(b"\n", at, at + _BLOCK) + 1
+        blocks.append((np.frombuffer(bytearray(text[at:end]) + bytes(PADDING), np.uint8), end - at))
+        at = end
+    return blocks
+
+
+def speed(work: Callable[[], object], size: int, repeats: int) -> float:
+    """Return GB for each second of processor time, at best."""
+    work()
+    seconds = []
+    for _ in range(repeats):
+        begin = time.process_time()
+        work()
+        seconds.append(time.process_time() - begin)
+    return size / min(seconds) / 1e9
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=250_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = select_data.trips_csv(Path(folder), options.rows)
+        text = path.read_bytes()
+        blocks = blocks_of(text)
+
+        def show(name: str, work: Callable[[], object]) -> None:
+            print(f"{name:24} {speed(work, len(text), options.repeats):6.2f} GB/s")
+
+        def each(function: Callable[[np.ndarray, int, int], object]) -> Callable[[], object]:
+            return lambda: [function(data, 0, size) for data, size in blocks]
+
+        show("count \\n", lambda: text.count(b"\n"))
+        show("UTF-8", each(first_bad_byte))
+        for dialect in Dialect:
+            options_csv = (
+                CsvInput() if dialect is Dialect.AWS else CsvInput(escape=b"\\", comment=b"")
+            )
+            rules = csv_rules(options_csv, dialect)
+            print(f"-- {dialect}")
+            show("count of records", each(RecordCounter(rules)))
+            cut = RecordCutter(rules)
+            memories = [(bytearray(data), size) for data, size in blocks]
+            show("cut with quotes", lambda c=cut, m=memories: [c(each, 0, n) for each, n in m])
+            for name, places in _PLACES.items():
+                show(name, each(RecordFinder(rules, places)))
+        with duckdb.connect(config={"threads": 1}) as connection:
+            for column in ("tripid", "total", "ref"):
+                query = f"SELECT count(*) FROM read_csv('{path}', all_varchar=true) WHERE {column} > 'x'"
+                show(f"duckdb {column}", lambda q=query: connection.execute(q).fetchall())
+
+
+if __name__ == "__main__":
+    main()
