@@ -60,9 +60,8 @@ def understood(status: int, content: bytes) -> Outcome:
         assert root.tag == "Error"
         return Outcome(status, root.findtext("Code") or "", root.findtext("Message") or "")
     found = Outcome(status)
-    buffer = EventStreamBuffer()
-    buffer.add_data(content)
-    for event in buffer:
+    output: list[bytes] = []
+    for event in events_of(content):
         if event.headers[":message-type"] == "error":
             found.kinds.append("error")
             found.code = event.headers[":error-code"]
@@ -72,12 +71,25 @@ def understood(status: int, content: bytes) -> Outcome:
         found.kinds.append(kind)
         if kind == "Records":
             assert len(event.payload) <= 128 * 1024
-            found.output += event.payload
+            output.append(event.payload)
         elif kind == "Stats":
             counts = ET.fromstring(event.payload)
             found.counts = {each.tag: int(each.text or 0) for each in counts}
     assert found.kinds[-1] in {"End", "error"}, "it broke off"
+    found.output = b"".join(output)
     return found
+
+
+def events_of(content: bytes):
+    """Yield what botocore's decoder, which checks every sum, makes of each frame."""
+    at = 0
+    while at < len(content):
+        size = int.from_bytes(content[at : at + 4], "big")
+        buffer = EventStreamBuffer()
+        buffer.add_data(content[at : at + size])
+        (event,) = buffer
+        yield event
+        at += size
 
 
 def ask(s3, bucket: str, key: str, body: bytes, **headers: str) -> Outcome:

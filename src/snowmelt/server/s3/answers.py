@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
 _log = logging.getLogger("snowmelt.server")
+
+_UNSPEAKABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,8 @@ def refusal_answer(error: Exception, *, resource: str, request_id: str) -> Answe
     if status == HTTPStatus.NOT_MODIFIED:
         return Answer(status, {name: str(value) for name, value in details.items()})
     message = str(error) if code != "InternalError" else str(S3Refusal(code))
+    # XML cannot say these, whatever a message quotes.
+    message = _UNSPEAKABLE.sub("\ufffd", message)
     elements: list[markup.Element] = [("Code", code), ("Message", message)]
     elements += [(name, str(value)) for name, value in details.items()]
     elements += [("Resource", resource), ("RequestId", request_id), ("HostId", request_id)]

@@ -260,16 +260,24 @@ class _Source:
         self._lock = threading.Lock()
 
     def read_into(self, offset: int, view: memoryview) -> int:
+        # What is appended meanwhile is not part of the object that was opened.
+        wanted = max(0, min(len(view), self.size - offset))
         with self._lock:
             try:
-                return self._opened.read_into(offset, view)
+                count = self._opened.read_into(offset, view[:wanted])
             except ObjectChanged as error:
-                raise SelectError(
-                    "InvalidDataSource",
-                    f"{self.name} was replaced or deleted while it was read; ask again.",
-                ) from error
+                raise self._changed() from error
             except SnowmeltError as error:
                 raise SelectError("Busy", f"{self.name} cannot be read: {error}") from error
+        if count < wanted:
+            # A file that somebody has cut where it lies would otherwise seem to be whole.
+            raise self._changed()
+        return count
+
+    def _changed(self) -> SelectError:
+        return SelectError(
+            "InvalidDataSource", f"{self.name} was changed while it was read; ask again."
+        )
 
     def close(self) -> None:
         with self._lock:
