@@ -375,7 +375,7 @@ def _line_end(data, at, end, marks):
 
 @kernel
 def find_records(
-    buffer: Bytes, at: int, end: int, marks: Marks, places: Rows, ragged: bool, tables: Tables
+    buffer: Bytes, at: int, end: int, marks: Marks, runs: Rows, ragged: bool, tables: Tables
 ) -> tuple[int, int, int, bool]:
     """Find records and fields until the tables are full or the data end.
 
@@ -384,8 +384,9 @@ def find_records(
         at: Where to begin: where a record begins.
         end: Where the data end.
         marks: The rules.
-        places: The fields that are wanted, ascending, and -1 behind them.
-        ragged: Whether all fields are wanted; `places` then is (0, -1).
+        runs: Which fields are wanted: how many to pass over, how many to take, and so on; two
+            zeros behind the last.
+        ragged: Whether all fields are wanted, whatever `runs` says.
         tables: What is filled, from its front.
 
     Returns:
@@ -397,7 +398,7 @@ def find_records(
     row_starts, row_ends, every_row_flags, first, starts, ends, every_flags = tables
     count = 0
     total = np.int64(0)
-    wanted = len(places) - 1
+    wanted = runs[1::2].sum()
     # Cells of one record lie next to each other, or a table's row apart.
     step = 1 if ragged else len(row_starts)
     limit = len(starts) if ragged else len(starts) + step
@@ -412,47 +413,52 @@ def find_records(
         base = at - 64
         word = np.uint64(0)
         p = at
-        k = 0
-        field = 0
-        # The next cell to fill, and whose it is: -1 when there is none left.
+        # The next cell to fill, where its run of cells ends, how many fields lie before it.
         cell = total if ragged else np.int64(count)
-        target = places[0]
-        while target >= 0:
+        room = limit if ragged else cell
+        skip = 0
+        k = 0
+        while True:
+            if cell >= room:
+                if ragged:
+                    return count, total, row_start, False
+                skip, take = runs[k], runs[k + 1]
+                if take == 0:
+                    break
+                room = cell + take * step
+                k += 2
             p = -1
             if marks.simple:
-                # Plain fields have a loop of their own that does next to nothing.
+                # Plain fields have loops of their own that do next to nothing.
                 base, word, p = _plain_field(data, end, base, word, marks)
-                while p >= 0:
-                    if field == target:
-                        starts[cell] = at
-                        ends[cell] = p
-                        every_flags[cell] = empty if at == p else 0
-                        cell += step
-                        k += 1
-                        target = field + 1 if ragged else places[k]
-                        if target < 0 or cell >= limit:
-                            break
-                    field += 1
+                while p >= 0 and skip > 0:
+                    skip -= 1
                     at = p + 1
+                    base, word, p = _plain_field(data, end, base, word, marks)
+                while p >= 0:
+                    starts[cell] = at
+                    ends[cell] = p
+                    every_flags[cell] = empty if at == p else 0
+                    cell += step
+                    at = p + 1
+                    if cell >= room:
+                        break
                     base, word, p = _plain_field(data, end, base, word, marks)
             if p < 0:
                 base, word, how, p, start, stop, flags, more = _field(
                     data, at, end, base, word, marks
                 )
                 row_flags |= more
-                if field == target:
+                if skip > 0:
+                    skip -= 1
+                else:
                     starts[cell] = start
                     ends[cell] = stop
                     every_flags[cell] = flags
                     cell += step
-                    k += 1
-                    target = field + 1 if ragged else places[k]
-            if how != FIELD:
-                break
-            if cell >= limit:
-                return count, total, row_start, False
-            field += 1
-            at = p + marks.field.size
+                if how != FIELD:
+                    break
+                at = p + marks.field.size
         if how == FIELD:
             how, p, more = _rest(data, at, end, marks)
             row_flags |= more

@@ -34,7 +34,8 @@ class RecordFinder:
         self._marks = marks_of(rules)
         self._fewest = fewest
         self._ragged = places is None
-        self._places = np.array([*((0,) if places is None else places), -1], np.int64)
+        self._wanted = 0 if places is None else len(places)
+        self._runs = np.array(_runs(places or ()), np.int64)
 
     def __call__(self, data: Bytes, start: int, end: int) -> Tokens:
         """Return the records in data[start:end], up to one with a quote open that may not be.
@@ -49,7 +50,7 @@ class RecordFinder:
         while True:
             tables = self._tables(rows, cells)
             found = scanning.find_records(
-                data, at, end, self._marks, self._places, self._ragged, tables
+                data, at, end, self._marks, self._runs, self._ragged, tables
             )
             count, total, stopped, is_open = found
             parts.append(self._filled(tables, count, total))
@@ -66,7 +67,7 @@ class RecordFinder:
 
     def _tables(self, rows: int, cells: int) -> Tables:
         if not self._ragged:
-            cells = (len(self._places) - 1) * rows
+            cells = self._wanted * rows
         return Tables(
             np.empty(rows, np.int32),
             np.empty(rows, np.int32),
@@ -83,7 +84,7 @@ class RecordFinder:
             tables.first[rows] = cells
         else:
             cells = rows
-        shape = (1 if self._ragged else len(self._places) - 1, -1)
+        shape = (1 if self._ragged else self._wanted, -1)
         if not len(tables.starts):
             shape = (0, rows)
         return Tokens(
@@ -159,6 +160,19 @@ def marks_of(rules: CsvRules) -> Marks:
             mark.startswith(rules.field) for mark in (rules.record, rules.quote, rules.escape)
         ),
     )
+
+
+def _runs(places: Sequence[int]) -> list[int]:
+    """Return how many fields to pass over, how many to take, and so on, zeros at the end."""
+    runs: list[int] = []
+    after = 0
+    for place in places:
+        if place == after and runs:
+            runs[-1] += 1
+        else:
+            runs += [place - after, 1]
+        after = place + 1
+    return [*runs, 0, 0]
 
 
 def _mark(text: bytes) -> Mark:
