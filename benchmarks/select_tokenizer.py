@@ -76,7 +76,8 @@ def main() -> None:
             print(f"{name:24} {speed(work, len(text), options.repeats):6.2f} GB/s")
 
         def each(function: Callable[[np.ndarray, int, int], object]) -> Callable[[], object]:
-            return lambda: [function(data, 0, size) for data, size in blocks]
+            # Nothing is kept: what a block's tables took is there for the next.
+            return lambda: sum(function(data, 0, size) is None for data, size in blocks)
 
         show("count \\n", lambda: text.count(b"\n"))
         show("UTF-8", each(first_bad_byte))
