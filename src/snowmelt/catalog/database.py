@@ -114,8 +114,8 @@ class Database:
                 if _is_definite(error):
                     raise
                 raise UnknownOutcome(
-                    "The catalog's COMMIT failed without a clear answer; "
-                    "look before doing it again."
+                    "The catalog's COMMIT failed without a clear answer "
+                    f"({str(error.orig).strip()}); look before doing it again."
                 ) from error
 
     def close(self) -> None:

@@ -46,10 +46,6 @@ _log = logging.getLogger("snowmelt.ingest")
 # Called once, from a thread of the registrar's, with the answer or with what to raise.
 Respond: TypeAlias = "Callable[[RegisterResponse | Exception], None]"
 
-_UNKNOWN = Refusal(
-    ResponseCode.TRY_AGAIN,
-    "It is not known whether this was registered; send the same bytes again.",
-)
 _FULL = Refusal(
     ResponseCode.QUEUE_FULL, "Too many registrations are waiting; send it again in a moment."
 )
@@ -269,12 +265,19 @@ def _take(waiting: queue.SimpleQueue[_Item | None], limit: int) -> tuple[list[_I
     return items, False
 
 
+def _unknown(error: UnknownOutcome) -> Refusal:
+    return Refusal(
+        ResponseCode.TRY_AGAIN,
+        f"It is not known whether this was registered; send the same bytes again. {error}",
+    )
+
+
 def _failure_answer(submission: _Submission, error: Exception) -> RegisterResponse | Exception:
     """Return what a client may send again; never what would make it drop rows."""
     match error:
         case UnknownOutcome():
             _log.warning("unknown outcome of a registration: %s", error)
-            return same_answer(submission.request, _UNKNOWN)
+            return same_answer(submission.request, _unknown(error))
         case StageUnavailable() | RegistrationRefused():
             return error
         case SnowmeltError() if error.retryable:
