@@ -1,4 +1,4 @@
-"""Whatever order of openings, inserts, flushes, crashes, migrations and restarts: rows once, in order.
+"""Whatever order of openings, inserts, flushes, deaths, migrations and drops: rows once, in order.
 
 A real service, real clients over loopback, the real catalog and real native files are driven beside
 a model that is a list of committed numbers per channel.
@@ -6,39 +6,85 @@ a model that is a list of committed numbers per channel.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
-import socket
-import tempfile
+import itertools
+import threading
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
-from snowmelt.catalog.execution import execute
+from fix_service import free_port
+from snowmelt import faults
+from snowmelt.catalog.channels import find_channel
 from snowmelt.catalog.tables import find_table
-from snowmelt.clock import SystemClock
+from snowmelt.clock import ManualClock
 from snowmelt.embedded import Embedded
-from snowmelt.errors import SnowmeltError
+from snowmelt.errors import ChannelFenced, ChannelInvalid
+from snowmelt.faults import Point
 from snowmelt.schema.types import TableName
+from snowmelt.table.cleanup import collect
 from snowmelt.table.migration import MigrationSettings, migrate_locally
 from snowmelt.table.reading import read_table
+from snowmelt.table.warehouse import open_warehouse
 
-NAME = TableName("MODEL", "PUBLIC", "T")
-TABLE = "model.public.t"
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 CHANNELS = ("alpha", "beta", "gamma")
 SLOTS = (0, 1)
 LAG = dt.timedelta(minutes=10)  # nothing is flushed but by a rule
+SOON = dt.timedelta(seconds=20)
+COLUMNS = "channel VARCHAR(16) NOT NULL, number NUMBER(9,0) NOT NULL"
+IN_FLIGHT = (Point.BLOB_BUILT, Point.STAGE_WRITE, Point.BLOB_STAGED, Point.REGISTERED)
+MIGRATION = tuple(point for point in Point if point.value.startswith("migration."))
+CLEANUP = (Point.CLEANUP_MARKED, Point.CLEANUP_DELETED)
+EXAMPLES, STEPS = 42, 130
+
+
+class Killed(BaseException):
+    """Ends a thread; whoever cleans up after errors does not catch it."""
+
+
+class Death:
+    """Arms a fault point so that the thread which reaches it dies there."""
+
+    def __init__(self, point: Point) -> None:
+        self.happened = threading.Event()
+        faults.arm(point, self._die)
+
+    def _die(self) -> None:
+        self.happened.set()
+        raise Killed
+
+
+class House:
+    """One service for all examples, each of which has tables of its own; it counts the steps."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.port = free_port()
+        self.numbers = itertools.count()
+        self.steps = 0
+        self.begin()
+        self.embedded.sql("CREATE DATABASE model")
+
+    def begin(self):
+        self.embedded = Embedded(self.folder, port=self.port)
+        self.service = self.embedded.service
+
+    def restart(self):
+        self.embedded.close()
+        self.begin()
 
 
 @dataclass
@@ -47,8 +93,14 @@ class Writer:
 
     channel: object
     last: int
+    seen: int
     buffered: int = 0
     fenced: bool = False
+    dropped: bool = False
+
+    @property
+    def lost(self):
+        return self.fenced or self.dropped
 
 
 @dataclass
@@ -62,127 +114,241 @@ class Model:
 class Streaming(RuleBasedStateMachine):
     """The service and the model, side by side."""
 
+    def __init__(self, house):
+        super().__init__()
+        self.house = house
+        self.model = Model()
+        self.checked = None
+        # Migrations and clean-ups live in their own time: whoever died need not be waited for.
+        self.clock = ManualClock(dt.datetime.now(dt.UTC))
+
     @initialize()
     def start(self):
-        self.folder = tempfile.TemporaryDirectory(prefix="snowmelt-model-")
-        self.port = free_port()
-        self.begin_service()
-        for statement in (
-            "CREATE DATABASE model",
-            f"CREATE TABLE {TABLE} (channel VARCHAR(16) NOT NULL, number NUMBER(9,0) NOT NULL)",
-        ):
-            self.run_sql(statement)
-        self.clients = {slot: self.embedded.client(max_client_lag=LAG) for slot in SLOTS}
-        self.model = Model()
+        self.name = TableName("MODEL", "PUBLIC", f"T{next(self.house.numbers)}")
+        self.house.embedded.sql(f"CREATE TABLE {self.name} ({COLUMNS})")
+        self.clients = {slot: self.connect() for slot in SLOTS}
 
-    def begin_service(self):
-        self.embedded = Embedded(Path(self.folder.name) / "data", port=self.port)
-        self.service = self.embedded.service
+    def connect(self):
+        return self.house.embedded.client(max_client_lag=LAG)
 
-    def run_sql(self, text):
-        execute(self.service.database, text, user=None, clock=SystemClock())
+    def writers_of(self, slot):
+        return {name: w for (each, name), w in self.model.writers.items() if each == slot}
 
     @rule(slot=st.sampled_from(SLOTS), name=st.sampled_from(CHANNELS))
     def open(self, slot, name):
-        channel = self.clients[slot].open_channel(name, table=TABLE)
+        """Whoever had the channel before is fenced, in the same client too."""
+        channel = self.clients[slot].open_channel(name, table=str(self.name))
         committed = self.model.committed[name]
         assert int(channel.latest_committed_offset_token() or 0) == committed
         for (_, other), writer in self.model.writers.items():
             if other == name:
                 writer.fenced = True
-        self.model.writers[slot, name] = Writer(channel, committed)
+        self.model.writers[slot, name] = Writer(channel, committed, committed)
 
     @precondition(lambda self: self.model.writers)
     @rule(data=st.data(), count=st.integers(1, 5))
     def insert(self, data, count):
-        slot, name = data.draw(st.sampled_from(sorted(self.model.writers)))
-        writer = self.model.writers[slot, name]
+        key = data.draw(st.sampled_from(sorted(self.model.writers)))
+        writer = self.model.writers[key]
         first = writer.last + 1
-        rows = [{"channel": name, "number": n} for n in range(first, first + count)]
-        try:
+        rows = [{"channel": key[1], "number": n} for n in range(first, first + count)]
+        with self.unless_lost(key):
             writer.channel.insert_rows(rows, offset_token=str(first + count - 1))
-        except SnowmeltError:
-            assert writer.fenced
-            del self.model.writers[slot, name]
-            return
-        writer.last += count
-        writer.buffered += count
+            writer.last += count
+            writer.buffered += count
 
     @precondition(lambda self: self.model.writers)
     @rule(data=st.data())
     def flush(self, data):
-        slot, name = data.draw(st.sampled_from(sorted(self.model.writers)))
-        writer = self.model.writers[slot, name]
-        try:
-            writer.channel.flush()
-        except SnowmeltError:
-            assert writer.fenced
-            del self.model.writers[slot, name]
-            return
+        key = data.draw(st.sampled_from(sorted(self.model.writers)))
+        writer = self.model.writers[key]
+        with self.unless_lost(key):
+            writer.channel.flush(SOON)
+            assert not (writer.lost and writer.buffered)
         # A flush takes the whole client along: every owner in this slot has committed.
-        for (other_slot, other), each in list(self.model.writers.items()):
-            if other_slot == slot and each.buffered and not each.fenced:
-                each.channel.wait_for_commit(str(each.last), timeout=dt.timedelta(seconds=20))
+        for other, each in self.writers_of(key[0]).items():
+            if each.buffered and not each.lost:
+                each.channel.wait_for_commit(str(each.last), timeout=SOON)
                 self.model.committed[other] = each.last
                 each.buffered = 0
-        assert not (writer.fenced and writer.buffered)
+
+    @precondition(lambda self: self.model.writers)
+    @rule(data=st.data())
+    def look(self, data):
+        """What a client is told is what is committed, and never falls while it owns the channel."""
+        key = data.draw(st.sampled_from(sorted(self.model.writers)))
+        writer = self.model.writers[key]
+        with self.unless_lost(key):
+            token = int(writer.channel.latest_committed_offset_token() or 0)
+            assert token >= writer.seen
+            assert writer.lost or token == self.model.committed[key[1]]
+            writer.seen = token
+
+    @contextlib.contextmanager
+    def unless_lost(self, key):
+        """Only who has lost the channel may be refused, and is told how it was lost."""
+        refused = None
+        try:
+            yield
+        except (ChannelFenced, ChannelInvalid) as error:
+            refused = error
+        if refused is not None:
+            writer = self.model.writers.pop(key)
+            if isinstance(refused, ChannelFenced):
+                assert writer.fenced
+            else:
+                assert writer.dropped, refused
+                # No such channel on the new table, or the key of the old one.
+                assert "(code 25)" in str(refused) or "(code 36)" in str(refused), refused
 
     @rule(slot=st.sampled_from(SLOTS))
-    def crash(self, slot):
-        """The process is gone: nothing of its memory is ever flushed."""
-        self.clients[slot]._flusher.stop()
-        self.clients[slot] = self.embedded.client(max_client_lag=LAG)
-        for key in [key for key in self.model.writers if key[0] == slot]:
-            del self.model.writers[key]
+    def die(self, slot):
+        """The client's process is gone: nothing of its memory is ever flushed."""
+        self.replace_client(slot)
 
-    @rule()
-    def migrate(self):
-        service = self.service
-        migrate_locally(
-            service.database,
-            service.keyring,
-            NAME,
-            MigrationSettings(service.settings.stage_url, service.settings.warehouse_url),
-        )
+    @rule(slot=st.sampled_from(SLOTS), point=st.sampled_from(IN_FLIGHT))
+    def die_in_flight(self, slot, point):
+        """The client's process dies while its rows are on their way."""
+        waiting = {name: w for name, w in self.writers_of(slot).items() if w.buffered}
+        owners = {name: w for name, w in waiting.items() if not w.lost}
+        if not owners:
+            return
+        death = Death(point)
+        self.clients[slot]._flusher.hurry()
+        assert death.happened.wait(SOON.total_seconds())
+        self.replace_client(slot)
+        before = dict(self.model.committed)
+        for name, writer in owners.items():
+            self.model.committed[name] = self.committed_token(name)
+            assert self.model.committed[name] in {before[name], writer.last}
+        if point is not Point.REGISTERED:
+            assert self.model.committed == before
+        elif waiting == owners:
+            assert all(self.model.committed[name] == w.last for name, w in owners.items())
 
-    @rule(once_in=st.integers(0, 3))
+    def replace_client(self, slot):
+        gone = self.clients[slot]._flusher
+        # A thread that died in flight does not tell the other one to end.
+        gone._staged.put(None)
+        gone.stop()
+        self.clients[slot] = self.connect()
+        for name in self.writers_of(slot):
+            del self.model.writers[slot, name]
+
+    def committed_token(self, name):
+        with self.house.service.database.reading() as connection:
+            table = find_table(connection, self.name)
+            return int(find_channel(connection, table, name.upper()).offset_token or 0)
+
+    @rule(replace=st.booleans())
+    def drop_and_create(self, replace):
+        """All rows are gone, and nobody may write to the new table with a channel of the old."""
+        if replace:
+            self.house.embedded.sql(f"CREATE OR REPLACE TABLE {self.name} ({COLUMNS})")
+        else:
+            self.house.embedded.sql(f"DROP TABLE {self.name}")
+            self.house.embedded.sql(f"CREATE TABLE {self.name} ({COLUMNS})")
+        self.model.committed = dict.fromkeys(CHANNELS, 0)
+        for writer in self.model.writers.values():
+            writer.dropped = True
+
+    @rule(point=st.none() | st.sampled_from(MIGRATION))
+    def migrate(self, point):
+        """A migrator may die at some step: its lease runs out, and the next one may go on."""
+        service = self.house.service
+        where = MigrationSettings(service.settings.stage_url, service.settings.warehouse_url)
+        with dying(point):
+            migrate_locally(service.database, service.keyring, self.name, where, clock=self.clock)
+        self.clock.advance(120)
+
+    @rule(point=st.none() | st.sampled_from(CLEANUP))
+    def clean_up(self, point):
+        """It may die at some step; what it takes wrongly is missed by whoever reads next."""
+        service = self.house.service
+        self.checked = None
+        self.clock.advance(7200)
+        with dying(point):
+            collect(
+                service.database,
+                service.stage,
+                open_warehouse(service.settings.warehouse_url).store,
+                clock=self.clock,
+                retention_s=3600,
+            )
+
+    @rule(once_in=st.integers(0, 9))
     def restart(self, once_in):
         if once_in:  # a restart is dear, and rarely finds more than one of the other rules
+            self.house.steps -= 1
             return
-        self.embedded.close()
-        self.begin_service()
+        self.house.restart()
 
     @invariant()
     def rows_are_there_once_and_in_order(self):
-        if not hasattr(self, "model"):
+        self.house.steps += 1
+        if not hasattr(self, "clients"):
             return
-        rows = read_table(self.service.database, self.service.keyring, self.service.stage, NAME)
+        service = self.house.service
+        with service.database.reading() as connection:
+            table = find_table(connection, self.name)
+        assert 0 <= table.migrated_seq <= table.last_seq
+        state = (table.incarnation, table.last_seq, table.pointer, dict(self.model.committed))
+        if state == self.checked:  # the same chunks and files hold the same rows
+            return
+        rows = read_table(service.database, service.keyring, service.stage, self.name)
         seen: dict[str, list[int]] = {name: [] for name in CHANNELS}
         for row in rows.to_pylist():
             seen[row["CHANNEL"]].append(int(row["NUMBER"]))
         for name in CHANNELS:
             assert seen[name] == list(range(1, self.model.committed[name] + 1)), name
-
-    @invariant()
-    def watermark_never_passes_the_sequence(self):
-        if not hasattr(self, "model"):
-            return
-        with self.service.database.reading() as connection:
-            table = find_table(connection, NAME)
-        assert 0 <= table.migrated_seq <= table.last_seq
+        self.checked = state
 
     def teardown(self):
+        faults.disarm()
         for client in getattr(self, "clients", {}).values():
             client._flusher.stop()
-        if hasattr(self, "embedded"):
-            self.embedded.close()
-            self.folder.cleanup()
+        if hasattr(self, "name"):
+            self.house.embedded.sql(f"DROP TABLE {self.name}")
+            self.clock.advance(86400)
+            self.clean_up(None)
 
 
-Streaming.TestCase.settings = settings(
-    max_examples=40,
-    stateful_step_count=50,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
-TestStreaming = pytest.mark.slow(Streaming.TestCase)
+@contextlib.contextmanager
+def dying(point):
+    """Who reaches the point, if any is given, dies there; that nobody does is fine."""
+    if point is not None:
+        Death(point)
+    with contextlib.suppress(Killed):
+        yield
+    faults.disarm()
+
+
+@pytest.fixture
+def silent_deaths(monkeypatch):
+    """Threads that are killed end without a word."""
+    aloud = threading.excepthook
+
+    def said(death):
+        if death.exc_type is not Killed:
+            aloud(death)
+
+    monkeypatch.setattr(threading, "excepthook", said)
+
+
+@pytest.mark.usefixtures("silent_deaths")
+def test_rows_are_there_once_and_in_order_whatever_happens(tmp_path):
+    house = House(tmp_path / "data")
+    try:
+        run_state_machine_as_test(
+            lambda: Streaming(house),
+            settings=settings(
+                max_examples=EXAMPLES,
+                stateful_step_count=STEPS,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+                phases=(Phase.explicit, Phase.reuse, Phase.generate),
+            ),
+        )
+    finally:
+        house.embedded.close()
+    assert house.steps >= 4000
