@@ -1,8 +1,9 @@
 """Is a row ever lost or doubled, whichever process is killed at whichever point?
 
-uv run python benchmarks/kills.py [--kills 20] [--engine local] [--engine spark]
+uv run python benchmarks/kills.py [--kills 20] [--engine local|spark]
 
-Both engines by default, side by side; Spark's kills take some twenty seconds each.
+Local engine by default; Spark's kills take some twenty seconds each. The page keeps the rows of an
+engine that did not run, with the commit at which it did.
 """
 
 from __future__ import annotations
@@ -10,10 +11,9 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from report import Report
+from report import RESULTS, Report, commit
 
 from snowmelt.testing.crashes import (
     CLIENT_POINTS,
@@ -22,6 +22,9 @@ from snowmelt.testing.crashes import (
     CrashSite,
     Outcome,
 )
+
+SUBJECT = "kills"
+COLUMNS = ("point", "migrations by", "kills", "rows", "lost", "doubled", "commit")
 
 # With Spark only a migration differs: clients and service are the same.
 POINTS = {
@@ -45,30 +48,34 @@ def killed(engine: str, kills: int) -> list[Outcome]:
     return outcomes
 
 
+def kept(engine: str) -> list[list[str]]:
+    """Return the rows of the page that were found with the other engine."""
+    page = RESULTS / f"{SUBJECT}.md"
+    lines = page.read_text().splitlines() if page.exists() else []
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    other = set(POINTS) - {engine}
+    return [row for row in rows if len(row) == len(COLUMNS) and row[1] in other]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--engine", choices=sorted(POINTS), action="append")
+    parser.add_argument("--engine", choices=sorted(POINTS), default="local")
     options = parser.parse_args()
-    engines = sorted(set(options.engine or POINTS))
-    report = Report(
-        "kills",
-        "Rows lost and doubled by kill -9",
-        ("point", "migrations by", "kills", "rows", "lost", "doubled"),
-    )
-    with ThreadPoolExecutor(len(engines)) as pool:
-        found = pool.map(lambda engine: killed(engine, options.kills), engines)
-    bad = 0
-    for engine, outcomes in zip(engines, found, strict=True):
-        for each in outcomes:
-            bad += each.lost + each.doubled
-            report.add(each.point.value, engine, each.kills, each.rows, each.lost, each.doubled)
+    outcomes = killed(options.engine, options.kills)
+    report = Report(SUBJECT, "Rows lost and doubled by kill -9", COLUMNS)
+    rows = kept(options.engine) + [
+        [each.point.value, options.engine, each.kills, each.rows, each.lost, each.doubled, commit()]
+        for each in outcomes
+    ]
+    for row in sorted(rows, key=lambda row: row[1]):
+        report.add(*row)
     report.remark(
         "Each kill strikes a process of its own while numbered rows stream in: the client, the "
         "service, or the migrator (at migration.task with Spark, the worker on its executor)."
     )
     report.keep()
-    return 1 if bad else 0
+    return 1 if any(each.lost or each.doubled for each in outcomes) else 0
 
 
 if __name__ == "__main__":

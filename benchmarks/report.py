@@ -35,7 +35,8 @@ def _versions() -> str:
     return ", ".join(found)
 
 
-def _commit() -> str:
+def commit() -> str:
+    """Name the commit that is checked out."""
     command = ["git", "rev-parse", "--short", "HEAD"]
     done = subprocess.run(
         command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
@@ -73,7 +74,7 @@ class Report:
         lines = [
             f"# {self.question}",
             "",
-            f"{now} · commit {_commit()} · {machine()}",
+            f"{now} · commit {commit()} · {machine()}",
             "",
             _versions(),
             "",

@@ -41,7 +41,7 @@ def load(client: Client, table: str, name: str, *, stop: Path, pause_s: float) -
         if ending:
             break
         clock.sleep(pause_s)
-    channel.wait_for_commit(str(number), timeout=dt.timedelta(seconds=60))
+    channel.wait_for_commit(str(number), timeout=dt.timedelta(seconds=300))
     return number
 
 
