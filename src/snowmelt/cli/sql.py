@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("-f", "--file", type=Path, help="read the statements from this file")
     add_format(parser)
     parser.add_argument("--role", help="run as this role (default: ACCOUNTADMIN)")
-    parser.add_argument("--database", help="where names without a database are (not in queries)")
+    parser.add_argument("--database", help="where names without a database are")
     parser.add_argument("--schema", help="where names without a schema are (default: PUBLIC)")
 
 
@@ -105,7 +105,9 @@ class _Runner:
             lake = opened_lake(self._settings, role=self._role, quiet=not self._options.debug)
             self._lake = self._opened.enter_context(lake)
         with plain_errors():
-            frame = self._lake.sql(text)
+            frame = self._lake.sql(
+                text, database=self._options.database, schema=self._options.schema
+            )
             # One more than is shown tells that there are more.
             few = self._options.format == "table"
             rows = frame.take(MOST_TABLE_ROWS + 1) if few else frame.toLocalIterator()

@@ -17,14 +17,15 @@ from snowmelt.catalog.tables import find_table, table_by_id
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
 from snowmelt.errors import ConflictError, TableNotFound
-from snowmelt.schema.types import TableName
+from snowmelt.schema.types import TableName, internal_name
 from snowmelt.spark.history import history_frame, is_history
 from snowmelt.spark.migrate import migrate_table
 from snowmelt.spark.planning import Planner
 from snowmelt.spark.queries import name_of, read_query, rewrite
 from snowmelt.spark.refusals import understood
 from snowmelt.spark.session import local_session, require_settings
-from snowmelt.spark.table import TableReader, visible_columns
+from snowmelt.spark.table import TableReader
+from snowmelt.spark.visible import visible_columns
 from snowmelt.table.migration import MigrationSettings
 
 if TYPE_CHECKING:
@@ -156,11 +157,19 @@ class Snowmelt:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def sql(self, text: str) -> DataFrame:
+    def sql(
+        self, text: str, *, database: str | None = None, schema: str | None = None
+    ) -> DataFrame:
         """Run one statement: a query becomes a DataFrame over one snapshot, the rest is done.
 
-        Tables are named in full (`database.schema.table`); other names are the session's own.
-        A DataFrame sees the same rows as long as it is used, which may be for 50 minutes.
+        Tables are named in full (`database.schema.table`), or, where a database is given, in
+        short; other names are the session's own. A DataFrame sees the same rows as long as it
+        is used, which may be for 50 minutes.
+
+        Args:
+            text: The statement.
+            database: Where tables without a database are, written as in SQL.
+            schema: Where tables without a schema are; PUBLIC when not given.
 
         Raises:
             StatementError: It cannot be understood.
@@ -169,9 +178,17 @@ class Snowmelt:
             PrivilegeMissing: The role may not do this.
         """
         if not is_query(text):
-            return self._shown(execute(self._database, text, role=self.role, clock=self._clock))
+            done = execute(
+                self._database,
+                text,
+                role=self.role,
+                default_database=database,
+                default_schema=schema,
+                clock=self._clock,
+            )
+            return self._shown(done)
         query = read_query(text)
-        planned = self._planned(query)
+        planned = self._planned(query, _within(database, schema))
         frames = {each.index: self._tables.frame(each.read) for each in planned}
         for index, reference in enumerate(query.references):
             if is_history(reference.parts):
@@ -247,9 +264,11 @@ class Snowmelt:
             waiting = tables_with_backlog(connection)
             return [table_by_id(connection, table_id).name for table_id in waiting]
 
-    def _planned(self, query: Query) -> list[Planned]:
+    def _planned(self, query: Query, within: tuple[str, ...] = ()) -> list[Planned]:
         zone = str(self.spark.conf.get("spark.sql.session.timeZone"))
-        return self._planner.query(query, utc=zone.upper() in _UTC, is_foreign=self._is_foreign)
+        return self._planner.query(
+            query, utc=zone.upper() in _UTC, is_foreign=self._is_foreign, within=within
+        )
 
     def _is_foreign(self, catalog: str) -> bool:
         if catalog.upper() in _SPARK_CATALOGS:
@@ -284,6 +303,12 @@ def _table_name(text: str) -> TableName:
             table=text,
         )
     return TableName(*parts)
+
+
+def _within(database: str | None, schema: str | None) -> tuple[str, ...]:
+    if database is None:
+        return ()
+    return internal_name(database), internal_name("PUBLIC" if schema is None else schema)
 
 
 def _column_names(planned: Sequence[Planned]) -> list[str]:

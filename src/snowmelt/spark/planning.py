@@ -10,8 +10,8 @@ from snowmelt.errors import UserError
 from snowmelt.schema.types import TableName
 from snowmelt.spark.history import is_history
 from snowmelt.spark.predicates import predicates
-from snowmelt.spark.queries import needed_columns
-from snowmelt.spark.table import TableRead, visible_columns
+from snowmelt.spark.queries import in_full, needed_columns
+from snowmelt.spark.visible import TableRead, visible_columns
 from snowmelt.table.reading import chunk_tasks
 from snowmelt.table.scan import prune_chunks, prune_files
 from snowmelt.table.snapshot import take_snapshots
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.schema.types import Column
     from snowmelt.spark.queries import Query, Reference
-    from snowmelt.spark.table import VisibleColumn
+    from snowmelt.spark.visible import VisibleColumn
     from snowmelt.table.scan import Predicate
     from snowmelt.table.snapshot import TableSnapshot
 
@@ -73,15 +73,23 @@ class Planner:
         columns = tuple(visible_columns(snapshot.table.schema))
         return self._planned(0, _Wanted(snapshot, columns, ())).read
 
-    def query(self, query: Query, *, utc: bool, is_foreign: Callable[[str], bool]) -> list[Planned]:
+    def query(
+        self,
+        query: Query,
+        *,
+        utc: bool,
+        is_foreign: Callable[[str], bool],
+        within: tuple[str, ...] = (),
+    ) -> list[Planned]:
         """Plan every mention of our tables in a query, all in one snapshot.
 
-        `is_foreign` tells of the first part of a name whether it is a catalog of Spark's.
+        `is_foreign` tells of the first part of a name whether it is a catalog of Spark's;
+        `within` are database and schema, by internal name, of tables that are named in short.
 
         Raises:
             TableNotFound: A table does not exist, or the role may not read it.
         """
-        names = self._names(query)
+        names = self._names(query, within)
         try:
             snapshots = self._snapshots(names.values())
         except UserError:
@@ -105,14 +113,15 @@ class Planner:
             planned.append(self._planned(index, _Wanted(snapshots[name], columns, found)))
         return planned
 
-    def _names(self, query: Query) -> dict[int, TableName]:
+    def _names(self, query: Query, within: tuple[str, ...]) -> dict[int, TableName]:
         names = {}
         for index, reference in enumerate(query.references):
-            parts = reference.parts
+            parts = in_full(query, reference, within)
             if len(parts) != _PARTS or is_history(parts):
                 continue
             name = TableName(*parts)
-            if reference.certain or self._exists(name):
+            certain = reference.certain and parts == reference.parts
+            if certain or self._exists(name):
                 names[index] = name
         return names
 
@@ -138,6 +147,7 @@ class Planner:
         chunks = prune_chunks(snapshot.chunks, schema, snapshot.schemas, wanted.predicates)
         read = TableRead(
             table=str(snapshot.table.name),
+            incarnation=snapshot.table.incarnation,
             pointer=snapshot.pointer,
             schema=schema,
             columns=wanted.columns,
@@ -147,6 +157,7 @@ class Planner:
                 if chunks
                 else ()
             ),
+            present=frozenset(chunk.seq for chunk in snapshot.chunks),
             deadline=snapshot.deadline,
         )
         return Planned(index, read, wanted.predicates, len(files), len(snapshot.chunks))

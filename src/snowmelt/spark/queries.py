@@ -95,6 +95,20 @@ def needed_columns(query: Query, reference: Reference, columns: Iterable[str]) -
     return [name for name in columns if name.lower() in query.words]
 
 
+def in_full(query: Query, reference: Reference, within: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a reference's parts, a short name completed by database and schema `within`.
+
+    The name of a WITH clause stays as it is.
+    """
+    missing = len(within) + 1 - len(reference.parts)
+    if missing <= 0 or query.tree is None or reference.node is None:
+        return reference.parts
+    named = {each.alias.upper() for each in query.tree.find_all(exp.CTE)}
+    if len(reference.parts) == 1 and reference.parts[0].upper() in named:
+        return reference.parts
+    return (*within[:missing], *reference.parts)
+
+
 def sources(query: Query, select: exp.Expr) -> list[Reference]:
     """Return the catalog tables that stand in the FROM clause of this very SELECT."""
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.errors import Unsupported
-from snowmelt.spark.queries import name_of, needed_columns, read_query, rewrite
+from snowmelt.spark.queries import in_full, name_of, needed_columns, read_query, rewrite
 
 COLUMNS = ["ORIGIN", "DEST", "DAY", "V", "AT", "AT$ns", "USER"]
 
@@ -123,3 +123,19 @@ def test_a_dotted_name_is_folded_unless_quoted():
     assert name_of('demo."Public".`fl ights`') == ("DEMO", "Public", "fl ights")
     assert name_of("demo public") == ()
     assert name_of("") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "full"),
+    [
+        ("SELECT * FROM t", ("D", "S", "T")),
+        ("SELECT * FROM other.t", ("D", "OTHER", "T")),
+        ("SELECT * FROM a.b.t", ("A", "B", "T")),
+        ("SELECT * FROM `low`", ("D", "S", "low")),
+        ("WITH t AS (SELECT 1) SELECT * FROM t", ("T",)),
+    ],
+)
+def test_short_names_are_completed(text, full):
+    query = read_query(text)
+    assert in_full(query, query.references[-1], ("D", "S")) == full
+    assert in_full(query, query.references[-1], ()) == query.references[-1].parts

@@ -1,0 +1,129 @@
+"""The columns of a table as Spark sees them, and what a query reads of a table.
+
+How each type arrives is decided in `docs/decisions/0010-types-in-spark.md`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import types as st
+
+from snowmelt.schema.arrow import FIELD_ID
+from snowmelt.schema.native import native_columns
+from snowmelt.schema.types import SEMI_STRUCTURED, Column, Kind, TableSchema
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from snowmelt.table.chunk import ChunkTask
+    from snowmelt.table.iceberg import NativeFile
+
+# Microseconds are as fine as both Parquet in Iceberg and Python's `datetime` are.
+_TIME_DIGITS = 6
+
+_SPARK_TYPES: dict[Kind, st.DataType] = {
+    Kind.REAL: st.DoubleType(),
+    Kind.BOOLEAN: st.BooleanType(),
+    Kind.BINARY: st.BinaryType(),
+    Kind.DATE: st.DateType(),
+    Kind.TIME: st.TimeType(_TIME_DIGITS),
+    Kind.TIMESTAMP_NTZ: st.TimestampNTZType(),
+    Kind.TIMESTAMP_LTZ: st.TimestampType(),
+    Kind.TIMESTAMP_TZ: st.TimestampType(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleColumn:
+    """A column of the DataFrame: one of the table's, or a companion of one.
+
+    `name` is what queries and both readers call it, and no other, even when case is ignored;
+    `stored` is the native field's name.
+    """
+
+    name: str
+    stored: str
+    field_id: int
+    column: Column
+    is_companion: bool
+
+    @property
+    def raw_type(self) -> st.DataType:
+        """The type in which both readers give it."""
+        if self.is_companion:
+            return st.IntegerType()
+        if self.column.kind is Kind.FIXED:
+            return st.DecimalType(self.column.precision or 38, self.column.scale or 0)
+        return _SPARK_TYPES.get(self.column.kind, st.StringType())
+
+    @property
+    def is_cast(self) -> bool:
+        """Whether the visible column differs from the raw one."""
+        if self.is_companion:
+            return False
+        coarse = self.column.kind is Kind.TIME and (self.column.scale or 0) < _TIME_DIGITS
+        return coarse or self.column.kind in SEMI_STRUCTURED
+
+    @property
+    def expression(self) -> str:
+        """The Spark SQL that makes the visible column of the raw one."""
+        name = quoted(self.name)
+        if not self.is_cast:
+            return name
+        if self.column.kind is Kind.TIME:
+            return f"cast({name} AS TIME({self.column.scale or 0})) AS {name}"
+        # `parse_json` fails a whole query on deep nesting or a key given twice; such a document
+        # is shown as the text it is.
+        return f"coalesce(try_parse_json({name}), cast({name} AS VARIANT)) AS {name}"
+
+
+@dataclass(frozen=True, slots=True)
+class TableRead:
+    """What a query reads of one table: chosen columns, files and chunks, out of how many.
+
+    `pointer` names the native snapshot, `present` all of the snapshot's chunks by commit number;
+    no columns at all means that rows are only counted.
+    """
+
+    table: str
+    incarnation: str
+    pointer: str | None
+    schema: TableSchema
+    columns: tuple[VisibleColumn, ...]
+    files: tuple[NativeFile, ...]
+    tasks: tuple[ChunkTask, ...]
+    present: frozenset[int]
+    deadline: dt.datetime
+
+
+def visible_columns(schema: TableSchema) -> list[VisibleColumn]:
+    """Return what a DataFrame of the table has, each companion right after its column.
+
+    Spark takes names that differ only by case for the same: the later ones get `_` and their
+    ordinal.
+    """
+    visible: list[VisibleColumn] = []
+    taken: set[str] = set()
+    for column in schema.columns:
+        for field in native_columns(column):
+            name = field.name
+            while name.lower() in taken:
+                name = f"{name}_{column.ordinal}"
+            taken.add(name.lower())
+            visible.append(
+                VisibleColumn(
+                    name=name,
+                    stored=field.name,
+                    field_id=int(field.metadata[FIELD_ID]),
+                    column=column,
+                    is_companion=field.name != column.name,
+                )
+            )
+    return visible
+
+
+def quoted(name: str) -> str:
+    """Return a name as Spark's SQL takes it, whatever characters it has."""
+    return "`" + name.replace("`", "``") + "`"
