@@ -1,13 +1,16 @@
 """How kernels are compiled: at their first call, outside the GIL, kept on disk if that can be.
 
 The compiled code lies in NUMBA_CACHE_DIR if that is set, else beside the package, else in the
-user's cache folder; several processes may fill it at once. It is renewed when a source file, the
-kind of processor or numba's version changes.
+user's cache folder; several processes may fill it at once. It is renewed when a file with kernels,
+the kind of processor or numba's version changes.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+import functools
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from numba import njit
 
@@ -20,7 +23,21 @@ _Kernel = TypeVar("_Kernel", bound="Callable[..., object]")
 def kernel(function: _Kernel) -> _Kernel:
     """Compile a function when it is first called; where no folder can be written, each time."""
     try:
-        compiled: _Kernel = njit(function, nogil=True, cache=True)
+        compiled: Any = njit(function, nogil=True, cache=True)
     except RuntimeError:
-        compiled = njit(function, nogil=True)
-    return compiled
+        return cast("_Kernel", njit(function, nogil=True))
+    # numba looks at the function's own file; what the function calls may stand in others.
+    kept = compiled._cache._cache_file  # noqa: SLF001 - there is no other way to say it
+    kept._source_stamp = (kept._source_stamp, _sources())  # noqa: SLF001
+    return cast("_Kernel", compiled)
+
+
+@functools.cache
+def _sources() -> str:
+    """Return a digest of all files of the room that hold kernels."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        text = path.read_bytes()
+        if b"numba" in text or b"import kernel" in text:
+            digest.update(text)
+    return digest.hexdigest()

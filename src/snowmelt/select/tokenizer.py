@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from snowmelt.select import scanning
+from snowmelt.select import counting, scanning
+from snowmelt.select.marks import Mark, Marks
 from snowmelt.select.reading import PADDING, overlaps_itself
-from snowmelt.select.scanning import Mark, Marks, Tables
+from snowmelt.select.scanning import Tables
 from snowmelt.select.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -124,13 +125,13 @@ class RecordCounter:
         """Return how many records are in data[start:end]; None where fields must be looked at."""
         if not self._single:
             return None
-        count = int(scanning.count_records(data, start, end, self._marks))
+        count = int(counting.count_records(data, start, end, self._marks))
         return None if count < 0 else count
 
 
 def first_bad_byte(data: Bytes, start: int, end: int) -> int:
     """Return the place of the first byte that breaks UTF-8, -1 if there is none."""
-    return int(scanning.first_bad_byte(data, start, end))
+    return int(counting.first_bad_byte(data, start, end))
 
 
 def marks_of(rules: CsvRules) -> Marks:
