@@ -69,6 +69,7 @@ class BlockPlan:
             candidates = np.flatnonzero(true | deferred)
             unsure = deferred[candidates]
             frame = frame.narrow(candidates)
+        frame = frame.for_output()
         vectors = [value(expression, frame) for expression in self._expressions]
         slow = np.zeros(len(candidates), np.bool_) if unsure is None else unsure
         for vector in vectors:

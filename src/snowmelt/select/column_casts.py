@@ -55,7 +55,7 @@ def _to_float(value: Vector, _frame: Frame) -> Vector:
         return value
     if value.kind in (Kind.INT, Kind.BOOL):
         return Vector(Kind.FLOAT, value.array.astype(np.float64), value.null, value.deferred)
-    if value.kind is Kind.TEXT:
+    if value.kind in (Kind.TEXT, Kind.NUMERAL):
         numbers, status = parse_floats(value.slices)
         deferred = value.deferred | ((status != 0) & ~value.null)
         return Vector(Kind.FLOAT, numbers, value.null, deferred)
@@ -63,9 +63,9 @@ def _to_float(value: Vector, _frame: Frame) -> Vector:
 
 
 def _to_string(value: Vector, _frame: Frame) -> Vector:
-    if value.kind is not Kind.TEXT:
+    if value.kind not in (Kind.TEXT, Kind.NUMERAL):
         raise NoKernel
-    return value
+    return Vector(Kind.TEXT, value.data, value.null, value.deferred)
 
 
 def _to_timestamp(value: Vector, frame: Frame) -> Vector:

@@ -94,7 +94,7 @@ def like(subject: Vector, pattern: object, escape: object) -> Vector:
 
 def _sort(operand: Operand) -> str:
     if isinstance(operand, Vector):
-        sorts = {Kind.INT: "number", Kind.FLOAT: "number"}
+        sorts = {Kind.INT: "number", Kind.FLOAT: "number", Kind.NUMERAL: "number"}
         return sorts.get(operand.kind, operand.kind.value)
     value = operand.value
     if isinstance(value, bool):
@@ -134,7 +134,7 @@ def as_numbers(operand: Operand, null: Mask, deferred: Mask) -> Numbers:
             null |= True
             return 0
         return exact_number(number)
-    if operand.kind is Kind.TEXT:
+    if operand.kind in (Kind.TEXT, Kind.NUMERAL):
         values, status = parse_floats(operand.slices)
         known = ~(operand.null | operand.deferred)
         null |= known & (status == NOT_A_NUMBER)

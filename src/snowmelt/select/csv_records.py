@@ -290,7 +290,7 @@ class CsvBatch:
             np.where(there, tokens.flags[0][at], PAST_END).astype(np.uint8),
         )
 
-    def vector(self, column: Column) -> Vector | None:
+    def vector(self, column: Column, *, shown: bool = False) -> Vector | None:  # noqa: ARG002  all are shown
         """Return a column as text; None for a path into a field."""
         if column.steps or column.index is None:
             return None

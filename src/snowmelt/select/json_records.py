@@ -6,21 +6,18 @@ exponent are the nearest float, unless it is infinite.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from snowmelt.select.compression import open_stream
 from snowmelt.select.json_bounds import cut_values, root_values
+from snowmelt.select.json_lines import NOT_JSON, JsonRow, LineColumns, LinesBatch, decoded
 from snowmelt.select.paths import follow
 from snowmelt.select.query import Fields, JsonFields
 from snowmelt.select.reading import BlockLimits, RecordBlocks, first_offset
 from snowmelt.select.refusals import SelectError
 from snowmelt.select.scan_range import resolve
-from snowmelt.select.syntax import MISSING, Any, Word
+from snowmelt.select.syntax import MISSING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,19 +31,6 @@ if TYPE_CHECKING:
     from snowmelt.select.vectors import Places, Vector
 
 _LINE = b"\n"
-_FIRST = Word("_1")
-
-
-def _number(text: str) -> object:
-    if "e" in text or "E" in text:
-        nearest = float(text)
-        return nearest if math.isfinite(nearest) else Decimal(text)
-    return Decimal(text)
-
-
-_DECODER = msgspec.json.Decoder(float_hook=_number)
-# Nested some hundred levels deep is as little JSON for us as what is none.
-_NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError)
 
 
 class JsonRecords:
@@ -102,9 +86,10 @@ class JsonRecords:
         steps = query.source.steps
         path = steps[1:] if steps[:1] == (Any.ITEM,) else steps
         exact = query.dialect.is_ceph
+        columns = None if path or not self._lines else LineColumns(query)
         try:
             for block in self._blocks:
-                yield JsonUnit(block, path, lines=self._lines, exact=exact)
+                yield JsonUnit(block, path, columns, lines=self._lines, exact=exact)
         except SelectError as error:
             if self._lines or error.s3_code != "OverMaxRecordSize":
                 raise
@@ -122,8 +107,17 @@ class JsonRecords:
 class JsonUnit:
     """One block of whole lines or values."""
 
-    def __init__(self, block: Block, path: Sequence[Step], *, lines: bool, exact: bool) -> None:
+    def __init__(
+        self,
+        block: Block,
+        path: Sequence[Step],
+        columns: LineColumns | None,
+        *,
+        lines: bool,
+        exact: bool,
+    ) -> None:
         self._exact = exact
+        self._columns = columns
         self._block = block
         self._path = tuple(path)
         self._lines = lines
@@ -132,8 +126,12 @@ class JsonUnit:
         """Return None: only decoding tells whether the values are JSON."""
         return None
 
-    def decode(self) -> JsonBatch:
+    def decode(self) -> JsonBatch | LinesBatch:
         """Decode the values, up to the first that is no JSON."""
+        if self._columns is not None:
+            batch = self._columns.read(self._block)
+            if batch is not None:
+                return batch
         values, failure = self._values()
         if self._path:
             values = [found for value in values for found in self._follow(value, self._path)]
@@ -161,18 +159,13 @@ class JsonUnit:
 
     def _values(self) -> tuple[list[object], SelectError | None]:
         block = self._block
-        if self._lines:
-            try:
-                text = memoryview(block.memory)[block.start : block.end]
-                return _DECODER.decode_lines(text), None
-            except _NOT_JSON:
-                pass
         values: list[object] = []
-        for begin, end in self._bounds():
-            try:
-                values.append(_DECODER.decode(memoryview(block.memory)[begin:end]))
-            except _NOT_JSON as error:
-                return values, _not_json(block.offset + begin - block.start, error)
+        with memoryview(block.memory) as memory:
+            for begin, end in self._bounds():
+                try:
+                    values.append(decoded(memory[begin:end]))
+                except NOT_JSON as error:
+                    return values, _not_json(block.offset + begin - block.start, error)
         return values, None
 
     def _bounds(self) -> Iterator[tuple[int, int]]:
@@ -203,39 +196,13 @@ class JsonBatch:
         """How many records."""
         return len(self.values)
 
-    def vector(self, column: Column) -> Vector | None:  # noqa: ARG002  the evaluator reads all
+    def vector(self, column: Column, *, shown: bool = False) -> Vector | None:  # noqa: ARG002  the evaluator reads all
         """Return None: values of a path may be of any type."""
         return None
 
     def row(self, place: int) -> JsonRow:
         """Return one record."""
         return JsonRow(self.values[place], self.exact)
-
-
-@dataclass(frozen=True, slots=True)
-class JsonRow:
-    """One record as the evaluator reads it; MISSING where FROM's path led nowhere."""
-
-    record: object
-    exact: bool
-
-    def field(self, column: Column) -> object:
-        """Return what the column's path leads to, MISSING if nowhere."""
-        found = follow(self.record, column.steps, exact=self.exact)
-        if found is MISSING and column.steps[:1] == (_FIRST,):
-            # The record itself is its first, unnamed field.
-            return follow(self.record, column.steps[1:], exact=self.exact)
-        return found
-
-    def fields(self) -> Sequence[object]:
-        """Return the values of `*`."""
-        if isinstance(self.record, dict):
-            return list(self.record.values())
-        return [] if self.record is MISSING else [self.record]
-
-    def names(self) -> Sequence[str]:
-        """Return the names of these values."""
-        return list(self.record) if isinstance(self.record, dict) else ["_1"]
 
 
 def _pairs(bounds: Places) -> Iterator[tuple[int, int]]:

@@ -35,9 +35,17 @@ class Frame:
     """Some records of a batch, with the columns that were asked for."""
 
     def __init__(
-        self, batch: Batch, query: Query, now: Timestamp, rows: Rows | None = None
+        self,
+        batch: Batch,
+        query: Query,
+        now: Timestamp,
+        rows: Rows | None = None,
+        *,
+        shown: bool = False,
     ) -> None:
+        """Take records; `shown` tells that output may show their fields as they are."""
         self.batch = batch
+        self._shown = shown
         self.query = query
         self.now = now
         self._rows = rows
@@ -58,7 +66,7 @@ class Frame:
             NoKernel: Only the evaluator can read it.
         """
         if column not in self._columns:
-            whole = self.batch.vector(column)
+            whole = self.batch.vector(column, shown=self._shown)
             taken = whole if whole is None or self._rows is None else whole.take(self._rows)
             self._columns[column] = self._checked(taken)
         found = self._columns[column]
@@ -71,7 +79,11 @@ class Frame:
         if len(places) == len(self):
             return self
         rows = places if self._rows is None else self._rows[places]
-        return Frame(self.batch, self.query, self.now, rows)
+        return Frame(self.batch, self.query, self.now, rows, shown=self._shown)
+
+    def for_output(self) -> Frame:
+        """Return the frame of the same records for what is shown of them."""
+        return Frame(self.batch, self.query, self.now, self._rows, shown=True)
 
     def _checked(self, vector: Vector | None) -> Vector | None:
         """Defer fields past the end of their row where the dialect makes them an error."""
@@ -150,7 +162,7 @@ def chosen(first: Vector, second: Vector, takes_first: Mask) -> Vector:
 def _chosen_data(
     first: Vector, second: Vector, takes_first: Mask
 ) -> Slices | Instants | np.ndarray[tuple[int], np.dtype[np.int64]]:
-    if first.kind is Kind.TEXT:
+    if isinstance(first.data, Slices):
         a, b = first.slices, second.slices
         buffer, shift = a.buffer, 0
         if a.buffer is not b.buffer:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from snowmelt.select.vectors import Kind, Vector
+from snowmelt.select.vectors import Kind, Slices, Vector
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,10 +95,11 @@ class AllFields:
 
 def detached(passed: Passed) -> Passed:
     """Return the same without references to the batch's memory."""
-    if not any(vector.kind is Kind.TEXT for vector in passed.vectors):
+    if not any(isinstance(vector.data, Slices) for vector in passed.vectors):
         return passed
     vectors = [
-        vector if vector.kind is not Kind.TEXT else _as_values(vector) for vector in passed.vectors
+        _as_values(vector) if isinstance(vector.data, Slices) else vector
+        for vector in passed.vectors
     ]
     return replace(passed, vectors=vectors)
 
@@ -116,13 +118,23 @@ def _as_values(vector: Vector) -> Vector:
 def plain_values(vector: Vector) -> list[object]:
     """Return a vector's values as the evaluator would give them; deferred ones are None."""
     found: list[object]
-    if vector.kind is Kind.TEXT:
-        slices = vector.slices
+    if isinstance(vector.data, Slices):
+        slices = vector.data
         whole = slices.buffer.tobytes()
         bounds = zip(slices.start.tolist(), slices.end.tolist(), strict=True)
         found = [whole[start:end].decode("utf-8", "surrogateescape") for start, end in bounds]
+        if vector.kind is Kind.NUMERAL:
+            known = ~(vector.null | vector.deferred)
+            found = [
+                _number(str(text)) if there else None
+                for text, there in zip(found, known.tolist(), strict=True)
+            ]
     else:
         found = vector.array.tolist()
     for place in np.flatnonzero(vector.null | vector.deferred).tolist():
         found[place] = None
     return found
+
+
+def _number(text: str) -> int | Decimal:
+    return Decimal(text) if "." in text else int(text)

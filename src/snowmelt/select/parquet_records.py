@@ -160,7 +160,7 @@ class ParquetBatch:
             raise KeyError(index)
         return self.batch.column(self.columns.index(index))
 
-    def vector(self, column: Column) -> Vector | None:
+    def vector(self, column: Column, *, shown: bool = False) -> Vector | None:  # noqa: ARG002  all are shown
         """Return a column's values; None for nested ones and types without kernels."""
         if column.steps or column.index is None:
             return None

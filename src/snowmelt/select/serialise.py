@@ -270,8 +270,8 @@ def _table(
 def _slices(vector: Vector, dialect: Dialect) -> Slices:
     """Return the texts of a vector's values."""
     flags = np.empty(0, np.uint8)
-    if vector.kind is Kind.TEXT:
-        return vector.slices
+    if isinstance(vector.data, Slices):
+        return vector.data
     if vector.kind is Kind.INT:
         return Slices(*write_integers(vector.array), flags)
     texts = [plain_text(value, dialect) for value in vector.array.tolist()]

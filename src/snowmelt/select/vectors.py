@@ -37,6 +37,7 @@ class Kind(Enum):
     INT = "int"  # int64
     FLOAT = "float"  # float64
     BOOL = "bool"  # bool
+    NUMERAL = "numeral"  # Slices: integers and decimals as they are written, no exponents
     INSTANT = "instant"  # Instants
     VALUES = "values"  # anything, as the evaluator would give it
 
@@ -106,7 +107,7 @@ class Vector:
 
     @property
     def slices(self) -> Slices:
-        """The data of a text vector."""
+        """The data of a vector of texts or numerals."""
         if not isinstance(self.data, Slices):
             raise TypeError(self.kind)
         return self.data
@@ -147,8 +148,11 @@ class Batch(Protocol):
     def failure(self) -> SelectError | None:
         """What ends the query after these records: the one behind them cannot be read."""
 
-    def vector(self, column: Column) -> Vector | None:
-        """Return a column's values; None where only the evaluator can read it."""
+    def vector(self, column: Column, *, shown: bool = False) -> Vector | None:
+        """Return a column's values; None where only the evaluator can read it.
+
+        Where `shown`, a field that output leaves out is not NULL but deferred.
+        """
 
     def row(self, place: int) -> Row:
         """Return one record for the evaluator."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _TEXT = (
     b'id,at,name,fare\n1,2018-01-02T03:04:05Z,"West, Isle",2.5\n2,2018-05-06T07:08:09Z,"a ""b""",\n'
 )
-_LINES = b'{"id": 1, "name": "a"}\n{"id": 2, "name": "b"}\n'
+_LINES = b'{"id": 1, "name": "a", "at": {"x": 1}}\n{"id": 2, "name": "b"}\n'
 # So small that texts are cut into blocks, which is a kernel's work, too.
 _SMALL = EngineSettings(block_bytes=64)
 
@@ -66,7 +66,9 @@ def _requests() -> Iterator[SelectRequest]:
         "FROM s3object WHERE fare <> ''",
         used,
     )
-    yield SelectRequest("SELECT s.id, s.name FROM s3object s", JsonInput(lines=True), JsonOutput())
+    yield SelectRequest(
+        "SELECT s.id, s.name, s.at.x FROM s3object s", JsonInput(lines=True), JsonOutput()
+    )
     yield SelectRequest("SELECT s.id FROM s3object s", JsonInput(lines=False), JsonOutput())
 
 

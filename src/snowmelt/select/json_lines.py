@@ -1,0 +1,202 @@
+"""JSON lines as columns: kernels read what lines hold, the decoder each record that they leave.
+
+Numbers keep every digit: integers of any size, decimals as they are written; those with an
+exponent are the nearest float, unless it is infinite.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from snowmelt.select.json_scanning import (
+    ABSENT,
+    DECIMAL,
+    FALSE,
+    NULL,
+    TEXT,
+    TRUE,
+    WHOLE,
+    names_of,
+    read_inside,
+    read_lines,
+)
+from snowmelt.select.numbers import parse_integers
+from snowmelt.select.paths import follow
+from snowmelt.select.rewriting import parts
+from snowmelt.select.syntax import MISSING, Column, Word
+from snowmelt.select.tokenizer import first_bad_byte
+from snowmelt.select.vectors import Kind, Slices, Vector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from snowmelt.select.json_scanning import Found
+    from snowmelt.select.query import Query
+    from snowmelt.select.reading import Block
+    from snowmelt.select.refusals import SelectError
+    from snowmelt.select.syntax import Expression, Step
+    from snowmelt.select.vectors import Bytes, Places
+
+_FIRST = Word("_1")
+
+
+def _number(text: str) -> object:
+    if "e" in text or "E" in text:
+        nearest = float(text)
+        return nearest if math.isfinite(nearest) else Decimal(text)
+    return Decimal(text)
+
+
+_DECODER = msgspec.json.Decoder(float_hook=_number)
+# Nested some hundred levels deep is as little JSON for us as what is none.
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError)
+
+
+def decoded(text: memoryview) -> object:
+    """Return the one value that a text says.
+
+    Raises:
+        msgspec.DecodeError: It is not JSON; so do all of `NOT_JSON`.
+    """
+    return _DECODER.decode(text)
+
+
+class LineColumns:
+    """The fields that a query reads, where steps by name lead to them; finds them in blocks."""
+
+    def __init__(self, query: Query) -> None:
+        exact = query.dialect.is_ceph
+        self._exact = exact
+        self._paths: dict[tuple[Step, ...], tuple[tuple[bytes, bool], ...]] = {}
+        for column in _columns(query):
+            path = tuple(step for step in column.steps if isinstance(step, Word))
+            # A name beyond ASCII has small letters that the kernels do not know.
+            named = all(step.text.isascii() or exact or step.quoted for step in path)
+            if path and named and len(path) == len(column.steps) and path[0] != _FIRST:
+                self._paths[column.steps] = tuple(
+                    (step.text.encode("utf-8", "surrogateescape"), not (exact or step.quoted))
+                    for step in path
+                )
+        firsts = list(dict.fromkeys(path[0] for path in self._paths.values()))
+        self._places = {path: firsts.index(names[0]) for path, names in self._paths.items()}
+        self._names = names_of(firsts)
+
+    def read(self, block: Block) -> LinesBatch | None:
+        """Return a block's records; None where lines are not one object each, or may not be."""
+        if first_bad_byte(block.data, block.start, block.end) >= 0:
+            return None
+        most = block.memory.count(b"\n", block.start, block.end) + 1
+        read = read_lines(block.data, block.start, block.end, self._names, most)
+        if read is None:
+            return None
+        return LinesBatch(block, read[0], read[1], self)
+
+    @property
+    def exact(self) -> bool:
+        """Whether names match in their case only."""
+        return self._exact
+
+    def find(self, batch: LinesBatch, column: Column) -> tuple[Places, Places, Bytes] | None:
+        """Return where a column's values lie; None where only the evaluator finds them."""
+        names = self._paths.get(column.steps)
+        if names is None:
+            return None
+        place = self._places[column.steps]
+        starts, ends, kinds = batch.found
+        found = starts[place], ends[place], kinds[place]
+        for name in names[1:]:
+            starts, ends, kinds = read_inside(batch.block.data, *found, names_of([name]))
+            found = starts[0], ends[0], kinds[0]
+        return found
+
+
+def _columns(query: Query) -> Iterator[Column]:
+    expressions: list[Expression] = [output.expression for output in query.outputs]
+    expressions += [order.expression for order in query.order_by]
+    expressions += [*query.aggregates, *query.group_by]
+    if query.where is not None:
+        expressions.append(query.where)
+    for expression in expressions:
+        yield from (part for part in parts(expression) if isinstance(part, Column))
+
+
+@dataclass(frozen=True, slots=True)
+class LinesBatch:
+    """Records as places in a block's data; valid until the block is released."""
+
+    block: Block
+    # Where each record begins and ends.
+    bounds: NDArray[np.int32]
+    found: Found
+    columns: LineColumns
+    failure: SelectError | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many records."""
+        return len(self.bounds[0])
+
+    def vector(self, column: Column, *, shown: bool = False) -> Vector | None:
+        """Return a column's values, those of other types than most are of deferred."""
+        found = self.columns.find(self, column)
+        if found is None:
+            return None
+        starts, ends, kinds = found
+        null = kinds == NULL
+        if not shown:
+            null |= kinds == ABSENT
+        counts = np.bincount(kinds, minlength=16)
+        slices = Slices(self.block.data, starts, ends, np.zeros(len(kinds), np.uint8))
+        numbers = counts[WHOLE] + counts[DECIMAL]
+        truths = counts[TRUE] + counts[FALSE]
+        if counts[TEXT] > max(numbers, truths):
+            return Vector(Kind.TEXT, slices, null, ~(null | (kinds == TEXT)))
+        if truths > numbers:
+            odd = ~(null | (kinds == TRUE) | (kinds == FALSE))
+            return Vector(Kind.BOOL, kinds == TRUE, null, odd)
+        if counts[DECIMAL]:
+            odd = ~(null | (kinds == WHOLE) | (kinds == DECIMAL))
+            return Vector(Kind.NUMERAL, slices, null, odd)
+        if numbers:
+            values, status = parse_integers(slices)
+            return Vector(Kind.INT, values, null, ~null & ((status != 0) | (kinds != WHOLE)))
+        return Vector(Kind.VALUES, np.empty(len(kinds), np.object_), null, ~null)
+
+    def row(self, place: int) -> JsonRow:
+        """Return one record."""
+        start, end = self.bounds[:, place].tolist()
+        return JsonRow(decoded(memoryview(self.block.memory)[start:end]), self.columns.exact)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonRow:
+    """One record as the evaluator reads it; MISSING where FROM's path led nowhere."""
+
+    record: object
+    exact: bool
+
+    def field(self, column: Column) -> object:
+        """Return what the column's path leads to, MISSING if nowhere."""
+        found = follow(self.record, column.steps, exact=self.exact)
+        if found is MISSING and column.steps[:1] == (_FIRST,):
+            # The record itself is its first, unnamed field.
+            return follow(self.record, column.steps[1:], exact=self.exact)
+        return found
+
+    def fields(self) -> Sequence[object]:
+        """Return the values of `*`."""
+        if isinstance(self.record, dict):
+            return list(self.record.values())
+        return [] if self.record is MISSING else [self.record]
+
+    def names(self) -> Sequence[str]:
+        """Return the names of these values."""
+        return list(self.record) if isinstance(self.record, dict) else ["_1"]
