@@ -92,15 +92,17 @@ def events_of(content: bytes):
         at += size
 
 
-def ask(s3, bucket: str, key: str, body: bytes, **headers: str) -> Outcome:
+def ask(s3, bucket: str, key: str, body: bytes, *, query: str = QUERY, **headers: str) -> Outcome:
     """One request on a connection of its own."""
     with closing(http.client.HTTPConnection("127.0.0.1", s3.port, timeout=120)) as connection:
-        return ask_on(connection, s3, bucket, key, body, **headers)
+        return ask_on(connection, s3, bucket, key, body, query=query, **headers)
 
 
-def ask_on(connection, s3, bucket: str, key: str, body: bytes, **headers: str) -> Outcome:
+def ask_on(
+    connection, s3, bucket: str, key: str, body: bytes, *, query: str = QUERY, **headers: str
+) -> Outcome:
     """One request on a connection that goes on."""
-    path = f"/{bucket}/{key}{QUERY}"
+    path = f"/{bucket}/{key}{query}"
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     connection.request("POST", path, body, signed(s3, path, body, named))
     answer = connection.getresponse()

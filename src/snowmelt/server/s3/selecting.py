@@ -25,6 +25,7 @@ from snowmelt.select.many import ManySources
 from snowmelt.select.refusals import SelectError
 from snowmelt.select.request import CsvOutput, JsonOutput
 from snowmelt.server.s3.answers import client_has_gone, start_message
+from snowmelt.server.s3.objects import check_version
 from snowmelt.server.s3.warming import Warming
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class Selecting:
         return _Answer(self, query, first, self._threads)
 
     def _begin(self, call: AuthorisedRequest, key: str, body: bytes) -> _Query:
+        check_version(call)
         if "range" in call.headers:
             raise SelectError(
                 "UnsupportedRangeHeader", "A query takes a ScanRange, not the header Range."
