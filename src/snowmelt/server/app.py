@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.responses import Response
 
 from snowmelt.catalog import access, deployment, keys
@@ -107,7 +106,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
     )
 
 
-def create_app(service: Service) -> Starlette:
+def create_app(service: Service) -> Front:
     """Return the ASGI application of a service."""
     streaming = StreamingRoutes(service.desk, service.registrar, service.threads)
     checks = Checks(
@@ -116,11 +115,11 @@ def create_app(service: Service) -> Starlette:
         max_body_bytes=service.settings.max_body_bytes,
         loopback_only=service.settings.listens_on_loopback,
     )
-    return Starlette(
+    app = Starlette(
         routes=[health_route(service.database, service.stage, service.threads)],
-        middleware=[Middleware(Front, lanes=streaming.lanes(), checks=checks)],
         exception_handlers={HTTPStatus.NOT_FOUND: _not_found},
     )
+    return Front(app, lanes=streaming.lanes(), checks=checks)
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

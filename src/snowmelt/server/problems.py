@@ -34,12 +34,15 @@ class Answer(msgspec.Struct, frozen=True):
 
     def start(self) -> dict[str, object]:
         """Return the ASGI message that begins this answer."""
-        length = (b"content-length", str(len(self.body)).encode())
         return {
             "type": "http.response.start",
             "status": self.status,
-            "headers": [_JSON, length, *self.headers],
+            "headers": self.all_headers(),
         }
+
+    def all_headers(self) -> list[tuple[bytes, bytes]]:
+        """Return the headers with those of type and length."""
+        return [_JSON, (b"content-length", b"%d" % len(self.body)), *self.headers]
 
 
 class Problem(msgspec.Struct):

@@ -9,10 +9,12 @@ import logging
 import os
 import signal
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from snowmelt.errors import DataFolderBusy
 from snowmelt.server.app import DEVELOPER, build_service, create_app
+from snowmelt.server.express import Express
 from snowmelt.server.listening import Listener, listen
 from snowmelt.server.s3.serving import S3Service
 from snowmelt.server.workers import Workers
@@ -38,7 +40,10 @@ class RunningService:
             self.service: Service = build_service(settings, clock=clock)
             undo.callback(self.service.close)
             listening = listen(settings.host, settings.port, setting="port")
-            self._listener = Listener(create_app(self.service), listening, drain_s=settings.drain_s)
+            front = create_app(self.service)
+            self._listener = Listener(
+                front, listening, drain_s=settings.drain_s, protocol=partial(Express, front)
+            )
             undo.callback(self._listener.close)
             self.s3 = self._s3_service(settings) if settings.s3_port else None
             if self.s3 is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,7 +12,7 @@ import msgspec
 from snowmelt.errors import RequestMalformed
 from snowmelt.ingest.verification import Sender
 from snowmelt.schema.types import internal_name
-from snowmelt.server.front import Lane
+from snowmelt.server.front import SMALL_BODY_BYTES, Lane
 from snowmelt.server.problems import json_answer
 from snowmelt.wire.streaming import (
     ConfigureRequest,
@@ -31,10 +32,9 @@ if TYPE_CHECKING:
     from snowmelt.server.front import Call
     from snowmelt.server.problems import Answer
 
+_log = logging.getLogger("snowmelt.server")
 _Message = TypeVar("_Message", bound=msgspec.Struct)
 _register_decoder = msgspec.json.Decoder(RegisterRequest)
-# Larger bodies are read in a thread; decoding takes about 5 ms a MiB.
-_SMALL_BODY_BYTES = 64 * 1024
 OUR_CLIENT = b"x-snowmelt-client"
 
 
@@ -54,7 +54,9 @@ class StreamingRoutes:
             "/v1/streaming/channels/open": Lane(self.open),
             "/v1/streaming/channels/status": Lane(self.status),
             "/v1/streaming/channels/drop": Lane(self.drop),
-            "/v1/streaming/channels/write/blobs": Lane(self.register, interruptible=True),
+            "/v1/streaming/channels/write/blobs": Lane(
+                self.register, interruptible=True, quick=self.register_quickly
+            ),
             "/telemetry/send/sessionless": Lane(self.telemetry, open_to_all=True),
         }
 
@@ -81,15 +83,34 @@ class StreamingRoutes:
     async def register(self, call: Call) -> Answer:
         """Register blobs."""
         loop = asyncio.get_running_loop()
-        if len(call.body) <= _SMALL_BODY_BYTES:
+        if len(call.body) <= SMALL_BODY_BYTES:
             request = decode_registration(call.body)
         else:
             request = await loop.run_in_executor(self._threads, decode_registration, call.body)
+        answered: asyncio.Future[RegisterResponse] = loop.create_future()
+
+        def settle(answer: object) -> None:
+            if answered.done():
+                return
+            if isinstance(answer, RegisterResponse):
+                answered.set_result(answer)
+            elif isinstance(answer, Exception):
+                answered.set_exception(answer)
+
+        self._submit(request, call, settle)
+        return json_answer(await answered)
+
+    def register_quickly(self, call: Call, settle: Callable[[object], None]) -> None:
+        """Register blobs; `settle` gets the answer, or what went wrong, in the event loop."""
+        self._submit(decode_registration(call.body), call, settle)
+
+    def _submit(
+        self, request: RegisterRequest, call: Call, settle: Callable[[object], None]
+    ) -> None:
         role = internal_name(request.role) if request.role else None
         sender = Sender(call.user, role, ours=OUR_CLIENT in call.headers)
-        answered: asyncio.Future[RegisterResponse] = loop.create_future()
-        self._registrar.submit(request, sender, self._mailbox.slot(loop, answered))
-        return json_answer(await answered)
+        loop = asyncio.get_running_loop()
+        self._registrar.submit(request, sender, self._mailbox.slot(loop, settle))
 
     async def telemetry(self, call: Call) -> Answer:
         """Take the official client's telemetry and forget it."""
@@ -107,16 +128,16 @@ class Mailbox:
     """Carries answers from the registrar's threads to the event loop, a group per wake-up."""
 
     def __init__(self) -> None:
-        self._arrived: deque[tuple[asyncio.Future[RegisterResponse], object]] = deque()
+        self._arrived: deque[tuple[Callable[[object], None], object]] = deque()
         self._scheduled = False
 
     def slot(
-        self, loop: asyncio.AbstractEventLoop, answered: asyncio.Future[RegisterResponse]
+        self, loop: asyncio.AbstractEventLoop, settle: Callable[[object], None]
     ) -> Callable[[RegisterResponse | Exception], None]:
-        """Return what settles `answered` when it is called from any thread."""
+        """Return what calls `settle` in the event loop when it is called from any thread."""
 
         def arrive(answer: RegisterResponse | Exception) -> None:
-            self._arrived.append((answered, answer))
+            self._arrived.append((settle, answer))
             # At worst two threads wake the loop at once: the second delivery finds nothing.
             if not self._scheduled:
                 self._scheduled = True
@@ -128,13 +149,11 @@ class Mailbox:
         # First this, then looking: whoever comes in between wakes the loop again.
         self._scheduled = False
         while self._arrived:
-            answered, answer = self._arrived.popleft()
-            if answered.done():
-                continue
-            if isinstance(answer, RegisterResponse):
-                answered.set_result(answer)
-            elif isinstance(answer, Exception):
-                answered.set_exception(answer)
+            settle, answer = self._arrived.popleft()
+            try:
+                settle(answer)
+            except Exception:  # noqa: BLE001 - the others can be answered
+                _log.exception("an answer could not be given")
 
 
 def decode(body: bytes, kind: type[_Message]) -> _Message:
