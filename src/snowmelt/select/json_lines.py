@@ -76,18 +76,26 @@ class LineColumns:
         exact = query.dialect.is_ceph
         self._exact = exact
         self._paths: dict[tuple[Step, ...], tuple[tuple[bytes, bool], ...]] = {}
+        firsts: list[tuple[bytes, bool]] = []
         for column in _columns(query):
             path = tuple(step for step in column.steps if isinstance(step, Word))
             # A name beyond ASCII has small letters that the kernels do not know.
             named = all(step.text.isascii() or exact or step.quoted for step in path)
-            if path and named and len(path) == len(column.steps) and path[0] != _FIRST:
-                self._paths[column.steps] = tuple(
-                    (step.text.encode("utf-8", "surrogateescape"), not (exact or step.quoted))
-                    for step in path
-                )
-        firsts = list(dict.fromkeys(path[0] for path in self._paths.values()))
+            if not (path and named) or len(path) != len(column.steps) or path[0] == _FIRST:
+                continue
+            names = tuple(self._name(step) for step in path)
+            # A key is one name's: "a" beside a, which stands for A, too, is the evaluator's.
+            if all(names[0] == each or names[0][0].lower() != each[0].lower() for each in firsts):
+                self._paths[column.steps] = names
+                if names[0] not in firsts:
+                    firsts.append(names[0])
         self._places = {path: firsts.index(names[0]) for path, names in self._paths.items()}
         self._names = names_of(firsts)
+
+    def _name(self, step: Word) -> tuple[bytes, bool]:
+        folds = not (self._exact or step.quoted)
+        text = step.text.lower() if folds else step.text
+        return text.encode("utf-8", "surrogateescape"), folds
 
     def read(self, block: Block) -> LinesBatch | None:
         """Return a block's records; None where lines are not one object each, or may not be."""

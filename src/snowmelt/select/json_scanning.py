@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from snowmelt.select.compiled import kernel
+from snowmelt.select.marks import byte_at, inlined
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,19 +58,21 @@ for _digit, _byte in enumerate(b"0123456789abcdef"):
     _HEX[_byte] = _HEX[_byte - 32 if _byte >= 97 else _byte] = _digit
 
 
-@kernel
-def _past_blanks(data: Bytes, at: int, end: int) -> int:
-    while at < end and (data[at] == 32 or data[at] == 9 or data[at] == 13):
+@inlined
+def _past_blanks(data: int, at: int, end: int) -> int:
+    while at < end and (
+        byte_at(data, at) == 32 or byte_at(data, at) == 9 or byte_at(data, at) == 13
+    ):
         at += 1
     return at
 
 
-@kernel
-def _string(data: Bytes, at: int, end: int) -> tuple[int, bool]:
+@inlined
+def _string(data: int, at: int, end: int) -> tuple[int, bool]:
     """Return where a string's closing quote stands (-1: refused), and whether it is plain."""
     plain = True
     while at < end:
-        kind = _STRING[data[at]]
+        kind = _STRING[byte_at(data, at)]
         if kind == 0:
             at += 1
             continue
@@ -81,49 +84,49 @@ def _string(data: Bytes, at: int, end: int) -> tuple[int, bool]:
         if kind == 4:
             at += 1
             continue
-        if at + 1 < end and _SHORT_ESCAPE[data[at + 1]]:
+        if at + 1 < end and _SHORT_ESCAPE[byte_at(data, at + 1)]:
             at += 2
             continue
-        if at + 5 >= end or data[at + 1] != 117:
+        if at + 5 >= end or byte_at(data, at + 1) != 117:
             return -1, False
         for place in range(2, 6):
-            if _HEX[data[at + place]] > 15:
+            if _HEX[byte_at(data, at + place)] > 15:
                 return -1, False
-        if _HEX[data[at + 2]] == 13 and _HEX[data[at + 3]] >= 8:
+        if _HEX[byte_at(data, at + 2)] == 13 and _HEX[byte_at(data, at + 3)] >= 8:
             # Half of a pair.
             return -1, False
         at += 6
     return -1, False
 
 
-@kernel
-def _digits(data: Bytes, at: int, end: int) -> int:
-    while at < end and 48 <= data[at] <= 57:
+@inlined
+def _digits(data: int, at: int, end: int) -> int:
+    while at < end and 48 <= byte_at(data, at) <= 57:
         at += 1
     return at
 
 
-@kernel
-def _number(data: Bytes, at: int, end: int) -> tuple[int, int]:
+@inlined
+def _number(data: int, at: int, end: int) -> tuple[int, int]:
     """Return where a number ends (-1: refused) and what it is."""
     begin = at
-    if data[at] == 45:
+    if byte_at(data, at) == 45:
         at += 1
     first = at
     at = _digits(data, at, end)
-    if at == first or (data[first] == 48 and at > first + 1):
+    if at == first or (byte_at(data, first) == 48 and at > first + 1):
         return -1, OTHER
     # The integer -0 is 0: not what is written.
-    what = OTHER if first > begin and data[first] == 48 else WHOLE
-    if at < end and data[at] == 46:
+    what = OTHER if first > begin and byte_at(data, first) == 48 else WHOLE
+    if at < end and byte_at(data, at) == 46:
         fraction = at + 1
         at = _digits(data, fraction, end)
         if at == fraction:
             return -1, OTHER
         what = DECIMAL
-    if at < end and (data[at] == 101 or data[at] == 69):
+    if at < end and (byte_at(data, at) == 101 or byte_at(data, at) == 69):
         at += 1
-        if at < end and (data[at] == 43 or data[at] == 45):
+        if at < end and (byte_at(data, at) == 43 or byte_at(data, at) == 45):
             at += 1
         exponent = at
         at = _digits(data, exponent, end)
@@ -135,21 +138,38 @@ def _number(data: Bytes, at: int, end: int) -> tuple[int, int]:
     return at, what
 
 
-@kernel
-def _word(data: Bytes, at: int, end: int) -> tuple[int, int]:
+@inlined
+def _word(data: int, at: int, end: int) -> tuple[int, int]:
     """Return where true, false or null ends (-1: refused) and what it is."""
     left = end - at
-    if left >= 4 and data[at + 1] == 114 and data[at + 2] == 117 and data[at + 3] == 101:
-        return at + 4 if data[at] == 116 else -1, TRUE
-    if left >= 4 and data[at + 1] == 117 and data[at + 2] == 108 and data[at + 3] == 108:
-        return at + 4 if data[at] == 110 else -1, NULL
-    if left >= 5 and data[at] == 102 and data[at + 1] == 97 and data[at + 2] == 108:
-        return at + 5 if data[at + 3] == 115 and data[at + 4] == 101 else -1, FALSE
+    if (
+        left >= 4
+        and byte_at(data, at + 1) == 114
+        and byte_at(data, at + 2) == 117
+        and byte_at(data, at + 3) == 101
+    ):
+        return at + 4 if byte_at(data, at) == 116 else -1, TRUE
+    if (
+        left >= 4
+        and byte_at(data, at + 1) == 117
+        and byte_at(data, at + 2) == 108
+        and byte_at(data, at + 3) == 108
+    ):
+        return at + 4 if byte_at(data, at) == 110 else -1, NULL
+    if (
+        left >= 5
+        and byte_at(data, at) == 102
+        and byte_at(data, at + 1) == 97
+        and byte_at(data, at + 2) == 108
+    ):
+        return at + 5 if byte_at(data, at + 3) == 115 and byte_at(
+            data, at + 4
+        ) == 101 else -1, FALSE
     return -1, OTHER
 
 
-@kernel
-def _place_of(data: Bytes, at: int, end: int, names: Names) -> int:
+@inlined
+def _place_of(data: int, at: int, end: int, names: Names) -> int:
     """Return the place of a name among those that are wanted, -1 if it is none."""
     text, places, folds = names
     for name in range(len(folds)):
@@ -158,7 +178,7 @@ def _place_of(data: Bytes, at: int, end: int, names: Names) -> int:
             continue
         same = True
         for i in range(end - at):
-            byte = data[at + i]
+            byte = byte_at(data, at + i)
             if folds[name] and 65 <= byte <= 90:
                 byte += 32
             if byte != text[begin + i]:
@@ -170,7 +190,7 @@ def _place_of(data: Bytes, at: int, end: int, names: Names) -> int:
 
 
 @kernel
-def _record(data: Bytes, at: int, end: int, names: Names, row: int, found: Found) -> int:
+def _record(data: int, at: int, end: int, names: Names, row: int, found: Found) -> int:
     """Read the object that begins at a place and note its wanted values.
 
     Returns:
@@ -188,7 +208,7 @@ def _record(data: Bytes, at: int, end: int, names: Names, row: int, found: Found
         at = _past_blanks(data, at, end)
         if at >= end:
             return -1
-        byte = data[at]
+        byte = byte_at(data, at)
         is_object = stack & np.uint64(1) == np.uint64(1)
         if state != _NEXT and byte == (125 if is_object else 93):
             at += 1
@@ -218,12 +238,12 @@ def _record(data: Bytes, at: int, end: int, names: Names, row: int, found: Found
                 # Which of two counts is not for here to say.
                 odd |= wanted >= 0 and kinds[wanted, row] != ABSENT
             at = _past_blanks(data, stop + 1, end)
-            if at >= end or data[at] != 58:
+            if at >= end or byte_at(data, at) != 58:
                 return -1
             at = _past_blanks(data, at + 1, end)
             if at >= end:
                 return -1
-            byte = data[at]
+            byte = byte_at(data, at)
         begin = at
         opens = byte == 123 or byte == 91
         is_text = byte == 34
@@ -234,7 +254,7 @@ def _record(data: Bytes, at: int, end: int, names: Names, row: int, found: Found
                 return -1
             at = stop + 1
             for i in range(begin + 1, 0 if plain or depth > 1 else stop):
-                plain = data[i] != 92
+                plain = byte_at(data, i) != 92
                 if not plain:
                     break
             what = TEXT if plain else OTHER
@@ -266,19 +286,20 @@ def _record(data: Bytes, at: int, end: int, names: Names, row: int, found: Found
 
 @kernel
 def _lines(
-    data: Bytes, start: int, end: int, names: Names, bounds: NDArray[np.int32], found: Found
+    buffer: Bytes, start: int, end: int, names: Names, bounds: NDArray[np.int32], found: Found
 ) -> int:
     """Read lines of one object each; return how many, -1 where anything else stands there."""
+    data = buffer.ctypes.data
     count = 0
     at = start
     while True:
         at = _past_blanks(data, at, end)
         if at >= end:
             return count
-        if data[at] == 10:
+        if byte_at(data, at) == 10:
             at += 1
             continue
-        if data[at] != 123:
+        if byte_at(data, at) != 123:
             return -1
         bounds[0, count] = at
         at = _record(data, at, end, names, count, found)
@@ -287,14 +308,15 @@ def _lines(
         bounds[1, count] = at
         count += 1
         at = _past_blanks(data, at, end)
-        if at < end and data[at] != 10:
+        if at < end and byte_at(data, at) != 10:
             return -1
 
 
 @kernel
 def _inside(
-    data: Bytes, starts: Places, ends: Places, kinds: Bytes, names: Names, found: Found
+    buffer: Bytes, starts: Places, ends: Places, kinds: Bytes, names: Names, found: Found
 ) -> None:
+    data = buffer.ctypes.data
     for row in range(len(starts)):
         if kinds[row] == OBJECT:
             _record(data, starts[row], ends[row], names, row, found)
@@ -335,8 +357,8 @@ def read_inside(data: Bytes, starts: Places, ends: Places, kinds: Bytes, names: 
 
 
 def names_of(names: list[tuple[bytes, bool]]) -> Names:
-    """Return names, each with whether it stands for names in any case, as kernels take them."""
-    texts = [text.lower() if folds else text for text, folds in names]
+    """Return names as kernels take them; small letters of one that stands for names in any case."""
+    texts = [text for text, _ in names]
     places = np.cumsum([0, *map(len, texts)], dtype=np.int32)
     folds = np.array([folds for _, folds in names], np.uint8)
     return np.frombuffer(b"".join(texts) or b"\0", np.uint8), places, folds
