@@ -13,7 +13,7 @@ import numpy as np
 
 from snowmelt.select.evaluator import Scope, evaluate, holds
 from snowmelt.select.operands import Frame
-from snowmelt.select.outcomes import AllFields, Failure, Passed
+from snowmelt.select.outcomes import AllFields, Failure, Passed, Spot
 from snowmelt.select.plan import truth, value
 from snowmelt.select.refusals import SelectError
 from snowmelt.select.syntax import Star
@@ -95,14 +95,20 @@ class BlockPlan:
             keep[found.stop :] = False
         before = np.zeros(len(candidates) + 1, np.int64)
         np.cumsum(keep, out=before[1:])
-        failures = [Failure(int(before[place]), error) for place, error in found.failed]
+        rows = candidates.tolist()
+        failures = [
+            Failure(int(before[place]), error, _spot(batch, rows[place]))
+            for place, error in found.failed
+        ]
+        fatal = found.error is not None and found.stop is not None
+        spot = _spot(batch, rows[found.stop or 0]) if fatal else None
         kept = np.flatnonzero(keep)
         if len(kept) == len(found.places):
             vectors = ()
         elif len(kept) < len(candidates):
             vectors = [vector.take(kept) for vector in vectors]
         places = before[np.array(found.places, np.int64)]
-        return Passed(candidates[kept], vectors, places, found.values, failures, found.error)
+        return Passed(candidates[kept], vectors, places, found.values, failures, found.error, spot)
 
     def _evaluate(self, batch: Batch, candidates: Rows, slow: Mask, unsure: Mask | None) -> _Slow:
         found = _Slow()
@@ -133,6 +139,10 @@ class BlockPlan:
             found.places.append(place)
             found.values.append(values)
         return found
+
+
+def _spot(batch: Batch, row: int) -> Spot:
+    return Spot(row, batch.offset(row))
 
 
 def _value(expression: Expression, row: Row, scope: Scope) -> object:

@@ -300,6 +300,10 @@ class CsvBatch:
         """Return one record for the evaluator."""
         return CsvRow(self, place)
 
+    def offset(self, place: int) -> int:
+        """Return the byte of the object's text where a record begins."""
+        return self.block.offset + int(self.row_starts[place]) - self.block.start
+
     def raw(self, place: int) -> bytes:
         """Return one record as read, without its delimiter."""
         tokens = self.tokens

@@ -136,19 +136,19 @@ class Job:
             count = unit.count() if self.counts_only else None
             if count is not None:
                 nothing = np.empty(0, np.int64)
-                return Outcome(Passed(np.arange(count), (), nothing, ()))
+                return Outcome(Passed(np.arange(count), (), nothing, ()), read=count)
             batch = unit.decode()
             passed = self._plan.run(batch)
             if passed.error is None:
                 passed = replace(passed, error=batch.failure)
             if self.query.grouped:
-                return Outcome(detached(passed))
+                return Outcome(detached(passed), read=batch.rows)
             if self._whole is not None:
                 output, ends = self._whole.write(batch, passed)
             else:
                 output, ends = write_passed(passed, self.writer, self._outputs)
             kept = detached(passed) if self._looks_back else without_values(passed)
-            return Outcome(kept, output, ends)
+            return Outcome(kept, output, ends, batch.rows)
         finally:
             unit.release()
 
@@ -185,11 +185,14 @@ class Execution:
         self._source = source
         self._pool = _pool(settings.threads)
         self._ahead = max(1, settings.blocks_in_flight)
-        self._pending: deque[Future[Outcome]] = deque()
+        self._pending: deque[tuple[str, Future[Outcome]]] = deque()
         self._lock = threading.Lock()
         self._running = False
         self._closed = False
         self._returned = 0
+        # Records read of the object so far, and its name if there are many.
+        self._read = 0
+        self._name = ""
 
     @property
     def scanned(self) -> int:
@@ -269,14 +272,18 @@ class Execution:
         wants = self._job.sink.wants
         count = len(passed) if wants is None else min(len(passed), wants)
         enough = wants is not None and count == wants
+        before = self._read
+        self._read += outcome.read
         for failure in passed.failures:
             if enough and failure.place >= count:
                 return count, None
             try:
-                self._job.errors.spend(failure.error)
+                self._job.errors.spend(failure.spot.told(failure.error, before, self._name))
             except SelectError as error:
                 return failure.place, error
-        return count, None if enough else passed.error
+        if enough or passed.error is None or passed.spot is None:
+            return count, None if enough else passed.error
+        return count, passed.spot.told(passed.error, before, self._name)
 
     def _outcomes(self) -> Iterator[Outcome]:
         """Yield the units' outcomes in order; a few units are ahead in the workers."""
@@ -292,13 +299,20 @@ class Execution:
                 if unit is None:
                     more = False
                 else:
-                    self._pending.append(self._pool.submit(self._job.work, unit))
+                    work = self._pool.submit(self._job.work, unit)
+                    self._pending.append((self._current(), work))
             if self._closed:
                 return
             if self._pending:
-                yield self._pending.popleft().result()
+                name, work = self._pending.popleft()
+                if name != self._name:
+                    self._name, self._read = name, 0
+                yield work.result()
         if failure is not None:
             raise failure
+
+    def _current(self) -> str:
+        return self._records.current if isinstance(self._records, ManyRecords) else ""
 
     def _counted(self, payload: bytes) -> bytes:
         self._returned += len(payload)
@@ -306,7 +320,7 @@ class Execution:
 
     def _tear_down(self) -> None:
         pending, self._pending = list(self._pending), deque()
-        for future in pending:
+        for _, future in pending:
             future.cancel()
         self._records.close()
         self._source.close()

@@ -183,6 +183,10 @@ class LinesBatch:
         start, end = self.bounds[:, place].tolist()
         return JsonRow(decoded(memoryview(self.block.memory)[start:end]), self.columns.exact)
 
+    def offset(self, place: int) -> int:
+        """Return the byte of the object's text where a record begins."""
+        return self.block.offset + int(self.bounds[0, place]) - self.block.start
+
 
 @dataclass(frozen=True, slots=True)
 class JsonRow:

@@ -132,10 +132,12 @@ class JsonUnit:
             batch = self._columns.read(self._block)
             if batch is not None:
                 return batch
-        values, failure = self._values()
+        offsets: list[int] = []
+        values, failure = self._values(offsets)
         if self._path:
             values = [found for value in values for found in self._follow(value, self._path)]
-        return JsonBatch(values, self._exact, failure)
+            offsets = []
+        return JsonBatch(values, offsets, self._exact, failure)
 
     def release(self) -> None:
         """Give the block's buffer back."""
@@ -157,7 +159,8 @@ class JsonUnit:
         for item in value.values() if isinstance(value, dict) else value:
             yield from self._follow(item, rest)
 
-    def _values(self) -> tuple[list[object], SelectError | None]:
+    def _values(self, offsets: list[int]) -> tuple[list[object], SelectError | None]:
+        """Return the values and what is wrong behind them; tell where each begins."""
         block = self._block
         values: list[object] = []
         with memoryview(block.memory) as memory:
@@ -166,6 +169,7 @@ class JsonUnit:
                     values.append(decoded(memory[begin:end]))
                 except NOT_JSON as error:
                     return values, _not_json(block.offset + begin - block.start, error)
+                offsets.append(block.offset + begin - block.start)
         return values, None
 
     def _bounds(self) -> Iterator[tuple[int, int]]:
@@ -187,6 +191,7 @@ class JsonBatch:
     """Decoded records; `failure` is the error of the value behind the last one."""
 
     values: Sequence[object]
+    offsets: Sequence[int]
     # Whether names match in their case only.
     exact: bool
     failure: SelectError | None = None
@@ -203,6 +208,10 @@ class JsonBatch:
     def row(self, place: int) -> JsonRow:
         """Return one record."""
         return JsonRow(self.values[place], self.exact)
+
+    def offset(self, place: int) -> int | None:
+        """Return the byte of the object's text where a record begins; None behind FROM's path."""
+        return self.offsets[place] if self.offsets else None
 
 
 def _pairs(bounds: Places) -> Iterator[tuple[int, int]]:

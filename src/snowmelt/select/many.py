@@ -80,6 +80,11 @@ class ManyRecords:
         """The same, inflated."""
         return self._closed_processed + sum(records.processed for _, _, records in self._open)
 
+    @property
+    def current(self) -> str:
+        """The name of the object that the last unit came from."""
+        return self._open[-1][1].name if self._open else ""
+
     def units(self, query: Query, *, whole: bool) -> Iterator[Unit]:
         """Yield the units of every object in turn.
 

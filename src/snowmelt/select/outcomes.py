@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
+from snowmelt.select.refusals import SelectError
 from snowmelt.select.vectors import Kind, Slices, Vector
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from snowmelt.select.refusals import SelectError
     from snowmelt.select.vectors import Row, Rows
 
 
@@ -28,11 +28,37 @@ class NamedRow(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Spot:
+    """A record: its place in the batch, and the byte of the object's text where it begins."""
+
+    row: int
+    offset: int | None
+
+    def told(self, error: SelectError, before: int, name: str) -> SelectError:
+        """Return an error of this record that tells where it is.
+
+        Args:
+            error: What is wrong.
+            before: How many records of the object were read before the batch.
+            name: The object's, empty where there is only one.
+        """
+        of = f" of {name}" if name else ""
+        at = "" if self.offset is None else f", which begins at byte {self.offset}"
+        return SelectError(
+            error.s3_code,
+            f"{error} (in record {before + self.row + 1}{of}{at})",
+            status=error.status_code,
+            fatal=error.fatal,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """A record that was dropped: `place` records had passed before it."""
 
     place: int
     error: SelectError
+    spot: Spot
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +75,9 @@ class Passed:
     slow: Rows
     slow_values: Sequence[tuple[object, ...]]
     failures: Sequence[Failure] = ()
-    # What ends the query after these records.
+    # What ends the query after these records, and the record whose error it is.
     error: SelectError | None = None
+    spot: Spot | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -69,12 +96,14 @@ class Passed:
 class Outcome:
     """What the sink takes of one block, blocks in order.
 
-    Streams: `output` with the end of each record in it. Folds and sorts: `passed`, too.
+    Streams: `output` with the end of each record in it. Folds and sorts: `passed`, too. `read`
+    is how many records the block holds.
     """
 
     passed: Passed
     output: bytes = b""
     ends: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    read: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,6 +170,9 @@ class ParquetBatch:
         """Return one record."""
         return ParquetRow(self, place)
 
+    def offset(self, place: int) -> None:
+        """Return None: there is none."""
+
 
 @dataclass(frozen=True, slots=True)
 class ParquetRow:

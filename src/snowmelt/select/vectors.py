@@ -157,6 +157,9 @@ class Batch(Protocol):
     def row(self, place: int) -> Row:
         """Return one record for the evaluator."""
 
+    def offset(self, place: int) -> int | None:
+        """Return the byte of the object's text where a record begins; None if that is not known."""
+
 
 class RawBatch(Batch, Protocol):
     """Records whose bytes can be copied as they were read (CSV)."""

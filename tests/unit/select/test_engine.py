@@ -189,6 +189,21 @@ def test_broken_json_is_told_behind_the_records_before_it():
         next(payloads)
 
 
+@pytest.mark.parametrize("size", [64, 1 << 20])
+@pytest.mark.parametrize(
+    ("options", "data", "where"),
+    [
+        (CsvInput(header=Header.USE), b"a\n" + b"17\n" * 999 + b"x\n", ", .* byte 2999"),
+        (JsonInput(lines=True), b'{"a":17}\n' * 999 + b'{"a":"x"}\n', ", .* byte 8991"),
+        (JsonInput(lines=False), b'{"a":17}\n' * 999 + b'{"a":"x"}\n', ", .* byte 8991"),
+    ],
+)
+def test_an_error_tells_the_record(options, data, where, size):
+    request = SelectRequest("select sum(cast(s.a as int)) from s3object s", options)
+    with pytest.raises(SelectError, match=rf"'x'.* \(in record 1000{where}\)"):
+        answer(request, data, block_bytes=size)
+
+
 def test_a_document_that_is_too_large_names_its_setting():
     request = SelectRequest("select * from s3object", JsonInput(lines=False))
     with pytest.raises(SelectError, match="document_bytes"):

@@ -117,7 +117,7 @@ def by_rows(request: SelectRequest, data: bytes) -> tuple[bytes, str | None]:
     scope = Scope(query, Timestamp(0))
     out = b""
     values, bad = values_of(data)
-    for value in values:
+    for read, value in enumerate(values, 1):
         row = JsonRow(value, dialect.is_ceph)
         scope.begin_row()
         try:
@@ -131,7 +131,8 @@ def by_rows(request: SelectRequest, data: bytes) -> tuple[bytes, str | None]:
                 )
         except SelectError as error:
             try:
-                budget.spend(error)
+                text = f"{error} (in record {read}"
+                budget.spend(SelectError(error.s3_code, text, fatal=error.fatal))
             except SelectError as last:
                 return out, str(last)
     return out, bad

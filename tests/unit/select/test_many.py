@@ -117,3 +117,10 @@ def test_many_objects_answer_as_one_that_holds_all(
         with closing(run_locally(request, source, settings=limits)) as execution:
             answers.append(b"".join(execution.payloads()))
     assert answers[0] == answers[1]
+
+
+def test_an_error_tells_its_record_and_object(tmp_path: Path) -> None:
+    paths = _files(tmp_path, b"n\n1\n2\n", b"n\n3\nfour\n")
+    where = rf"\(in record 2 of {paths[1]}, which begins at byte 4\)"
+    with pytest.raises(SelectError, match=where):
+        _answer(paths, "select cast(n as int) from s3object", CsvInput(header=Header.USE))

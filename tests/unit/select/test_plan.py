@@ -106,11 +106,13 @@ def by_rows(request: SelectRequest, data: bytes) -> tuple[bytes, str | None]:
     budget = ErrorBudget()
     scope = Scope(query, NOW)
     out = b""
+    read = 0
     try:
         for block in reader.blocks():
             batch = reader.tokenizer(None)(block)
             for place in range(batch.rows):
                 row = batch.row(place)
+                read += 1
                 scope.begin_row()
                 try:
                     if query.where is not None and not holds(query.where, row, scope):
@@ -122,7 +124,9 @@ def by_rows(request: SelectRequest, data: bytes) -> tuple[bytes, str | None]:
                         found = [evaluate(each.expression, row, scope) for each in query.outputs]
                         out += writer.record(found)
                 except SelectError as error:
-                    budget.spend(error)
+                    where = f"record {read}, which begins at byte {batch.offset(place)}"
+                    text = f"{error} (in {where})"
+                    budget.spend(SelectError(error.s3_code, text, fatal=error.fatal))
             if batch.failure is not None:
                 raise batch.failure
     except SelectError as error:
