@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
-from fix_chunks import numbers
+from fix_chunks import NUMBERS, numbers
 from snowmelt.clock import ManualClock
 from snowmelt.errors import (
     ColumnNotFound,
@@ -20,6 +20,8 @@ from snowmelt.errors import (
 )
 from snowmelt.schema.rows import RowConverter
 from snowmelt.schema.types import Column, Kind, TableName, TableSchema
+from snowmelt.spark import Snowmelt
+from snowmelt.table.migration import MigrationSettings, migrate_locally
 
 pytestmark = pytest.mark.spark
 
@@ -341,8 +343,6 @@ def test_a_table_without_rows_is_empty(numbers_table, lake):
 
 
 def test_a_plan_that_is_too_old_fails_with_a_sentence(tmp_path, lakehouse, spark):
-    from snowmelt.spark import Snowmelt
-
     clock = ManualClock(dt.datetime(2020, 1, 1, tzinfo=UTC))
     lakehouse.clock = clock
     lakehouse.create()
@@ -456,8 +456,6 @@ def test_a_session_cannot_skip_files(numbers_table, lake, spark, setting):
 
 
 def test_a_role_reads_what_it_may(numbers_table, lake, spark):
-    from snowmelt.spark import Snowmelt
-
     numbers_table.put_numbers(0, 3)
     lake.sql("CREATE ROLE reader")
     limited = Snowmelt(
@@ -486,3 +484,42 @@ def test_a_recreated_table_shows_nothing_of_the_old_one(numbers_table, lake):
     numbers_table.put_numbers(100, 1)
     assert ids(lake.sql("SELECT n FROM demo.public.numbers")) == [100]
     assert frame.count() == 20
+
+
+@pytest.mark.slow
+def test_many_files_are_listed_by_their_folder_without_others(numbers_table, lake):
+    for number in range(120):
+        numbers_table.put_numbers(number * 10, 10)
+    settings = MigrationSettings(
+        numbers_table.stage.url, numbers_table.warehouse.url, target_bytes=1
+    )
+    migrate_locally(numbers_table.database, numbers_table.keyring, NUMBERS, settings)
+    text = "SELECT n FROM demo.public.numbers WHERE n >= {}"
+    assert ids(lake.sql(text.format(0))) == list(range(1200))
+    assert len(lake.sql(text.format(100)).inputFiles()) == 110
+    # What a migration that died has left is in the same folder.
+    files = numbers_table.warehouse.store
+    some = next(iter(numbers_table.data_files()))
+    files.put(some.rpartition("/")[0] + "/00000-000-left.parquet", files.get(some))
+    again = Snowmelt(
+        lake.spark,
+        catalog=numbers_table.database,
+        stage=numbers_table.stage.url,
+        warehouse=numbers_table.warehouse.url,
+        keys=numbers_table.keyring,
+    )
+    assert ids(again.sql(text.format(0))) == list(range(1200))
+    assert ids(again.sql(text.format(100))) == list(range(100, 1200))
+
+
+def test_a_database_may_be_given_apart(numbers_table, lake):
+    numbers_table.put_numbers(0, 3)
+    for text, where in (
+        ("SELECT n FROM numbers", {"database": "demo"}),
+        ("SELECT n FROM public.numbers", {"database": "demo"}),
+        ("SELECT numbers.n FROM numbers WHERE n >= 0", {"database": "demo", "schema": "public"}),
+        ("WITH t AS (SELECT * FROM numbers) SELECT n FROM t", {"database": "demo"}),
+    ):
+        assert ids(lake.sql(text, **where)) == [0, 1, 2]
+    with pytest.raises(TableNotFound):
+        lake.sql("SELECT n FROM numbers")

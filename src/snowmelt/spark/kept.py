@@ -90,6 +90,12 @@ class KeptChunks:
         # it is handed and drops them again, and Spark then forgets what it keeps of equal plans.
         return [frame.selectExpr(*names).where("true") for frame in frames]
 
+    def clear(self) -> None:
+        """Keep nothing any more; frames that were handed out go on, and decode anew."""
+        with self._lock:
+            for number in list(self._kept):
+                self._drop(number)
+
     def _covering(self, read: TableRead) -> list[int]:
         """Return kept segments of this snapshot that share no chunk, the largest first."""
         wanted = {task.seq for task in read.tasks}

@@ -23,6 +23,7 @@ from snowmelt.spark.migrate import migrate_table
 from snowmelt.spark.planning import Planner
 from snowmelt.spark.queries import name_of, read_query, rewrite
 from snowmelt.spark.refusals import understood
+from snowmelt.spark.select import register
 from snowmelt.spark.session import local_session, require_settings
 from snowmelt.spark.table import TableReader
 from snowmelt.spark.visible import visible_columns
@@ -100,6 +101,7 @@ class Snowmelt:
         """
         settings = Settings.load()
         require_settings(spark)
+        register(spark)
         keys = keys or settings.keys_dir
         self.spark = spark
         self.role = role
@@ -147,7 +149,8 @@ class Snowmelt:
         )
 
     def close(self) -> None:
-        """Close the catalog, unless it came open; the Spark session goes on."""
+        """Close the catalog, unless it came open; the Spark session and DataFrames go on."""
+        self._tables.clear()
         if self._owned:
             self._database.close()
 

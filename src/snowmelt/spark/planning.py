@@ -152,6 +152,7 @@ class Planner:
             schema=schema,
             columns=wanted.columns,
             files=tuple(kept),
+            is_whole=len(kept) == len(files),
             tasks=tuple(
                 chunk_tasks(self._database, self._keyring, self._stage_url, chunks, schema)
                 if chunks

@@ -1,14 +1,17 @@
 """`spark.read.format("snowmelt-select")`: objects of an S3 endpoint, filtered where they lie.
 
 Columns and the option `where` travel to the endpoint as one SELECT; each Spark task asks for a
-range of the object's bytes. Every option is text:
+range of the object's bytes. Spark does not tell a Python source which columns a query needs (nor,
+in a way that can be trusted, its filters): the schema or the option `columns` does. Every option
+is text:
 
 * `path`: `s3://bucket/key`; `endpoint` (default `http://127.0.0.1:9000`), `accessKey` and
   `secretKey` (default: where boto3 looks for them)
 * `input`: `csv` (default), `lines`, `json` or `parquet`; `compression`: `none`, `gzip`, `bzip2`,
   `zstd`; for CSV `header` (`none`, `use`, `ignore`), `delimiter`, `recordDelimiter`, `quote`,
   `escape`, `comment`, `quotedRecords`
-* `where`: the text of a WHERE clause in which columns are `s.name`; `dialect`
+* `columns`: names, commas between (default: all); `where`: the text of a WHERE clause in which
+  columns are `s.name`; `dialect`
 * `rangeBytes`: bytes a task reads (default 64 MiB); only uncompressed CSV and lines are divided
 
 Without a schema one record is looked at: CSV columns are text, JSON values are what they are.
@@ -60,7 +63,10 @@ _ABOUT_FORM = (
     *("quote", "escape", "comment", "quotedrecords"),
 )
 _OPTIONS = frozenset(
-    ("path", "endpoint", "accesskey", "secretkey", *_ABOUT_FORM, "where", "dialect", "rangebytes")
+    (
+        *("path", "endpoint", "accesskey", "secretkey", *_ABOUT_FORM),
+        *("columns", "where", "dialect", "rangebytes"),
+    )
 )
 
 
@@ -81,15 +87,22 @@ class SelectSource(DataSource):
         """Return the columns that the first records have, when nobody gave a schema.
 
         Raises:
+            SelectError: The endpoint refuses the question.
             UserError: An option is wrong, or there is no record to look at.
         """
         from pyspark.sql.pandas.types import from_arrow_schema
 
         asked = _Asked.of(self.options)
-        found = b"".join(asked.payloads(f"SELECT * FROM s3object s LIMIT {_SAMPLE}", None))
+        found = b"".join(asked.payloads(asked.sample(), None))
         if not found:
             raise UserError(f"{asked.path} has no records to take a schema from; give one.")
-        schema = pj.read_json(pa.py_buffer(found)).schema
+        try:
+            schema = pj.read_json(pa.py_buffer(found)).schema
+        except pa.ArrowInvalid as error:
+            raise UserError(
+                f"The first records of {asked.path} have values of several types in one column; "
+                f"give a schema. ({error})"
+            ) from error
         plain = [pa.field(each.name, _plain(each.type)) for each in schema]
         return from_arrow_schema(pa.schema(plain))
 
@@ -117,7 +130,11 @@ class SelectReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return as many ranges as the object has."""
+        """Return as many ranges as the object has.
+
+        Raises:
+            UserError: There is no such object, or no endpoint.
+        """
         return [RangePartition(each) for each in self._asked.ranges()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -145,6 +162,7 @@ class _Asked:
     input: Input
     compression: Compression
     dialect: Dialect
+    columns: tuple[str, ...]
     where: str
     range_bytes: int
 
@@ -156,8 +174,8 @@ class _Asked:
             raise UserError(f"{FORMAT} has no option {unknown[0]}; it has {_listed()}.")
         path = given.get("path", "")
         parts = urlsplit(path, allow_fragments=False)
-        key = path.removeprefix(f"{parts.scheme}://{parts.netloc}/")
-        if parts.scheme not in {"s3", "s3a"} or not parts.netloc or not key:
+        front, _, key = path.partition(f"{parts.scheme}://{parts.netloc}/")
+        if parts.scheme not in {"s3", "s3a"} or not parts.netloc or front or not key:
             raise UserError(f"The path is {path!r}; it must be s3://bucket/key.")
         dialect = _choice(Dialect, given, "dialect", "aws")
         return cls(
@@ -170,6 +188,7 @@ class _Asked:
             input=_input(given, dialect),
             compression=_choice(Compression, given, "compression", "NONE"),
             dialect=dialect,
+            columns=tuple(filter(None, map(str.strip, given.get("columns", "").split(",")))),
             where=given.get("where", "").strip(),
             range_bytes=_number(given, "rangebytes", _RANGE_BYTES),
         )
@@ -178,6 +197,11 @@ class _Asked:
         """Return the SELECT of these columns; without any, each record still counts."""
         items = ", ".join(f"s.{_identifier(name)}" for name in columns) or "1"
         return f"SELECT {items} FROM s3object s" + (f" WHERE {self.where}" if self.where else "")
+
+    def sample(self) -> str:
+        """Return the SELECT whose answer tells the columns."""
+        items = ", ".join(f"s.{_identifier(name)}" for name in self.columns) or "*"
+        return f"SELECT {items} FROM s3object s LIMIT {_SAMPLE}"
 
     def payloads(self, statement: str, scan_range: ScanRange | None) -> Iterator[bytes]:
         request = SelectRequest(
@@ -194,12 +218,20 @@ class _Asked:
         """Return ranges that share the object's records among them."""
         if not self._divides:
             return [None]
-        head = self.endpoint.client().head_object(Bucket=self.bucket, Key=self.key)
-        size = int(head["ContentLength"])
+        size = self._size()
         if size <= self.range_bytes:
             return [None]
         starts = range(0, size, self.range_bytes)
         return [ScanRange(start, min(start + self.range_bytes, size) - 1) for start in starts]
+
+    def _size(self) -> int:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            head = self.endpoint.client().head_object(Bucket=self.bucket, Key=self.key)
+        except (BotoCoreError, ClientError) as error:
+            raise UserError(f"{self.path} cannot be looked at: {error}") from error
+        return int(head["ContentLength"])
 
     @property
     def _divides(self) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import SparkSession
 
 from snowmelt.spark.java import use_java
+from snowmelt.spark.select import register
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,7 +76,9 @@ def local_session(
     # It prints whole JVM stacks of what is raised anyway.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     builder = configure(SparkSession.builder.appName(app_name).master(master))
-    return builder.config(map={**_LOCAL, **(conf or {})}).getOrCreate()
+    spark = builder.config(map={**_LOCAL, **(conf or {})}).getOrCreate()
+    register(spark)
+    return spark
 
 
 def require_settings(spark: SparkSession) -> None:

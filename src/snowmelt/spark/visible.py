@@ -83,8 +83,9 @@ class VisibleColumn:
 class TableRead:
     """What a query reads of one table: chosen columns, files and chunks, out of how many.
 
-    `pointer` names the native snapshot, `present` all of the snapshot's chunks by commit number;
-    no columns at all means that rows are only counted.
+    `pointer` names the native snapshot, `is_whole` tells that `files` are all of its files;
+    `present` are all of the snapshot's chunks by commit number. No columns at all means that rows
+    are only counted.
     """
 
     table: str
@@ -93,6 +94,7 @@ class TableRead:
     schema: TableSchema
     columns: tuple[VisibleColumn, ...]
     files: tuple[NativeFile, ...]
+    is_whole: bool
     tasks: tuple[ChunkTask, ...]
     present: frozenset[int]
     deadline: dt.datetime

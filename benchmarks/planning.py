@@ -1,0 +1,162 @@
+"""What does it take to plan a query of 10,000 native files and 1,000 chunks?
+
+uv run python benchmarks/planning.py [--files 10000] [--chunks 1000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness import Running
+from report import Report
+from workload import DDL, rows
+
+from snowmelt.catalog.database import open_database
+from snowmelt.catalog.keys import KeyRing, load_master_key
+from snowmelt.schema.types import TableName
+from snowmelt.table.migration import MigrationSettings, migrate_locally
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+    from snowmelt.config import Settings
+
+GOAL_S = 2.0
+ROWS = 20
+TABLE = "bench.public.many"
+_WARM_TURNS = 5
+
+
+def _fill(running: Running, files: int, chunks: int) -> None:
+    """Register `files` chunks, make a native file of each, and register `chunks` more."""
+    settings = running.settings
+    with running.client(max_client_lag=dt.timedelta(minutes=10)) as client:
+        channel = client.open_channel("c", table=TABLE)
+        for number in range(files + chunks):
+            if number == files:
+                channel.wait_for_commit(timeout=dt.timedelta(minutes=5))
+                _migrate(settings, files)
+            channel.insert_rows(rows(ROWS, first=number * ROWS), offset_token=str(number))
+            channel.flush()
+        channel.wait_for_commit(timeout=dt.timedelta(minutes=5))
+
+
+def _migrate(settings: Settings, files: int) -> None:
+    database = open_database(settings.catalog_url)
+    migrated = migrate_locally(
+        database,
+        KeyRing(load_master_key(Path(settings.keys_dir))),
+        TableName("BENCH", "PUBLIC", "MANY"),
+        MigrationSettings(
+            settings.stage_url, settings.warehouse_url, max_chunks=files, target_bytes=1
+        ),
+    )
+    database.close()
+    if migrated is None or migrated.files != files:
+        raise SystemExit(f"made {migrated and migrated.files} native files instead of {files}")
+
+
+def _timed(plan: Callable[[], DataFrame]) -> float:
+    """Return the seconds until Spark has a physical plan, its files listed."""
+    began = time.perf_counter()
+    plan()._jdf.queryExecution().executedPlan()  # noqa: SLF001  `explain` would print it, too
+    return time.perf_counter() - began
+
+
+def _measure(folder: str, files: int, chunks: int) -> None:
+    """Measure in a process of its own, in which nothing was read yet; print JSON."""
+    from snowmelt.spark.lake import Snowmelt
+
+    lake = Snowmelt.local(folder)
+    # Spark's first query of all loads classes: a second or two that are not ours.
+    lake.spark.range(10).selectExpr("sum(id)").collect()
+    total = (files + chunks) * ROWS
+    whole = f"SELECT sum(PRICE) FROM {TABLE}"
+    half = whole + " WHERE ID >= {}"
+    seconds = {"cold": _timed(lambda: lake.sql(whole))}
+    seconds["again"] = statistics.median(
+        _timed(lambda: lake.sql(whole)) for _ in range(_WARM_TURNS)
+    )
+    seconds["another half of the files"] = statistics.median(
+        _timed(lambda first=first: lake.sql(half.format(first)))
+        for first in range(total // 2, total // 2 + _WARM_TURNS * ROWS, ROWS)
+    )
+    point = whole + " WHERE ID = {}"
+    seconds["one file"] = statistics.median(
+        _timed(lambda number=number: lake.sql(point.format(number * ROWS)))
+        for number in range(_WARM_TURNS)
+    )
+    [opened] = lake.explain_files(point.format(7 * ROWS))
+    [every] = lake.explain_files(whole)
+    paths = [str(path) for path in Path(folder, "warehouse").rglob("*.parquet")]
+    schema = lake.spark.read.parquet(paths[0]).schema
+    seconds["plain, paths given"] = _timed(
+        lambda: lake.spark.read.schema(schema).parquet(*paths).selectExpr("sum(PRICE)")
+    )
+    seconds["plain, folder given"] = _timed(
+        lambda: (
+            lake.spark.read.schema(schema)
+            .option("recursiveFileLookup", "true")
+            .parquet(str(Path(folder, "warehouse")))
+            .selectExpr("sum(PRICE)")
+        )
+    )
+    print(json.dumps({"seconds": seconds, "opened": str(opened), "every": str(every)}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--files", type=int, default=10_000)
+    parser.add_argument("--chunks", type=int, default=1_000)
+    parser.add_argument("--folder", help="measure what lies there already")
+    parser.add_argument("--note", default=[], action="append", help="a remark for the page")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        _measure(options.folder, options.files, options.chunks)
+        return
+    report = Report(
+        "planning",
+        f"Planning a query of {options.files:,} native files and {options.chunks:,} chunks",
+        ("what", "s", "goal", "kept"),
+    )
+    with Running(Path(options.folder) if options.folder else None) as running:
+        if not (running.folder / "filled").exists():
+            running.execute(f"CREATE TABLE {TABLE} ({DDL})")
+            _fill(running, options.files, options.chunks)
+            (running.folder / "filled").touch()
+        running.stop()
+        sizes = [f"--files={options.files}", f"--chunks={options.chunks}"]
+        command = [sys.executable, __file__, "--child", f"--folder={running.folder}", *sizes]
+        environment = os.environ | running.settings.environment()
+        done = subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, text=True, check=True
+        )
+    found = json.loads(done.stdout.splitlines()[-1])
+    for what, seconds in found["seconds"].items():
+        bare = what.startswith("plain")
+        kept = "" if bare else ("yes" if seconds < GOAL_S else "no")
+        report.add(what, f"{seconds:.2f}", "" if bare else f"< {GOAL_S:g} s", kept)
+    report.remark(f"Statistics at work: {found['opened']}, against {found['every']}.")
+    report.remark(
+        "Seconds until Spark has its physical plan with every file listed, local[2]; cold: the "
+        f"first query of a process; the others are medians of {_WARM_TURNS}."
+    )
+    for note in options.note:
+        report.remark(note)
+    report.keep()
+
+
+if __name__ == "__main__":
+    main()
