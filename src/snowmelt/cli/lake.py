@@ -102,5 +102,9 @@ def _sentence(text: str) -> str:
         _, found, message = line.partition("snowmelt.errors.")
         if found and ": " in message:
             return message.partition(": ")[2]
-    first = text.strip().partition("\n")[0].partition(" SQLSTATE: ")[0]
+    first, _, rest = text.strip().partition("\n")
+    if first.startswith("An error occurred while calling") and rest:
+        # The bridge's own words; Java's come after its class, on the next line.
+        first = rest.partition("\n")[0].lstrip(": ").partition(": ")[2]
+    first = first.partition(" SQLSTATE: ")[0]
     return first.rpartition("] ")[2] if first.startswith("[") else first

@@ -13,6 +13,10 @@ WORKER = """[PYTHON_DATA_SOURCE_ERROR] Failed when Python data source instance r
 snowmelt.errors.BlobCorrupt: Blob a/b.bdec, chunk at 0: MD5 differs.
  SQLSTATE: 38000
 """
+JAVA = """An error occurred while calling o73.collectToPython.
+: org.apache.spark.SparkException: Job aborted: Python worker exited unexpectedly (crashed).
+	at org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:1)
+"""
 
 
 @pytest.mark.parametrize(
@@ -23,6 +27,7 @@ snowmelt.errors.BlobCorrupt: Blob a/b.bdec, chunk at 0: MD5 differs.
             AnalysisException('[A.B] Cannot resolve "max(v)". SQLSTATE: 42K09; line 1\n\'Plan [x]'),
             'Cannot resolve "max(v)".',
         ),
+        (AnalysisException(JAVA), "Job aborted: Python worker exited unexpectedly (crashed)."),
     ],
 )
 def test_spark_errors_become_sentences(raised, said):
