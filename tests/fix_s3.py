@@ -113,7 +113,7 @@ def own_s3(tmp_path: Path):
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory):
     """A started endpoint that the run's tests share; user `admin` may do everything."""
-    process = s3_process(tmp_path_factory.mktemp("s3")).start()
+    process = s3_process(tmp_path_factory.mktemp("s3")).start(log_level="debug")
     process.add_user("admin", "accountadmin")
     yield process
     process.service.kill()

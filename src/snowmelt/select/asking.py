@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from snowmelt.errors import UserError
 from snowmelt.select.refusals import SelectError
 from snowmelt.select.request import Compression, CsvInput, CsvOutput, JsonInput
 
@@ -29,9 +30,18 @@ class Endpoint:
     secret_key: str | None = None
 
     def client(self) -> Any:
-        """Return a boto3 client; addresses are host/bucket/key, which every endpoint knows."""
-        import boto3
-        from botocore.config import Config
+        """Return a boto3 client; addresses are host/bucket/key, which every endpoint knows.
+
+        Raises:
+            UserError: boto3 is not installed.
+        """
+        try:
+            import boto3
+            from botocore.config import Config
+        except ModuleNotFoundError as error:
+            raise UserError(
+                "Asking an endpoint needs boto3; pip install 'snowmelt[select]'."
+            ) from error
 
         return boto3.client(
             "s3",

@@ -149,8 +149,7 @@ class Snowmelt:
         )
 
     def close(self) -> None:
-        """Close the catalog, unless it came open; the Spark session and DataFrames go on."""
-        self._tables.clear()
+        """Close the catalog, unless it came open; the Spark session goes on."""
         if self._owned:
             self._database.close()
 

@@ -45,9 +45,8 @@ def asked(client, bucket: str, key: str = "object", **changes: object) -> bytes:
         "OutputSerialization": {"CSV": {}},
     }
     answer = client.select_object_content(**(parameters | changes))
-    return b"".join(
-        event["Records"]["Payload"] for event in answer["Payload"] if "Records" in event
-    )
+    with closing(answer["Payload"]) as events:
+        return b"".join(event["Records"]["Payload"] for event in events if "Records" in event)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,203 @@
+"""`spark.read.format("snowmelt-select")` against the S3 endpoint of a service process."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+import re
+from decimal import Decimal
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql.types import Row
+
+pytestmark = pytest.mark.spark
+
+PEOPLE = b"id,name,score,born,seen,paid,ok\n" + b"".join(
+    b"%d,n%d,%d.5,19%02d-03-04,2026-01-31T12:%02d:00Z,%d.25,%s\n"
+    % (n, n, n, n % 100, n % 60, n, b"true" if n % 2 else b"false")
+    for n in range(1000)
+)
+
+
+@pytest.fixture(scope="module")
+def lake(s3):
+    """A bucket with objects of every form, and the calls that read them."""
+    client = s3.client()
+    client.create_bucket(Bucket="sparked")
+    lines = [json.dumps({"id": n, "d": {"x": n}, "t": f"t{n}"}) for n in range(500)]
+    parquet = io.BytesIO()
+    pq.write_table(pa.table({"id": list(range(300)), "t": [f"t{n}" for n in range(300)]}), parquet)
+    for key, body in {
+        "people.csv": PEOPLE,
+        "plain.csv": b"1,one\n2,\n3,three\n",
+        "odd.csv": b"n,day\n1,2026-01-31\n,\nx,2026-02-30\n",
+        "quoted.csv": b'a;b\n"1;2";3\n',
+        "lines.jsonl": "\n".join(lines).encode(),
+        "document.json": b'{"id": 1, "t": "a"} {"id": 2}',
+        "data.parquet": parquet.getvalue(),
+        "empty.csv": b"",
+        "mixed.jsonl": b'{"a": 1}\n{"a": "x"}\n',
+    }.items():
+        client.put_object(Bucket="sparked", Key=key, Body=body)
+    return SimpleNamespace(s3=s3, client=client)
+
+
+@pytest.fixture
+def read(spark, lake):
+    def load(key: str, schema: str | None = None, **options: str):
+        key_pair = lake.s3.keys["admin"]
+        reader = spark.read.format("snowmelt-select").options(
+            endpoint=lake.s3.url,
+            accessKey=key_pair.access_key_id,
+            secretKey=key_pair.secret,
+            **options,
+        )
+        return (reader if schema is None else reader.schema(schema)).load(f"s3://sparked/{key}")
+
+    return load
+
+
+def test_a_session_of_ours_knows_the_format(spark, read):
+    assert read("plain.csv").collect() == [
+        Row(_1="1", _2="one"),
+        Row(_1="2", _2=""),
+        Row(_1="3", _2="three"),
+    ]
+
+
+def test_a_header_names_the_columns_and_texts_become_what_the_schema_says(read):
+    frame = read(
+        "people.csv",
+        "id INT, name STRING, score DOUBLE, born DATE, seen TIMESTAMP, paid DECIMAL(10,2), ok BOOLEAN",
+        header="use",
+        where="s.id in (1, 2)",
+    )
+    first, second = frame.collect()
+    assert first.asDict() == {
+        "id": 1,
+        "name": "n1",
+        "score": 1.5,
+        "born": dt.date(1901, 3, 4),
+        "seen": first.seen,
+        "paid": Decimal("1.25"),
+        "ok": True,
+    }
+    assert frame.selectExpr("unix_timestamp(seen)").first()[0] == 1769860860
+    assert second.ok is False
+
+
+def test_columns_and_where_are_asked_of_the_endpoint(read, lake):
+    whole = returned(lake, lambda: read("people.csv", header="use").collect())
+    some = returned(lake, lambda: read("people.csv", "name STRING", header="use").collect())
+    few = returned(
+        lake,
+        lambda: read("people.csv", "name STRING", header="use", where="s.id < 10").collect(),
+    )
+    named = returned(
+        lake, lambda: read("people.csv", header="use", columns="name, id").select("id").collect()
+    )
+    assert few < some / 20
+    assert some < named < whole / 2
+    assert some < whole / 4
+
+
+def returned(lake, run) -> int:
+    """How many bytes the endpoint sent meanwhile for queries of Spark's tasks."""
+    before = len(lake.s3.service.log)
+    run()
+    told = re.findall(r"returned (\d+) bytes", lake.s3.service.log[before:])
+    return sum(map(int, told))
+
+
+@pytest.mark.parametrize("size", ["7777", "50000", "1000000"])
+def test_ranges_share_the_records_among_them(read, size):
+    frame = read("people.csv", "id INT", header="use", rangeBytes=size)
+    assert frame.rdd.getNumPartitions() == -(-len(PEOPLE) // int(size))
+    assert sorted(row.id for row in frame.collect()) == list(range(1000))
+    lines = read("lines.jsonl", "id INT", input="lines", rangeBytes=size)
+    assert sorted(row.id for row in lines.collect()) == list(range(500))
+
+
+def test_lines_documents_and_parquet_are_read(read):
+    lines = read("lines.jsonl", input="lines", where="s.d.x >= 498")
+    assert [(row.id, row.t, json.loads(row.d)) for row in lines.collect()] == [
+        (498, "t498", {"x": 498}),
+        (499, "t499", {"x": 499}),
+    ]
+    document = read("document.json", "id BIGINT, t STRING", input="json")
+    assert document.collect() == [Row(id=1, t="a"), Row(id=2, t=None)]
+    parquet = read("data.parquet", input="parquet", where="s.id > 297")
+    assert parquet.collect() == [Row(id=298, t="t298"), Row(id=299, t="t299")]
+
+
+def test_empty_fields_are_null_where_they_are_no_text(read):
+    frame = read("odd.csv", "n INT, day DATE", header="use", where="s.n <> 'x'")
+    assert frame.collect() == [Row(n=1, day=dt.date(2026, 1, 31)), Row(n=None, day=None)]
+    texts = read("odd.csv", "n STRING", header="use", where="s.n = ''")
+    assert texts.collect() == [Row(n="")]
+
+
+def test_options_of_csv_travel(read):
+    frame = read("quoted.csv", header="use", delimiter=";")
+    assert frame.collect() == [Row(a="1;2", b="3")]
+    old = read("plain.csv", dialect="ceph-2020", where="int(_1) == 3")
+    assert old.collect() == [Row(_1="3", _2="three")]
+
+
+def test_records_are_counted_without_columns(read):
+    assert read("people.csv", header="use").count() == 1000
+    assert read("people.csv", header="use", where="s.id < 5", rangeBytes="9000").count() == 5
+
+
+@pytest.mark.parametrize(
+    ("key", "schema", "options", "sentence"),
+    [
+        ("odd.csv", "n INT", {"header": "use"}, "Column n does not fit int32"),
+        ("odd.csv", "day DATE", {"header": "use"}, "Column day does not fit date32"),
+        ("people.csv", "nope STRING", {"header": "use"}, "nope"),
+        ("people.csv", "id INT", {"header": "use", "where": "s.id <"}, "people.csv"),
+        ("gone.csv", "id INT", {}, "gone.csv"),
+    ],
+)
+def test_what_does_not_fit_is_told_in_a_sentence(read, key, schema, options, sentence):
+    with pytest.raises(Exception, match=re.escape(sentence)):
+        read(key, schema, **options).collect()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"colour": "red"}, "has no option colour"),
+        ({"header": "perhaps"}, "it is one of none, use, ignore"),
+        ({"compression": "rar"}, "it is one of none, gzip"),
+        ({"input": "xml"}, "it is one of csv, lines, json and parquet"),
+        ({"rangeBytes": "-1"}, "must be a number of bytes"),
+        ({"dialect": "klingon"}, "it is one of aws, ceph, ceph-2020"),
+    ],
+)
+def test_options_that_are_wrong_are_named(read, options, sentence):
+    with pytest.raises(Exception, match=re.escape(sentence)):
+        read("plain.csv", **options).collect()
+
+
+def test_an_object_without_records_needs_a_schema(read, spark):
+    with pytest.raises(Exception, match="no records to take a schema from"):
+        read("empty.csv").collect()
+    assert read("empty.csv", "_1 STRING").collect() == []
+
+
+def test_columns_of_several_types_need_a_schema(read):
+    with pytest.raises(Exception, match="values of several types"):
+        read("mixed.jsonl", input="lines").collect()
+    mixed = read("mixed.jsonl", "a STRING", input="lines")
+    assert mixed.collect() == [Row(a="1"), Row(a="x")]
+
+
+def test_a_path_must_name_an_object(spark):
+    for path in ("people.csv", "s3://bucket", "http://a/b"):
+        with pytest.raises(Exception, match=re.escape("it must be s3://bucket/key")):
+            spark.read.format("snowmelt-select").load(path).collect()
