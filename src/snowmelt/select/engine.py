@@ -185,6 +185,8 @@ class Execution:
         self._source = source
         self._pool = _pool(settings.threads)
         self._ahead = max(1, settings.blocks_in_flight)
+        # Counting costs less than to wake the one worker there is.
+        self._counts_here = job.counts_only and _workers(settings.threads) == 1
         self._pending: deque[tuple[str, Future[Outcome]]] = deque()
         self._lock = threading.Lock()
         self._running = False
@@ -299,8 +301,7 @@ class Execution:
                 if unit is None:
                     more = False
                 else:
-                    work = self._pool.submit(self._job.work, unit)
-                    self._pending.append((self._current(), work))
+                    self._pending.append((self._current(), self._submit(unit)))
             if self._closed:
                 return
             if self._pending:
@@ -310,6 +311,17 @@ class Execution:
                 yield work.result()
         if failure is not None:
             raise failure
+
+    def _submit(self, unit: Unit) -> Future[Outcome]:
+        """Give a unit to the workers, or work it through here, its bytes still in the cache."""
+        if self._counts_here:
+            done: Future[Outcome] = Future()
+            try:
+                done.set_result(self._job.work(unit))
+            except Exception as error:  # noqa: BLE001  raised where the outcome is taken
+                done.set_exception(error)
+            return done
+        return self._pool.submit(self._job.work, unit)
 
     def _current(self) -> str:
         return self._records.current if isinstance(self._records, ManyRecords) else ""
@@ -326,9 +338,14 @@ class Execution:
         self._source.close()
 
 
+def _workers(threads: int) -> int:
+    """Return how many workers a setting means; 0 stands for the number of processors."""
+    return threads or os.cpu_count() or 1
+
+
 def _pool(threads: int) -> ThreadPoolExecutor:
-    """Return the process's pool of so many workers; 0 stands for the number of processors."""
-    size = threads or os.cpu_count() or 1
+    """Return the process's pool of so many workers."""
+    size = _workers(threads)
     with _POOLS_LOCK:
         if size not in _POOLS:
             _POOLS[size] = ThreadPoolExecutor(size, thread_name_prefix="snowmelt-select")

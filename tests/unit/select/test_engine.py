@@ -210,6 +210,20 @@ def test_a_document_that_is_too_large_names_its_setting():
         answer(request, b"[" + b"1," * 50_000 + b"1]", document_bytes=10_000, block_bytes=1000)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dialect", list(Dialect))
+def test_counting_does_not_depend_on_workers(dialect, threads):
+    request = SelectRequest("select count(*) from s3object;", CsvInput(), dialect=dialect)
+    data = b'1,2\n\n3,"4"\n"5",6\n' * 30 + b"7"
+    wanted = 91 if dialect is Dialect.AWS else 121
+    for size in (64, 1 << 20):
+        out = answer(request, data, threads=threads, block_bytes=size)
+        assert out.strip(b",\n") == b"%d" % wanted
+    bad = SelectRequest("select count(*) from s3object")
+    with pytest.raises(SelectError, match="byte 510"):
+        answer(bad, data[:-1] + b"\xff\n", threads=threads, block_bytes=64)
+
+
 @pytest.fixture
 def parquet(tmp_path):
     table = pa.table(
