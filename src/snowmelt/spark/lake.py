@@ -149,7 +149,8 @@ class Snowmelt:
         )
 
     def close(self) -> None:
-        """Close the catalog, unless it came open; the Spark session goes on."""
+        """Close the catalog, unless it came open; the Spark session and DataFrames go on."""
+        self._tables.clear()
         if self._owned:
             self._database.close()
 
