@@ -225,6 +225,7 @@ def test_what_goes_wrong_in_the_middle_is_an_error_event_behind_the_records_befo
             output += event["Records"]["Payload"] if "Records" in event else b""
     except EventStreamError as error:
         failure = error
+    answer["Payload"].close()
     assert "CastFailed" in str(failure)
     assert output == b"".join(b"%d\n" % n for n in range(300_000))
 
