@@ -131,18 +131,19 @@ def test_wrong_keys_and_missing_privileges_are_refused(s3, bucket, put):
         with pytest.raises(ClientError) as refused:
             asked(client, bucket)
         assert refused.value.response["Error"]["Code"] == code
-    s3.add_user("stranger", "strangers")
+    s3.add_user(f"u{bucket[2:]}", f"r{bucket[2:]}")
     with pytest.raises(ClientError) as refused:
-        asked(s3.client("stranger"), bucket)
+        asked(s3.client(f"u{bucket[2:]}"), bucket)
     assert refused.value.response["Error"]["Code"] == "AccessDenied"
 
 
 def test_a_grant_on_a_prefix_reaches_what_lies_beneath_and_no_more(s3, bucket, put):
     for key in ("open/1.csv", "open/2.csv", "secret/3.csv"):
         put(CSV, key)
-    s3.add_user("reader", "readers")
-    s3.service.sql(f"GRANT READ ON BUCKET '{bucket}' PREFIX 'open/' TO ROLE readers")
-    client = s3.client("reader")
+    user, role = f"u{bucket[2:]}", f"r{bucket[2:]}"
+    s3.add_user(user, role)
+    s3.service.sql(f"GRANT READ ON BUCKET '{bucket}' PREFIX 'open/' TO ROLE {role}")
+    client = s3.client(user)
     assert asked(client, bucket, "open/1.csv") == b"3\n"
     with pytest.raises(ClientError) as refused:
         asked(client, bucket, "secret/3.csv")
@@ -153,11 +154,10 @@ def test_a_grant_on_a_prefix_reaches_what_lies_beneath_and_no_more(s3, bucket, p
 
     client.meta.events.register("before-sign.s3.SelectObjectContent", many)
     assert asked(client, bucket, "open/*.csv") == b"6\n"
-    for pattern in ("*", "**", "", "?pen/1.csv", "open*", "secret/*"):
-        if pattern:
-            with pytest.raises(ClientError) as refused:
-                asked(client, bucket, pattern)
-            assert refused.value.response["Error"]["Code"] == "AccessDenied"
+    for pattern in ("*", "**", "?pen/1.csv", "open*", "secret/*"):
+        with pytest.raises(ClientError) as refused:
+            asked(client, bucket, pattern)
+        assert refused.value.response["Error"]["Code"] == "AccessDenied"
 
 
 def test_the_only_version_may_be_named(s3, bucket, put):
