@@ -29,5 +29,13 @@ settings.register_profile("thorough", _patient)
 settings.register_profile("fast", _patient, max_examples=20)
 settings.load_profile("thorough")
 
-_TOPICS = ("fix_postgres", "fix_catalog", "fix_chunks", "fix_service", "fix_s3", "fix_sdk", "fix_spark")
+_TOPICS = (
+    "fix_postgres",
+    "fix_catalog",
+    "fix_chunks",
+    "fix_service",
+    "fix_s3",
+    "fix_sdk",
+    "fix_spark",
+)
 pytest_plugins = [topic for topic in _TOPICS if (TESTS / f"{topic}.py").exists()]

@@ -50,7 +50,9 @@ class Settings:
     select_queries: int = _setting(64, "Selects that run at a time; more are asked to try again")
     select_threads: int = _setting(0, "Threads that all selects share; 0: one for each processor")
     select_record_bytes: int = _setting(16 * 1024 * 1024, "Longest record of a select, bytes")
-    select_group_memory_bytes: int = _setting(128 * 1024 * 1024, "Memory of one GROUP BY or DISTINCT")
+    select_group_memory_bytes: int = _setting(
+        128 * 1024 * 1024, "Memory of one GROUP BY or DISTINCT"
+    )
     select_sort_memory_bytes: int = _setting(128 * 1024 * 1024, "Memory of one ORDER BY, bytes")
     select_document_bytes: int = _setting(64 * 1024 * 1024, "Largest JSON value outside lines")
     select_row_group_bytes: int = _setting(256 * 1024 * 1024, "Largest Parquet row group, bytes")
