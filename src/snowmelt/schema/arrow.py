@@ -5,6 +5,7 @@ Decimals are handled as two arrays of 64-bit words, so that no value goes throug
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,6 +51,7 @@ def field(name: str, arrow_type: pa.DataType, *, nullable: bool, field_id: int) 
     return pa.field(name, arrow_type, nullable=nullable, metadata={FIELD_ID: str(field_id)})
 
 
+@lru_cache(maxsize=256)
 def chunk_schema(schema: TableSchema) -> pa.Schema:
     """Return the Arrow schema of a table's chunks, with ordinals as field ids."""
     return pa.schema(

@@ -6,6 +6,7 @@ of a TIMESTAMP_TZ) goes to companion columns right after their column.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,6 +60,8 @@ def native_columns(column: Column) -> tuple[pa.Field, ...]:
     return tuple(fields)
 
 
+# Asked for with each of a thousand chunks.
+@lru_cache(maxsize=256)
 def native_schema(schema: TableSchema) -> pa.Schema:
     """Return the Arrow schema of a table in native form, with field ids."""
     return pa.schema([part for column in schema.columns for part in native_columns(column)])
