@@ -8,10 +8,9 @@ transaction, and answers. A pause between groups lets other writers of the catal
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 from snowmelt import faults
 from snowmelt.catalog import registration
@@ -28,6 +27,7 @@ from snowmelt.errors import (
 from snowmelt.ingest.answers import UNSETTLED, answer_of, same_answer
 from snowmelt.ingest.structure import Refusal, check_request
 from snowmelt.ingest.verification import NOT_DURABLE
+from snowmelt.ingest.waiting import Waiting
 from snowmelt.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from snowmelt.storage.store import Store
     from snowmelt.wire.streaming import RegisterRequest, RegisterResponse
 
-_Item = TypeVar("_Item")
 _log = logging.getLogger("snowmelt.ingest")
 
 # Called once, from a thread of the registrar's, with the answer or with what to raise.
@@ -49,6 +48,8 @@ Respond: TypeAlias = "Callable[[RegisterResponse | Exception], None]"
 _FULL = Refusal(
     ResponseCode.QUEUE_FULL, "Too many registrations are waiting; send it again in a moment."
 )
+# Enough to wake the writer seldom, few enough to share slow blobs among the threads.
+_VERIFIED_AT_ONCE = 16
 # After these every further transaction would only wait for the same thing again.
 _OUTAGES = (CatalogBusy, CatalogUnavailable)
 
@@ -92,8 +93,8 @@ class Registrar:
         self._pace = pace
         self._failed_syncs = 0
         self._remembered = registration.Remembered()
-        self._submitted: queue.SimpleQueue[_Submission | None] = queue.SimpleQueue()
-        self._checked: queue.SimpleQueue[list[_Checked] | None] = queue.SimpleQueue()
+        self._submitted: Waiting[_Submission] = Waiting()
+        self._checked: Waiting[_Checked] = Waiting()
         self._waiting = 0
         self._lock = threading.Lock()
         self._closed = False
@@ -119,7 +120,7 @@ class Registrar:
             is_full = self._waiting >= self._pace.queue_limit
             if not is_full:
                 self._waiting += 1
-                self._submitted.put(_Submission(request, sender, respond))
+                self._submitted.put([_Submission(request, sender, respond)])
         if is_full:
             respond(same_answer(request, _FULL))
 
@@ -129,27 +130,23 @@ class Registrar:
             if self._closed:
                 return
             self._closed = True
-        for _ in self._verifying:
-            self._submitted.put(None)
+        self._submitted.close()
         for thread in self._verifying:
             thread.join()
-        self._checked.put(None)
+        self._checked.close()
         self._writing.join()
 
     def _verify(self) -> None:
-        is_open = True
-        while is_open:
-            # A share of what waits, so that threads wake each other once and not for each.
-            share = self._submitted.qsize() // len(self._verifying) + 1
-            submissions, is_open = _take(self._submitted, min(share, self._pace.group_limit))
+        # A share of what waits, so that threads wake each other once and not for each.
+        while submissions := self._submitted.take(_VERIFIED_AT_ONCE):
             failed_syncs = self._failed_syncs
-            checked = [
-                _Checked(submission, candidates, failed_syncs)
-                for submission in submissions
-                if (candidates := self._check(submission)) is not None
-            ]
-            if checked:
-                self._checked.put(checked)
+            self._checked.put(
+                [
+                    _Checked(submission, candidates, failed_syncs)
+                    for submission in submissions
+                    if (candidates := self._check(submission)) is not None
+                ]
+            )
 
     def _check(self, submission: _Submission) -> list[Candidate] | None:
         """Return what the stage says; None when the submission has been answered with a failure."""
@@ -160,14 +157,10 @@ class Registrar:
             return None
 
     def _write(self) -> None:
-        is_open = True
-        while is_open:
-            batches, is_open = _take(self._checked, self._pace.group_limit)
-            waiting = [member for batch in batches for member in batch]
-            for first in range(0, len(waiting), self._pace.group_limit):
-                self._settle(waiting[first : first + self._pace.group_limit])
-                # A writer back to back would starve everybody else who writes to the catalog.
-                self._clock.sleep(self._pace.pause_s)
+        while group := self._checked.take(self._pace.group_limit):
+            self._settle(group)
+            # A writer back to back would starve everybody else who writes to the catalog.
+            self._clock.sleep(self._pace.pause_s)
 
     def _settle(self, group: Sequence[_Checked]) -> None:
         """Register a group; on any failure each of its members alone."""
@@ -248,21 +241,6 @@ class Registrar:
                 submission.respond(answer)
             except Exception:  # noqa: BLE001 - the next one can
                 _log.exception("an answer could not be delivered")
-
-
-def _take(waiting: queue.SimpleQueue[_Item | None], limit: int) -> tuple[list[_Item], bool]:
-    """Wait for an item; return it with those that wait too, and False once None was among them."""
-    items: list[_Item] = []
-    item = waiting.get()
-    while item is not None:
-        items.append(item)
-        if len(items) == limit:
-            return items, True
-        try:
-            item = waiting.get_nowait()
-        except queue.Empty:
-            return items, True
-    return items, False
 
 
 def _unknown(error: UnknownOutcome) -> Refusal:
