@@ -28,7 +28,7 @@ def spark_site(tmp_path_factory):
         yield site
 
 
-# Three starts of Spark each; on a machine that others use as well they take their time.
+# Two starts of Spark each; on a machine that others use as well they take their time.
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("point", MIGRATION_POINTS)

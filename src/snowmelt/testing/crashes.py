@@ -81,7 +81,8 @@ class Outcome:
 class CrashSite:
     """A data folder with a service, a user and numbered loaders; everything ends with the context.
 
-    `engine` is who migrates: `local` or `spark`.
+    `engine` is whose migrations are killed: those of `local` or `spark`. What they leave is
+    migrated by a process without Spark, which takes a second and not twenty.
     """
 
     def __init__(self, folder: Path, *, engine: str = "local", seed: int = 1) -> None:
@@ -162,14 +163,14 @@ class CrashSite:
             self._until(lambda: self._has_backlog(table))
             self._kill_migration(point, table)
         done = self._finish(loader)
-        if self._migrate(table).wait(_STEP_LIMIT_S) != 0:
+        if self._migrate(table, "local").wait(_STEP_LIMIT_S) != 0:
             raise InternalError(f"The migration after the kills at {point} failed: {self._tail()}")
         return done
 
     def _kill_migration(self, point: Point, table: str) -> None:
         """Migrate with the fault armed; the migrator waits until a dead one's lease has run out."""
         said = self._log.stat().st_size
-        migration = self._migrate(table, f"{point.value}=kill")
+        migration = self._migrate(table, self._engine, f"{point.value}=kill")
         migration.wait(_STEP_LIMIT_S)
         if self._engine == "spark" and point is Point.MIGRATION_TASK:
             # It strikes Spark's worker; the driver fails by itself.
@@ -237,11 +238,11 @@ class CrashSite:
         ]
         return self._start(command, {"SNOWMELT_FAULT": fault}, stdout=subprocess.PIPE)
 
-    def _migrate(self, table: str, fault: str = "") -> subprocess.Popen[bytes]:
+    def _migrate(self, table: str, engine: str, fault: str = "") -> subprocess.Popen[bytes]:
         # With --debug, Java says on standard error what became of its workers.
         command = [sys.executable, "-m", "snowmelt", "--debug", "migrate", table]
         return self._start(
-            [*command, "--engine", self._engine],
+            [*command, "--engine", engine],
             self.settings.environment() | {"SNOWMELT_FAULT": fault},
         )
 
