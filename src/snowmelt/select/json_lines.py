@@ -51,8 +51,12 @@ _FIRST = Word("_1")
 def _number(text: str) -> object:
     if "e" in text or "E" in text:
         nearest = float(text)
-        return nearest if math.isfinite(nearest) else Decimal(text)
-    return Decimal(text)
+        if math.isfinite(nearest):
+            return nearest
+    try:
+        return Decimal(text)
+    except ArithmeticError as error:
+        raise ValueError(f"{text[:40]} is beyond every number") from error
 
 
 _DECODER = msgspec.json.Decoder(float_hook=_number)

@@ -313,10 +313,10 @@ def test_the_shell_asks_the_endpoint(bucket, s3, tmp_path: Path) -> None:
 
 def test_a_client_without_the_privilege_gets_nothing(bucket, s3) -> None:
     put(bucket, "people.csv", PEOPLE)
-    if "stranger" not in s3.keys:
-        s3.add_user("stranger", "strangers")
+    if "select_stranger" not in s3.keys:
+        s3.add_user("select_stranger", "strangers_of_select")
     with pytest.raises(ClientError) as caught:
-        s3.client("stranger").select_object_content(
+        s3.client("select_stranger").select_object_content(
             Bucket=bucket.name, Key="people.csv", Expression="select * from s3object",
             ExpressionType="SQL", InputSerialization={"CSV": {}}, OutputSerialization={"CSV": {}},
         )  # fmt: skip
