@@ -1,7 +1,7 @@
 """A short way through HTTP for small registrations, which come by thousands a second.
 
-uvicorn's protocol makes a task, an event and several messages for each request: on a quiet machine
-61 µs before anything is done for the registration, 25 µs on this way. Here the whole
+uvicorn's protocol makes a task, an event and several messages for each request. With a registrar
+that answers at once, the event loop spent 109 µs on a request that way and 81 on this one. Here the whole
 request goes to its handler at once, and the answer is written when it is there. Whatever is not
 plainly a small, complete request of somebody known goes the ordinary way.
 """
