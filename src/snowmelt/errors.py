@@ -452,6 +452,29 @@ class TableInconsistent(InternalError):
     code = "table_inconsistent"
 
 
+# --- loads
+
+
+class LoadRefused(UserError):
+    """{what}: {reason}."""
+
+    code = "load_refused"
+
+
+class PhaseFailed(UserError):
+    """{reason}."""
+
+    # Raised by a source, filter or parser, which knows its bytes but not whose they are; `offset`
+    # counts bytes of its input, `record` records of its portion from 1. The load adds the rest.
+    code = "phase_failed"
+
+
+class LoadFailed(UserError):
+    """{where}: {reason}."""
+
+    code = "load_failed"
+
+
 # --- buckets
 
 

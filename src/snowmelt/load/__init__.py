@@ -1,0 +1,1 @@
+"""Files into rows: source, filters and parser, joined to one stream for each portion."""

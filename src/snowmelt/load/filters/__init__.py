@@ -1,0 +1,1 @@
+"""The filters that come with the project, by their SQL names."""

@@ -1,0 +1,1 @@
+"""What runs classes written for another host: its buffers, its states, its calls."""

@@ -1,0 +1,1 @@
+"""The parsers that come with the project, by their SQL names."""

@@ -1,0 +1,1 @@
+"""The sources that come with the project, by their SQL names."""
