@@ -33,35 +33,6 @@ if TYPE_CHECKING:
 BATCH = 1_000
 COMMIT = 10_000
 
-# What the profile says and what was tried, told with every result.
-FINDINGS = (
-    (
-        "Profile of the inserting thread, measured apart as the least CPU of 15 turns: 2.1 µs a row "
-        "(before: 2.25). 0.4 reads ten values out of the dict, 1.2 checks and converts them (a Decimal 0.25, two timestamps 0.2 each, "
-        "three texts 0.1 each; the exact types 0.28 of it), the rest waits for memory and for what "
-        "a batch costs whatever its rows: in batches of 10,000 a row costs 1.6. Encoding costs 0.85 "
-        "on the other core, nearly all of it without the interpreter lock (a quiet run)."
-    ),
-    (
-        "Tried and kept: integers and floats packed by `struct` (a third of Arrow's time) and clock "
-        "times that ask for their zone once (together 7 %); flushes from 16 MiB a channel on "
-        "instead of 64 MiB, so that less is left to encode after the last insert (0.17–0.23 s before, "
-        "in a quiet run; not yet measured apart in one)."
-    ),
-    (
-        "Tried and left: `itemgetter` of all keys with `zip` or slices (0.41–0.55 µs a row against "
-        "0.40 for a list per column); one type check over all columns (0.05 less without nulls, 0.17 "
-        "more with them); decimals as text or as multiplied integers (0.29 against 0.21); timestamps "
-        "straight to Arrow (0.25–0.47 against 0.10); texts joined and cut by length (0.06 against "
-        "0.08, but a copy of any size); Arrow's own struct of dicts (1.8, and laxer types)."
-    ),
-    (
-        "What bounds it: reading Python objects holds the interpreter lock, so a second core cannot "
-        "help. `from_pylist`, with which every peer begins, does the same for 1.9 µs a row; twice "
-        "deltalake by path leaves less than that for everything."
-    ),
-)
-
 
 def bare_ceiling(data: list[dict[str, object]], folder: Path) -> float:
     """The same work on one thread and nothing else: convert, statistics, Parquet, CTR, MD5, write."""
@@ -178,8 +149,6 @@ def main() -> None:
         f"Snowmelt's inserting thread: {inserting / options.rows * 1e6:.2f} µs of CPU a row; from the "
         f"last insert to the last commit: {after:.2f} s. The service's own time is not in its CPU."
     )
-    for finding in FINDINGS:
-        report.remark(finding)
     report.keep()
 
 

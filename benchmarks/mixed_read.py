@@ -63,7 +63,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--note", default=[], action="append", help="a remark for the page")
     options = parser.parse_args()
     report = Report(
         "mixed_read",
@@ -124,8 +123,6 @@ def main() -> None:
                 )
     report.remark(f"{options.rows:,} rows, medians of {options.turns} runs by turns, local[2].")
     report.remark("First: when none of the table's chunks has been decoded yet; all answers equal.")
-    for note in options.note:
-        report.remark(note)
     report.keep()
 
 

@@ -123,7 +123,6 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--chunks", type=int, default=1_000)
     parser.add_argument("--folder", help="measure what lies there already")
-    parser.add_argument("--note", default=[], action="append", help="a remark for the page")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -156,8 +155,6 @@ def main() -> None:
         'Seconds until Spark has its physical plan with every file listed, local[2]; "again" '
         f"and what is below it are medians of {_WARM_TURNS}."
     )
-    for note in options.note:
-        report.remark(note)
     report.keep()
 
 

@@ -16,6 +16,7 @@ import datetime as dt
 import hashlib
 import itertools
 import os
+import statistics
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,74 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-# What a run does not measure itself: profiles and attempts, of the page kept with this file. Write
-# them anew with the next page.
-_REMARKS = (
-    (
-        "Service and load share the two cores; the load takes 25 µs of one for each "
-        "registration, more when it mostly waits. The service's processor time includes opening "
-        "64 channels for each row of the table. Goal: metadata at 5,000/s, p99 < 20 ms: not "
-        "kept on either."
-    ),
-    (
-        "This is one run, and a good one. On SQLite, about twelve other runs of the last "
-        "versions on the same afternoon reached 2,380 to 3,570/s of 5,000 asked; at 2,500 asked "
-        "p99 was 19.8 to 44 ms, once 143: that 2,500/s keep 20 ms is not shown. An earlier full "
-        "run at ordinary priority reached 1,816/s on SQLite and 1,265 on PostgreSQL."
-    ),
-    (
-        "Against the version before, two turns each in alternation, always the old one first, "
-        "other test runs on the machine: at 5,000 asked SQLite 2,085 and 2,183 → 2,504 and "
-        "2,642/s, service 380 → 315 µs each; PostgreSQL 1,237 and 1,139 → 1,738 and 1,762/s, "
-        "497 → 325 µs; at 1,000/s p99 on SQLite 47 and 53 → 19 and 21 ms, on PostgreSQL 67 and "
-        "58 → 37 and 30 ms."
-    ),
-    (
-        "Profile at saturation on SQLite, µs each by thread, opening left out: HTTP about 100, "
-        "two verifying threads 50 to 60, the writer 115 to 140. In a loop of their own, with no "
-        "HTTP beside: verifying 25, the writer's part in the catalog about 60. The processor "
-        "time of 64 registrations in the catalog alone was 9.1 ms and is 3.9 (PostgreSQL 17.4 "
-        "and 4.9), one run each on a busy machine."
-    ),
-    (
-        "Tried and kept: statements built once, with each set as one JSON parameter, and what "
-        "never changes read once; a way past uvicorn's tasks and messages (with a registrar "
-        "that answers at once: 109 → 81 µs in the HTTP thread, three turns); one wake-up for "
-        "all that waits (about 2,900 before and 3,400/s after, but not in turns, and the "
-        "machine had become quieter)."
-    ),
-    (
-        "Tried and left: SQLite inserting from JSON (two turns: 2,770 against 3,500/s); blocks "
-        "of VALUES instead of executemany (3,520 against 3,270/s, two turns, not enough for its "
-        "code); one verifying thread (two runs), 1 ms of pause (one run), switching threads "
-        "each 0.5 ms instead of 5 (four runs, both ways): no difference beyond the noise."
-    ),
-    (
-        "What bounds it on SQLite: the interpreter's processor time; 3,293/s at 304 µs fill one "
-        "core, 5,000/s would need 200. The same code costs about twice as much in the service "
-        "as alone; how much of that is the interpreter's lock and how much the shared caches "
-        "was not separated. A writer in a process of its own was not tried."
-    ),
-    (
-        "On PostgreSQL the service uses two thirds of a core at saturation, so it waits: "
-        "statements of a group of 64 took 10 ms one after the other (inserting 4, updating "
-        "channels 2), a group 14 to 22 ms with its COMMIT. Which part is the server's processor "
-        "time and which the disk was not measured; nor were plans that the server keeps: they "
-        "are turned off because one made for an empty table could stay."
-    ),
-    (
-        "With real blobs the service takes 240 to 360 µs more for each. Only 1,000/s was asked, "
-        "so the highest rate is not known, nor what makes p99 63 ms; the syncfs of each group "
-        "is the suspect."
-    ),
-)
 
 
 def _grow(running: Running, chunks: int) -> None:
     """Put chunk rows beneath the table, as if registered and not yet migrated, up to `chunks`."""
     database = open_database(running.settings.catalog_url)
     name = TableName("BENCH", "PUBLIC", "REGISTRATIONS")
-    statistics = msgspec.json.encode(STATISTICS)
+    bounds = msgspec.json.encode(STATISTICS)
     now = dt.datetime.now(dt.UTC)
     with database.writing() as connection:
         table = find_table(connection, name)
@@ -123,7 +63,7 @@ def _grow(running: Running, chunks: int) -> None:
                     "last_insert_ms": 1,
                     "registered_at": now,
                     "channels": "[]",
-                    "statistics": statistics,
+                    "statistics": bounds,
                 }
                 for seq in range(first, last)
             ]
@@ -133,7 +73,12 @@ def _grow(running: Running, chunks: int) -> None:
             .where(model.tables.c.table_id == table.table_id)
             .values(last_seq=max(chunks, table.last_seq))
         )
+    if database.dialect == "sqlite":
+        with database.reading() as connection:
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
     database.close()
+    # Otherwise the growth would still be on its way to the disk, and every COMMIT wait for it.
+    os.sync()
 
 
 def _processor_s(process_id: int) -> float:
@@ -209,7 +154,9 @@ def _measure(
             _grow(running, chunks)
             drive(running, 300, 2, staged=False)
             kind = f"metadata, {chunks:,} chunks there"
-            times[chunks] = _driven(report, (name, kind), running, 300, 5, False).p50_ms
+            times[chunks] = statistics.median(
+                _driven(report, (name, kind), running, 300, 5, False).p50_ms for _ in range(3)
+            )
         report.remark(
             f"{name}: one registration at 10⁶ chunks takes "
             f"{times[1_000_000] / times[1_000]:.2f} of the time at 10³ (goal ≤ 1.5)."
@@ -237,8 +184,6 @@ def main() -> None:
     if options.only != "sqlite":
         with _postgres() as settings:
             _measure(report, "PostgreSQL", options, settings)
-    for remark in _REMARKS:
-        report.remark(remark)
     report.keep()
 
 

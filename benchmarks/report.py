@@ -1,4 +1,8 @@
-"""Prints a benchmark's table and keeps it in benchmarks/results with machine, versions and date."""
+"""Prints a benchmark's table and keeps it in benchmarks/results with machine, versions and date.
+
+A page may have a heading below its measurements, with what profiles said and what was tried,
+written by hand; a new run leaves that part as it is.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +48,13 @@ def commit() -> str:
     return done.stdout.strip() or "unknown"
 
 
+def _findings(page: Path) -> str:
+    """Return what was written by hand below the page's measurements, to be kept with new ones."""
+    text = page.read_text() if page.exists() else ""
+    heading = text.find("\n## ")
+    return "" if heading < 0 else text[heading:]
+
+
 @dataclass
 class Report:
     """One question, the table that answers it, and remarks."""
@@ -85,6 +96,6 @@ class Report:
         ]
         RESULTS.mkdir(exist_ok=True)
         path = RESULTS / f"{self.subject}.md"
-        path.write_text("\n".join(lines).rstrip() + "\n")
+        path.write_text("\n".join(lines).rstrip() + "\n" + _findings(path))
         print("\n" + path.read_text())
         return path

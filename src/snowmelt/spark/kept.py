@@ -3,7 +3,7 @@
 A chunk never changes, and until it is migrated every query of its table needs it again. Spark
 keeps the rows (`persist`, in memory alone: chunks lie encrypted on the stage, so nothing of them
 goes to a disk in the clear) and reads the chunks anew when it has given that memory to something
-else. So no answer depends on what is kept. Why so: `docs/decisions/0011-decoded-chunks.md`.
+else. So no answer depends on what is kept. Why so: `docs/decisions/0015-decoded-chunks.md`.
 """
 
 from __future__ import annotations
