@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
-from snowmelt.load.parsed import ColumnOptions
-
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping
 
     from snowmelt.catalog.lexing import Place
     from snowmelt.catalog.statements import Name
+    from snowmelt.load.parsed import ColumnOptions
     from snowmelt.schema.types import Column
 
 Value: TypeAlias = "str | int | float | bool | dt.timedelta | None"
