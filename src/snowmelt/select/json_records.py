@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from snowmelt.select.compression import open_stream
 from snowmelt.select.json_bounds import cut_values, root_values
 from snowmelt.select.json_lines import NOT_JSON, JsonRow, LineColumns, LinesBatch, decoded
 from snowmelt.select.paths import follow
 from snowmelt.select.query import Fields, JsonFields
-from snowmelt.select.reading import BlockLimits, RecordBlocks, first_offset
+from snowmelt.select.reading import BlockLimits, RecordBlocks, first_offset, too_long
 from snowmelt.select.refusals import SelectError
 from snowmelt.select.scan_range import resolve
 from snowmelt.select.syntax import MISSING, Any
@@ -89,15 +91,13 @@ class JsonRecords:
         columns = None if path or not self._lines else LineColumns(query)
         try:
             for block in self._blocks:
-                yield JsonUnit(block, path, columns, lines=self._lines, exact=exact)
+                yield JsonUnit(
+                    block, path, columns, lines=self._lines, exact=exact, limit=self._limit
+                )
         except SelectError as error:
             if self._lines or error.s3_code != "OverMaxRecordSize":
                 raise
-            raise SelectError(
-                "OverMaxRecordSize",
-                f"A value of the JSON document is longer than {self._limit} bytes; the setting "
-                "select_document_bytes allows no more.",
-            ) from error
+            raise _too_long(self._limit) from error
 
     def close(self) -> None:
         """Stop reading."""
@@ -115,8 +115,10 @@ class JsonUnit:
         *,
         lines: bool,
         exact: bool,
+        limit: int,
     ) -> None:
         self._exact = exact
+        self._limit = limit
         self._columns = columns
         self._block = block
         self._path = tuple(path)
@@ -128,8 +130,9 @@ class JsonUnit:
 
     def decode(self) -> JsonBatch | LinesBatch:
         """Decode the values, up to the first that is no JSON."""
-        if self._columns is not None:
-            batch = self._columns.read(self._block)
+        block = self._block
+        if self._columns is not None and _longest_line(block, self._limit) <= self._limit:
+            batch = self._columns.read(block)
             if batch is not None:
                 return batch
         offsets: list[int] = []
@@ -165,12 +168,20 @@ class JsonUnit:
         values: list[object] = []
         with memoryview(block.memory) as memory:
             for begin, end in self._bounds():
+                if end - begin > self._limit:
+                    return values, self._over_limit(begin)
                 try:
                     values.append(decoded(memory[begin:end]))
                 except NOT_JSON as error:
                     return values, _not_json(block.offset + begin - block.start, error)
                 offsets.append(block.offset + begin - block.start)
         return values, None
+
+    def _over_limit(self, begin: int) -> SelectError:
+        block = self._block
+        if self._lines:
+            return too_long(block.offset + begin - block.start, self._limit)
+        return _too_long(self._limit)
 
     def _bounds(self) -> Iterator[tuple[int, int]]:
         """Yield where each value lies; no value of a line reaches into the next."""
@@ -214,9 +225,26 @@ class JsonBatch:
         return self.offsets[place] if self.offsets else None
 
 
+def _longest_line(block: Block, limit: int) -> int:
+    """Return the longest line's length where a line may be longer than `limit`, else the block's."""
+    size = block.end - block.start
+    if size <= limit:
+        return size
+    breaks = np.flatnonzero(block.data[block.start : block.end] == _LINE[0])
+    return int(np.diff(breaks, prepend=-1, append=size).max()) - 1
+
+
 def _pairs(bounds: Places) -> Iterator[tuple[int, int]]:
     flat = [int(place) for place in bounds]
     return zip(flat[::2], flat[1::2], strict=True)
+
+
+def _too_long(limit: int) -> SelectError:
+    return SelectError(
+        "OverMaxRecordSize",
+        f"A value of the JSON document is longer than {limit} bytes; the setting "
+        "select_document_bytes allows no more.",
+    )
 
 
 def _not_json(offset: int, error: Exception) -> SelectError:

@@ -53,6 +53,10 @@ class MemoryBudget:
         self._setting = setting
         self._held = 0
 
+    def has_room(self, size: int) -> bool:
+        """Tell whether `size` bytes more can be taken."""
+        return self._held + size <= self._limit
+
     def take(self, size: int) -> None:
         """Count `size` bytes more.
 

@@ -48,6 +48,11 @@ class SortedRow:
     place: int
     output: bytes
 
+    @property
+    def size(self) -> int:
+        """What it holds in memory, in bytes; an estimate."""
+        return len(self.output) + _ROW_OVERHEAD_BYTES * (1 + len(self.keys))
+
 
 class SortedRows:
     """All rows, or with a limit the first so many; `finish` gives them in order."""
@@ -68,10 +73,11 @@ class SortedRows:
         """
         if self._first == 0:
             return
-        self._rows.append(SortedRow(keys, place, output))
-        self._budget.take(len(output) + _ROW_OVERHEAD_BYTES * (1 + len(keys)))
-        if self._first is not None and len(self._rows) >= 2 * self._first + _SLACK_ROWS:
+        row = SortedRow(keys, place, output)
+        if self._first is not None and self._should_prune(self._first, row):
             self._prune()
+        self._rows.append(row)
+        self._budget.take(row.size)
 
     def finish(self) -> list[bytes]:
         """Return the output of the rows in order, and forget them."""
@@ -79,6 +85,11 @@ class SortedRows:
         rows, self._rows = self._rows, []
         self._budget.release_all()
         return [row.output for row in rows]
+
+    def _should_prune(self, first: int, row: SortedRow) -> bool:
+        # Sorting all of them pays only if it makes room for many.
+        is_full = not self._budget.has_room(row.size)
+        return len(self._rows) > (first + first // 8 if is_full else 2 * first + _SLACK_ROWS)
 
     def _prune(self) -> None:
         self._rows.sort(key=lambda row: row.place)
@@ -88,7 +99,7 @@ class SortedRows:
             del self._rows[self._first :]
         self._budget.release_all()
         for row in self._rows:
-            self._budget.take(len(row.output) + _ROW_OVERHEAD_BYTES * (1 + len(row.keys)))
+            self._budget.take(row.size)
 
     def _sort_by(self, at: int, *, descending: bool) -> None:
         rows = self._rows

@@ -133,6 +133,15 @@ def test_the_first_of_an_order_need_little_memory():
     assert out == b"20010\n20009\n20008\n"
 
 
+def test_only_the_rows_that_a_limit_keeps_count_against_the_memory_of_an_order():
+    data = b"".join(b"%d,%s\n" % (n * 7919 % 20_011, b"x" * 1000) for n in range(2_000))
+    sql = "select _1, _2 from s3object order by cast(_1 as int) limit 3"
+    out = answer(SelectRequest(sql), data, sort_memory_bytes=20_000)
+    assert [line[:5] for line in out.splitlines()] == [b"0,xxx", b"1,xxx", b"20,xx"]
+    with pytest.raises(SelectError, match="select_sort_memory_bytes"):
+        answer(SelectRequest(sql.replace("limit 3", "limit 30")), data, sort_memory_bytes=20_000)
+
+
 SHAPES = [
     (Dialect.AWS, "_1, _2", b"1,\n"),
     (Dialect.CEPH, "_1, _2", b"1,null\n"),
@@ -208,6 +217,21 @@ def test_a_document_that_is_too_large_names_its_setting():
     request = SelectRequest("select * from s3object", JsonInput(lines=False))
     with pytest.raises(SelectError, match="document_bytes"):
         answer(request, b"[" + b"1," * 50_000 + b"1]", document_bytes=10_000, block_bytes=1000)
+
+
+@pytest.mark.parametrize("source", ["", "[*].a"])
+@pytest.mark.parametrize("lines", [True, False])
+def test_a_json_value_beyond_a_limit_below_a_block_is_refused_behind_those_before(lines, source):
+    data = b'{"a": "1"}\n{"a": "22"}\n{"a": "' + b"3" * 1000 + b'"}\n{"a": "4"}\n'
+    request = SelectRequest(f"select * from s3object{source} s", JsonInput(lines=lines))
+    setting = "record_bytes" if lines else "document_bytes"
+    assert len(answer(request, data, **{setting: 1010}).splitlines()) == 4
+    execution = run_locally(request, io.BytesIO(data), settings=EngineSettings(**{setting: 900}))
+    payloads = execution.payloads()
+    assert next(payloads) == b"1\n22\n"
+    with pytest.raises(SelectError, match=f"select_{setting}") as caught:
+        next(payloads)
+    assert caught.value.s3_code == "OverMaxRecordSize"
 
 
 @pytest.mark.parametrize("threads", [1, 2])
