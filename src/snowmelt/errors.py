@@ -475,6 +475,18 @@ class LoadFailed(UserError):
     code = "load_failed"
 
 
+class LoadCancelled(UserError):
+    """The load was cancelled: nothing of it was loaded."""
+
+    code = "load_cancelled"
+
+
+class LoadOvertaken(ConflictError):
+    """Load {load} was overtaken: {reason}. Nothing was loaded."""
+
+    code = "load_overtaken"
+
+
 # --- buckets
 
 

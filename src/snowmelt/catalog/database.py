@@ -21,7 +21,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import event
 from sqlalchemy.pool import QueuePool
 
-from snowmelt.catalog import model
+from snowmelt.catalog import load_model, model
 from snowmelt.clock import SystemClock
 from snowmelt.errors import (
     CatalogBusy,
@@ -299,7 +299,7 @@ def _upgrade(connection: sa.Connection, now: dt.datetime) -> None:
         _alembic,
         EnvironmentContext(Config(), script, fn=steps, destination_rev="head") as environment,
     ):
-        environment.configure(connection=connection, target_metadata=model.metadata)
+        environment.configure(connection=connection, target_metadata=load_model.loads.metadata)
         environment.run_migrations()
     if connection.execute(sa.select(model.deployment.c.deployment_id)).first() is None:
         connection.execute(

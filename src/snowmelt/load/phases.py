@@ -35,6 +35,25 @@ class Source(Protocol):
 
 
 @runtime_checkable
+class RecordSource(Protocol):
+    """A source that knows where its records end: what begins the side channel."""
+
+    def files(self) -> Sequence[InputFile]:
+        """List the inputs, on the driver.
+
+        Raises:
+            PhaseFailed: There is none, or they cannot be listed.
+        """
+
+    def read_records(self, portion: Portion) -> Iterator[Records]:
+        """Yield the records of a portion.
+
+        Raises:
+            PhaseFailed: They cannot be read.
+        """
+
+
+@runtime_checkable
 class Filter(Protocol):
     """Bytes in, bytes out. One object may run many times, one after the other."""
 

@@ -57,6 +57,31 @@ def column_bounds(array: pa.ChunkedArray) -> ColumnBounds:
     return ColumnBounds(struct.pack(code, low), struct.pack(code, high), nulls)
 
 
+def merged_bounds(
+    first: ColumnBounds, first_rows: int, second: ColumnBounds, second_rows: int, kind: pa.DataType
+) -> ColumnBounds:
+    """Return the bounds of two parts of one column together, the parts having so many rows."""
+    nulls = first.nulls + second.nulls
+    nans = None if first.nans is None else first.nans + (second.nans or 0)
+    # None is "no value" in a part without any, and "not known" in another.
+    if first.nulls + (first.nans or 0) == first_rows:
+        return ColumnBounds(second.lower, second.upper, nulls, nans)
+    if second.nulls + (second.nans or 0) == second_rows:
+        return ColumnBounds(first.lower, first.upper, nulls, nans)
+    lower = _chosen(first.lower, second.lower, kind, least=True)
+    upper = _chosen(first.upper, second.upper, kind, least=False)
+    return ColumnBounds(lower, upper, nulls, nans)
+
+
+def _chosen(
+    first: bytes | None, second: bytes | None, kind: pa.DataType, *, least: bool
+) -> bytes | None:
+    if first is None or second is None:
+        return None
+    either = sorted((first, second), key=lambda bound: decode_bound(bound, kind))
+    return either[0] if least else either[1]
+
+
 def decode_bound(bound: bytes, kind: pa.DataType) -> Stored:
     """Return a bound's stored value: unscaled integer, days, microseconds, float or bytes."""
     if pa.types.is_string(kind) or pa.types.is_binary(kind):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,10 +11,10 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
 from snowmelt.schema.arrow import FIELD_ID
-from snowmelt.table.bounds import ColumnBounds, column_bounds
+from snowmelt.table.bounds import ColumnBounds, column_bounds, merged_bounds
 
 if TYPE_CHECKING:
-    from snowmelt.storage.store import Store
+    from snowmelt.storage.store import Store, Writer
 
 # Small enough that a filter on a sorted table skips most of a file, large enough to encode well.
 _ROW_GROUP_ROWS = 256 * 1024
@@ -45,22 +45,124 @@ def write_file(store: Store, path: str, table: pa.Table) -> WrittenFile:
     """
     sink = pa.BufferOutputStream()
     collector: list[pq.FileMetaData] = []
-    with pq.ParquetWriter(
+    with _parquet(sink, table.schema, _COMPRESSION_LEVEL, collector) as writer:
+        writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
+    data = sink.getvalue()
+    store.put(path, memoryview(data).cast("B"), create_only=True)
+    ids = _field_ids(table.schema)
+    bounds = {key: column_bounds(table.column(at)) for at, key in enumerate(ids)}
+    return _described(path, data.size, table.schema, bounds, collector[0])
+
+
+class NativeWriter:
+    """Writes one Parquet file of a native table, a row group at a time, in bounded memory.
+
+    End it by `finish` or `abort`. What was aborted was never visible.
+    """
+
+    def __init__(
+        self, store: Store, path: str, schema: pa.Schema, *, level: int = _COMPRESSION_LEVEL
+    ) -> None:
+        """Begin a file at `path`; `schema` has field ids, `level` is that of zstd.
+
+        Raises:
+            StageUnavailable: The store cannot be written.
+        """
+        self.path = path
+        self._schema = schema
+        self._sink = _Sink(store.writer(path))
+        self._collector: list[pq.FileMetaData] = []
+        self._file = pa.PythonFile(self._sink, mode="w")
+        self._parquet = _parquet(self._file, schema, level, self._collector)
+        self._bounds: dict[int, ColumnBounds] = {}
+        self.rows = 0
+
+    @property
+    def size(self) -> int:
+        """How many bytes were written so far."""
+        return self._sink.size
+
+    def write(self, table: pa.Table) -> None:
+        """Append a table in native form as one row group; one without rows is left out.
+
+        Raises:
+            StageUnavailable: The store cannot be written.
+        """
+        if not table.num_rows:
+            return
+        self._parquet.write_table(table, row_group_size=table.num_rows)
+        for at, key in enumerate(_field_ids(self._schema)):
+            found = column_bounds(table.column(at))
+            before = self._bounds.get(key)
+            self._bounds[key] = (
+                found
+                if before is None
+                else merged_bounds(
+                    before, self.rows, found, table.num_rows, self._schema.field(at).type
+                )
+            )
+        self.rows += table.num_rows
+
+    def finish(self) -> WrittenFile:
+        """End the file and publish it; there must be rows in it.
+
+        Raises:
+            AlreadyExists: There is an object at the path.
+            StageUnavailable: The store cannot be written.
+        """
+        self._parquet.close()
+        self._file.close()
+        self._sink.writer.finish(create_only=True)
+        return _described(
+            self.path, self._sink.size, self._schema, self._bounds, self._collector[0]
+        )
+
+    def abort(self) -> None:
+        """Leave nothing behind; after `finish` it is harmless."""
+        self._sink.writer.abort()
+
+
+class _Sink:
+    """A store's writer as Arrow wants a file to write to."""
+
+    closed = False
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self.size = 0
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        self.writer.write(view)
+        self.size += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        """Nothing waits here."""
+
+    def close(self) -> None:
+        """The writer is ended by its owner."""
+        self.closed = True
+
+
+def _parquet(
+    sink: Any, schema: pa.Schema, level: int, collector: list[pq.FileMetaData]
+) -> pq.ParquetWriter:
+    return pq.ParquetWriter(
         sink,
-        table.schema,
+        schema,
         compression="zstd",
-        compression_level=_COMPRESSION_LEVEL,
+        compression_level=level,
         # Readers other than Arrow would only stumble over its own copy of the schema.
         store_schema=False,
         # The table format wants decimals of up to 18 digits as integers.
         store_decimal_as_integer=True,
         write_page_index=True,
         metadata_collector=collector,
-    ) as writer:
-        writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
-    data = sink.getvalue()
-    store.put(path, memoryview(data).cast("B"), create_only=True)
-    return _described(path, data.size, table, collector[0])
+    )
 
 
 def data_file(written: WrittenFile, address: str) -> DataFile:
@@ -87,8 +189,14 @@ def data_file(written: WrittenFile, address: str) -> DataFile:
     )
 
 
-def _described(path: str, size: int, table: pa.Table, metadata: pq.FileMetaData) -> WrittenFile:
-    ids = [int(field.metadata[FIELD_ID]) for field in table.schema]
+def _described(
+    path: str,
+    size: int,
+    schema: pa.Schema,
+    bounds: dict[int, ColumnBounds],
+    metadata: pq.FileMetaData,
+) -> WrittenFile:
+    ids = _field_ids(schema)
     sizes = dict.fromkeys(ids, 0)
     offsets = []
     for number in range(metadata.num_row_groups):
@@ -97,5 +205,8 @@ def _described(path: str, size: int, table: pa.Table, metadata: pq.FileMetaData)
             sizes[key] += group.column(position).total_compressed_size
         first = group.column(0)
         offsets.append(first.dictionary_page_offset or first.data_page_offset)
-    bounds = {key: column_bounds(table.column(at)) for at, key in enumerate(ids)}
-    return WrittenFile(path, size, table.num_rows, bounds, sizes, tuple(offsets))
+    return WrittenFile(path, size, metadata.num_rows, bounds, sizes, tuple(offsets))
+
+
+def _field_ids(schema: pa.Schema) -> list[int]:
+    return [int(field.metadata[FIELD_ID]) for field in schema]
