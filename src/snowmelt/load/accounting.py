@@ -6,11 +6,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from snowmelt.errors import InternalError
+from snowmelt.load.steps import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from snowmelt.load.steps import Counts, LoadTask
+    from snowmelt.load.steps import LoadTask
 
 
 def first_records(tasks: Sequence[LoadTask], counts: Mapping[int, Counts]) -> dict[int, int]:
