@@ -491,7 +491,7 @@ class LoadOvertaken(ConflictError):
 
 
 class BucketNameInvalid(UserError):
-    """{bucket!r} is no bucket name: 3 to 63 lower-case letters, digits, dots and hyphens, with a letter or digit at both ends."""
+    """{bucket!r} is no bucket name: 3 to 63 lower-case letters, digits, dots, hyphens and underscores, with a letter or digit at both ends."""
 
     code = "bucket_name_invalid"
 

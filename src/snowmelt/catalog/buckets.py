@@ -53,7 +53,8 @@ _REACH = sa.union_all(
 )
 
 _NOT_EMPTY = "Bucket {} still holds objects, or uploads that are not completed."
-_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+# Amazon no longer makes buckets with an underscore; there are such, and examples that use one.
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
 
 
 @dataclass(frozen=True, slots=True)

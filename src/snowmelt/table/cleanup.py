@@ -7,8 +7,9 @@ that long after it was replaced. Interrupted anywhere, the next round goes on:
   the object, remove the rows; an object goes only when every chunk in it is marked.
 * A blob that was never registered: a day after it was first seen, tombstone first.
 * Native files: those that neither the current metadata nor any that was current within the
-  retention refers to, unless a migration is at work. What is listed is listed before the
-  catalog is asked, so a file that a commit has just made part of the table is never taken.
+  retention refers to, unless a migration is at work; while a load is at work, only those that
+  are older than it. What is listed is listed before the catalog is asked, so a file that a
+  commit has just made part of the table is never taken.
 * A dropped table: everything, after the retention.
 """
 
@@ -24,18 +25,21 @@ from typing import TYPE_CHECKING
 
 from snowmelt import faults
 from snowmelt.blob.layout import parse_blob_path
-from snowmelt.catalog import chunks, history, leases, stages
-from snowmelt.catalog.history import MigrationRecord, MigrationState
+from snowmelt.catalog import chunks, history, leases, loads, stages
+from snowmelt.catalog.history import MigrationState
 from snowmelt.catalog.stages import StagedBlob
 from snowmelt.catalog.tables import dropped_tables, forget_table, table_by_id, tables_of
 from snowmelt.errors import BlobInvalid, SnowmeltError, TableNotFound
 from snowmelt.faults import Point
 from snowmelt.table.iceberg import current_files, load_native, retained_files
+from snowmelt.table.loading import close_dead_loads
 from snowmelt.table.migration import close_lost, lease_name
 from snowmelt.table.warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import sqlalchemy as sa
 
     from snowmelt.catalog.database import Database
     from snowmelt.catalog.tables import TableRecord
@@ -184,10 +188,11 @@ def _lying(stage: Store, before: dt.datetime) -> Iterator[StagedBlob]:
 def _delete_native(
     database: Database, warehouse: Warehouse, table: TableRecord, clock: Clock, before: dt.datetime
 ) -> int:
-    listed = [found.path for found in warehouse.store.list(warehouse.folder(table))]
-    if not listed:
+    found = list(warehouse.store.list(warehouse.folder(table)))
+    if not found:
         return 0
     _close_dead_runs(database, table, clock)
+    close_dead_loads(database, table, clock)
     with database.reading() as connection:
         try:
             table = table_by_id(connection, table.table_id)
@@ -195,10 +200,17 @@ def _delete_native(
             return 0
         if history.running_migrations(connection, table.table_id):
             return 0
-        runs = history.migrations_of(connection, table.table_id)
+        at_work = loads.running_loads(connection, table.table_id)
+        committed = _committed(connection, table.table_id)
     if table.dropped_at is not None:
         return 0
-    needed = _needed(warehouse, table, set(_recent(runs, before)), listed)
+    if at_work:
+        first = min(load.started_at for load in at_work) - _YOUNG
+        found = [each for each in found if each.modified_at < first]
+    listed = [each.path for each in found]
+    current = [] if table.pointer is None else [warehouse.path(table.pointer)]
+    recent = _recent({*listed, *current}, committed, before) & set(listed)
+    needed = _needed(warehouse, table, recent)
     return _delete(warehouse.store, (path for path in listed if path not in needed))
 
 
@@ -220,27 +232,41 @@ def _close_dead_runs(database: Database, table: TableRecord, clock: Clock) -> No
             leases.release(connection, lease)
 
 
-def _recent(runs: Iterable[MigrationRecord], before: dt.datetime) -> Iterator[str]:
-    """Yield the committed runs whose metadata was current at some time after `before`."""
-    committed = sorted(
-        (run for run in runs if run.state is MigrationState.COMMITTED), key=lambda run: run.to_seq
-    )
-    for run, successor in pairwise(committed):
-        if successor.ended_at is None or successor.ended_at > before:
-            yield run.run_id
+def _committed(connection: sa.Connection, table_id: int) -> dict[str, dt.datetime]:
+    """Return when each run, migration or load, committed to a table."""
+    runs = {
+        run.run_id: run.ended_at
+        for run in history.migrations_of(connection, table_id)
+        if run.state is MigrationState.COMMITTED and run.ended_at is not None
+    }
+    return runs | loads.commits_of(connection, table_id)
 
 
-def _needed(
-    warehouse: Warehouse, table: TableRecord, recent: set[str], listed: Iterable[str]
+def _recent(
+    paths: Iterable[str], committed: Mapping[str, dt.datetime], before: dt.datetime
 ) -> set[str]:
+    """Return the metadata files that were replaced after `before`; numbers give their order."""
+    line = sorted(
+        (int(name.partition("-")[0]), path)
+        for path in paths
+        if (name := path.rpartition("/")[2]).endswith(".metadata.json")
+        and _run_of(path) in committed
+    )
+    return {
+        path
+        for (_, path), (_, successor) in pairwise(line)
+        if committed[_run_of(successor)] > before
+    }
+
+
+def _needed(warehouse: Warehouse, table: TableRecord, recent: Iterable[str]) -> set[str]:
     addresses = set[str]()
     if table.pointer is not None:
         addresses.update(retained_files(load_native(table.pointer, table.incarnation)))
-    for path in listed:
-        if path.endswith(".metadata.json") and _run_of(path) in recent:
-            native = load_native(warehouse.address(path), table.incarnation)
-            addresses.add(native.location)
-            addresses.update(current_files(native))
+    for path in recent:
+        native = load_native(warehouse.address(path), table.incarnation)
+        addresses.add(native.location)
+        addresses.update(current_files(native))
     return {warehouse.path(address) for address in addresses}
 
 
@@ -253,8 +279,11 @@ def _delete_dropped(
     database: Database, warehouse: Warehouse, table: TableRecord, clock: Clock
 ) -> int:
     _close_dead_runs(database, table, clock)
+    close_dead_loads(database, table, clock)
     with database.reading() as connection:
         if history.running_migrations(connection, table.table_id):
+            return 0
+        if loads.running_loads(connection, table.table_id):
             return 0
     listed = [found.path for found in warehouse.store.list(warehouse.folder(table))]
     deleted = _delete(warehouse.store, listed)

@@ -40,7 +40,7 @@ from pyiceberg.types import (
     TimeType,
 )
 
-from snowmelt.errors import TableInconsistent
+from snowmelt.errors import CommitLost, TableInconsistent, TransactionConflict
 from snowmelt.schema.arrow import FIELD_ID
 from snowmelt.schema.native import native_schema
 from snowmelt.table.native import WrittenFile, data_file
@@ -110,6 +110,12 @@ class NativeTable:
     metadata: TableMetadata
     facts: Facts
 
+    def contains_run(self, run_id: str) -> bool:
+        """Tell whether one of the kept snapshots is this run's."""
+        summaries = [snapshot.summary for snapshot in self.metadata.snapshots]
+        key = _PREFIX + "run-id"
+        return any(s is not None and s.additional_properties.get(key) == run_id for s in summaries)
+
 
 @dataclass(frozen=True, slots=True)
 class NativeFile:
@@ -178,7 +184,12 @@ class PointerCatalog(NoopCatalog):
         snapshot_id = metadata.current_snapshot_id
         if snapshot_id is None:
             raise TableInconsistent(table=metadata.location, reason="a commit made no snapshot")
-        self._swap(location, snapshot_id)
+        try:
+            self._swap(location, snapshot_id)
+        except (CommitLost, TransactionConflict):
+            # Definitely not current: a run that tries again leaves one metadata file, its last.
+            self._append.warehouse.store.delete(self._append.warehouse.path(location))
+            raise
         return CommitTableResponse.model_validate(
             {"metadata": metadata, "metadata-location": location}
         )

@@ -20,18 +20,18 @@ import contextlib
 import hashlib
 import os
 import platform
-import threading
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from snowmelt import faults
 from snowmelt.catalog import history, leases
 from snowmelt.catalog.chunks import chunks_between, quarantine
 from snowmelt.catalog.history import MigrationRecord, MigrationState, Written
-from snowmelt.catalog.tables import Pointer, TableRecord, find_table, set_pointer
+from snowmelt.catalog.tables import Pointer, TableRecord, find_table, set_pointer, table_by_id
 from snowmelt.clock import SystemClock, milliseconds
 from snowmelt.errors import (
+    CommitLost,
     ConflictError,
     LeaseLost,
     TableInconsistent,
@@ -39,6 +39,7 @@ from snowmelt.errors import (
 )
 from snowmelt.faults import Point
 from snowmelt.table.iceberg import Append, Facts, NativeTable, commit_append
+from snowmelt.table.leasing import renewed
 from snowmelt.table.native import WrittenFile
 from snowmelt.table.reading import chunk_tasks
 from snowmelt.table.snapshot import native_of
@@ -159,7 +160,7 @@ def commit_migration(
 
     Raises:
         LeaseLost: Another migrator has taken over; nothing was changed.
-        CommitLost: The table was dropped, or its pointer has moved; nothing was changed.
+        CommitLost: The table was dropped, or its chunks were migrated; nothing was changed.
         TableInconsistent: The files do not hold the rows of the chunks; nothing was changed.
         UnknownOutcome: It may have been committed; the next run will see.
     """
@@ -167,8 +168,7 @@ def commit_migration(
     faults.point(Point.MIGRATION_WRITTEN)
     result = _result(plan, outcomes)
     try:
-        append = _append(plan, outcomes, result, clock)
-        commit_append(append, _swap(database, plan, result, clock))
+        _commit(database, plan, outcomes, result, clock)
     except (ConflictError, TableInconsistent) as error:
         abandon_migration(database, plan, str(error), clock=clock)
         raise
@@ -230,21 +230,8 @@ def kept_lease(
     A renewal that fails is not an error here: the commit checks the lease itself.
     """
     clock = clock or SystemClock()
-    done = threading.Event()
-
-    def renew() -> None:
-        lease_s = plan.settings.lease_s
-        while not done.wait(lease_s / 3):
-            with contextlib.suppress(Exception), database.writing() as connection:
-                leases.renew(connection, plan.lease, ttl_s=lease_s, now=clock.now())
-
-    thread = threading.Thread(target=renew, name="lease", daemon=True)
-    thread.start()
-    try:
+    with renewed(database, plan.lease, ttl_s=plan.settings.lease_s, clock=clock):
         yield
-    finally:
-        done.set()
-        thread.join()
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +337,27 @@ def _result(plan: MigrationPlan, outcomes: Sequence[Outcome]) -> Migrated:
         bytes=sum(file.size for file in files),
         quarantined=tuple(out for out in outcomes if isinstance(out, Quarantined)),
     )
+
+
+def _commit(
+    database: Database,
+    plan: MigrationPlan,
+    outcomes: Sequence[Outcome],
+    result: Migrated,
+    clock: Clock,
+) -> None:
+    """Commit a run; again, with the same files, where a load has moved the pointer meanwhile."""
+    while True:
+        append = _append(plan, outcomes, result, clock)
+        try:
+            return commit_append(append, _swap(database, plan, result, clock))
+        except CommitLost:
+            with database.reading() as connection:
+                table = table_by_id(connection, plan.table.table_id)
+            overtaken = table.migrated_seq != plan.from_seq or table.dropped_at is not None
+            if overtaken or table.pointer == plan.table.pointer:
+                raise
+            plan = replace(plan, table=table, native=native_of(table))
 
 
 def _append(

@@ -1,0 +1,89 @@
+"""The tables of the catalog that loads need: user code, what was loaded, how far streams came."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, Table, Text, text
+
+from snowmelt.catalog.model import Instant, metadata
+
+# `files` is JSON: {name: base64}. A library is whole: replacing it replaces all its files.
+libraries = Table(
+    "libraries",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("language", Text, nullable=False),
+    Column("origin", Text, nullable=False),
+    Column("files", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
+)
+
+load_functions = Table(
+    "load_functions",
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("factory", Text, nullable=False),
+    Column("library", ForeignKey("libraries.name"), nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
+)
+
+# Rows are only added and closed; a committed load is closed in the transaction that swaps the
+# pointer of its table.
+loads = Table(
+    "loads",
+    metadata,
+    Column("load_id", Text, primary_key=True),
+    Column("table_id", BigInteger, nullable=False),
+    Column("reject_table_id", BigInteger),
+    Column("role", Text, nullable=False),
+    Column("stream_name", Text),
+    Column("statement", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("started_at", Instant, nullable=False),
+    Column("ended_at", Instant),
+    Column("files", BigInteger),
+    Column("rows", BigInteger),
+    Column("rejects", BigInteger),
+    Column("bytes", BigInteger),
+    Column("snapshot_id", BigInteger),
+    Column("first_error", Text),
+    Column("message", Text),
+    Index("ix_loads_table_id_started_at", "table_id", "started_at"),
+    Index(
+        "ix_loads_running",
+        "table_id",
+        sqlite_where=text("state = 'running'"),
+        postgresql_where=text("state = 'running'"),
+    ),
+)
+
+# What each load did with each of its files; those that were loaded are not loaded again.
+loaded_files = Table(
+    "loaded_files",
+    metadata,
+    Column("load_id", ForeignKey("loads.load_id"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("table_id", BigInteger, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("size", BigInteger),
+    Column("tag", Text),
+    Column("state", Text, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("rejects", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("first_error", Text),
+    Index("ix_loaded_files_table_id_path", "table_id", "path"),
+)
+
+stream_offsets = Table(
+    "stream_offsets",
+    metadata,
+    Column("stream", Text, primary_key=True),
+    Column("topic", Text, primary_key=True),
+    Column("partition", Integer, primary_key=True, autoincrement=False),
+    Column("next_offset", BigInteger, nullable=False),
+    Column("load_id", Text, nullable=False),
+    Column("updated_at", Instant, nullable=False),
+)

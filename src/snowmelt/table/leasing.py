@@ -1,0 +1,38 @@
+"""Keeping a lease while work goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+from snowmelt.catalog import leases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from snowmelt.catalog.database import Database
+    from snowmelt.catalog.leases import Lease
+    from snowmelt.clock import Clock
+
+
+@contextlib.contextmanager
+def renewed(database: Database, lease: Lease, *, ttl_s: float, clock: Clock) -> Iterator[None]:
+    """Renew a lease in the background while the block runs; it lives for `ttl_s` seconds.
+
+    A renewal that fails is not an error here: a commit checks the lease itself.
+    """
+    done = threading.Event()
+
+    def renew() -> None:
+        while not done.wait(ttl_s / 3):
+            with contextlib.suppress(Exception), database.writing() as connection:
+                leases.renew(connection, lease, ttl_s=ttl_s, now=clock.now())
+
+    thread = threading.Thread(target=renew, name="lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

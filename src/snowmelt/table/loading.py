@@ -1,0 +1,447 @@
+"""Loads of native files into tables: begin, publish the rejects, commit, or give up.
+
+A load's files count only once its commit has happened: one transaction of the catalog swaps the
+table's pointer, closes the load in the history, notes its files and moves the offsets of its
+streams. Chunks and their watermark stay as they are. Whoever has moved the pointer meanwhile, a
+migration or another load, costs the loser nothing but another try with the same files.
+
+Each load has a lease of its own, which says that its process lives. Clean-up that takes over a
+lease closes the load, and the load can then never commit; its files are swept like all others
+that no commit names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from snowmelt import faults
+from snowmelt.catalog import leases, loads
+from snowmelt.catalog.access import require_table
+from snowmelt.catalog.loads import FileKey, FileState, LoadRecord, LoadState, LoadTotals
+from snowmelt.catalog.tables import Pointer, find_table, lock_tables, set_pointer, table_by_id
+from snowmelt.clock import milliseconds
+from snowmelt.errors import (
+    CommitLost,
+    ConflictError,
+    InternalError,
+    LeaseLost,
+    LoadOvertaken,
+    LoadRefused,
+    TransactionConflict,
+    UnknownOutcome,
+)
+from snowmelt.faults import Point
+from snowmelt.table.iceberg import Append, Facts, commit_append
+from snowmelt.table.leasing import renewed
+from snowmelt.table.rejects import require_reject_table
+from snowmelt.table.snapshot import native_of
+from snowmelt.table.warehouse import open_warehouse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import sqlalchemy as sa
+
+    from snowmelt.catalog.database import Database
+    from snowmelt.catalog.leases import Lease
+    from snowmelt.catalog.loads import FileRecord, OffsetAdvance
+    from snowmelt.catalog.tables import TableRecord
+    from snowmelt.clock import Clock
+    from snowmelt.schema.types import TableName
+    from snowmelt.table.iceberg import NativeTable
+    from snowmelt.table.native import WrittenFile
+
+# A loser reads the metadata anew and writes a manifest; some 30 ms each.
+_ATTEMPTS = 100
+_PAUSE_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """What a load is to be: into which table, where its rejects go, who asks, in what words."""
+
+    table: TableName
+    statement: str
+    role: str
+    rejects: TableName | None = None
+    stream_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLoad:
+    """A load that has begun. `folder` and `reject_folder` are those of its files."""
+
+    load_id: str
+    table: TableRecord
+    rejects: TableRecord | None
+    lease: Lease
+    lease_s: float
+    warehouse_url: str
+    folder: str
+
+    @property
+    def reject_folder(self) -> str | None:
+        """Where rejects are written as rows of their table."""
+        if self.rejects is None:
+            return None
+        return f"{open_warehouse(self.warehouse_url).folder(self.rejects)}/data/{self.load_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """What a load made: native files, what became of each input, and where streams are now.
+
+    With `force` files that another load has loaded meanwhile are loaded all the same.
+    """
+
+    files: Sequence[WrittenFile]
+    inputs: Sequence[FileRecord]
+    totals: LoadTotals
+    offsets: Sequence[OffsetAdvance] = ()
+    force: bool = False
+
+
+def lease_name(load_id: str) -> str:
+    """Return the name of the lease that a load's process holds."""
+    return f"load:{load_id}"
+
+
+def begin_load(
+    database: Database,
+    request: LoadRequest,
+    *,
+    warehouse_url: str,
+    clock: Clock,
+    lease_s: float = 60.0,
+) -> OpenLoad:
+    """Begin a load; it must be ended by `commit_load` or `abandon_load`.
+
+    Raises:
+        TableNotFound: A table does not exist, or the role may not insert into it.
+        LoadRefused: The table of rejects is no such table, or is the table itself.
+    """
+    load_id = str(uuid.uuid4())
+    with database.writing() as connection:
+        now = clock.now()
+        table = find_table(connection, request.table)
+        require_table(connection, request.role, table, "INSERT")
+        rejects = None
+        if request.rejects is not None:
+            if request.rejects == request.table:
+                raise LoadRefused(
+                    what=f"REJECTED DATA AS TABLE {request.rejects}",
+                    reason="rejects cannot go into the table that is loaded",
+                )
+            rejects = require_reject_table(connection, request.rejects, owner=request.role, now=now)
+            require_table(connection, request.role, rejects, "INSERT")
+        lease = leases.acquire(connection, lease_name(load_id), load_id, ttl_s=lease_s, now=now)
+        if lease is None:
+            raise InternalError(f"The lease of the new load {load_id} is taken.")
+        loads.start_load(
+            connection,
+            LoadRecord(
+                load_id=load_id,
+                table_id=table.table_id,
+                reject_table_id=None if rejects is None else rejects.table_id,
+                role=request.role,
+                stream_name=request.stream_name,
+                statement=request.statement,
+                state=LoadState.RUNNING,
+                started_at=now,
+            ),
+        )
+    faults.point(Point.LOAD_BEGUN)
+    folder = f"{open_warehouse(warehouse_url).folder(table)}/data/{load_id}"
+    return OpenLoad(load_id, table, rejects, lease, lease_s, warehouse_url, folder)
+
+
+@contextlib.contextmanager
+def kept_load(database: Database, load: OpenLoad, *, clock: Clock) -> Iterator[None]:
+    """Keep a load's lease while the block runs."""
+    with renewed(database, load.lease, ttl_s=load.lease_s, clock=clock):
+        yield
+
+
+def publish_rejects(
+    database: Database, load: OpenLoad, files: Sequence[WrittenFile], *, clock: Clock
+) -> None:
+    """Make files of rejects part of their table.
+
+    Raises:
+        CommitLost: The table of rejects was dropped.
+        LeaseLost: Somebody has given this load up.
+        UnknownOutcome: It may have been done.
+    """
+    if not files or load.rejects is None:
+        return
+
+    def inside(connection: sa.Connection, _snapshot_id: int) -> None:
+        _require_lease(connection, load)
+
+    _append(database, load, load.rejects, files, inside, clock)
+    faults.point(Point.LOAD_REJECTS_PUBLISHED)
+
+
+def commit_load(database: Database, load: OpenLoad, result: LoadResult, *, clock: Clock) -> None:
+    """Make a load's files part of the table, all or nothing, and close the load.
+
+    Raises:
+        LoadOvertaken: A file was loaded, or a stream moved, by another load meanwhile; the table
+            was dropped or has got a column that must not be NULL. Nothing was changed.
+        LeaseLost: Somebody has given this load up; nothing was changed.
+        UnknownOutcome: It may have been committed; the history will tell.
+    """
+    faults.point(Point.LOAD_WRITTEN)
+
+    def inside(connection: sa.Connection, snapshot_id: int | None) -> None:
+        _close_committed(connection, load, result, snapshot_id, clock)
+        faults.point(Point.LOAD_INSIDE_COMMIT)
+
+    try:
+        if result.files:
+            _append(database, load, load.table, result.files, inside, clock)
+        else:
+            _without_files(database, load, inside, clock)
+    except CommitLost as error:
+        raise LoadOvertaken(load=load.load_id, reason=str(error).rstrip(".")) from error
+    faults.point(Point.LOAD_COMMITTED)
+
+
+def abandon_load(
+    database: Database,
+    load: OpenLoad,
+    reason: str,
+    *,
+    clock: Clock,
+    inputs: Sequence[FileRecord] = (),
+    totals: LoadTotals | None = None,
+) -> bool:
+    """Give a load up; False, and nothing is changed, when it has ended already."""
+    with database.writing() as connection:
+        # The lease's row first, as in the commit, which this must not overtake.
+        leases.release(connection, load.lease)
+        closed = loads.finish_load(
+            connection,
+            load.load_id,
+            LoadState.FAILED,
+            now=clock.now(),
+            totals=totals,
+            message=reason,
+        )
+        if closed:
+            loads.add_files(connection, load.load_id, load.table.table_id, inputs)
+        return closed
+
+
+def is_committed(database: Database, load_id: str) -> bool:
+    """Tell whether a load has committed.
+
+    Raises:
+        NotFound: It never started.
+    """
+    with database.reading() as connection:
+        return loads.find_load(connection, load_id).state is LoadState.COMMITTED
+
+
+def close_dead_loads(database: Database, table: TableRecord, clock: Clock) -> None:
+    """Close loads whose process is gone; taking their leases makes sure they never commit."""
+    with database.reading() as connection:
+        running = loads.running_loads(connection, table.table_id)
+    for load in running:
+        owner = f"cleanup:{uuid.uuid4().hex}"
+        with database.writing() as connection:
+            lease = leases.acquire(
+                connection, lease_name(load.load_id), owner, ttl_s=1.0, now=clock.now()
+            )
+            if lease is None:
+                continue
+            loads.finish_load(
+                connection,
+                load.load_id,
+                LoadState.LOST,
+                now=clock.now(),
+                message="The process that loaded died, or lost its lease.",
+            )
+            leases.release(connection, lease)
+
+
+def _require_lease(connection: sa.Connection, load: OpenLoad) -> None:
+    if not leases.holds(connection, load.lease):
+        raise LeaseLost(name=load.lease.name)
+
+
+def _close_committed(
+    connection: sa.Connection,
+    load: OpenLoad,
+    result: LoadResult,
+    snapshot_id: int | None,
+    clock: Clock,
+) -> None:
+    _require_lease(connection, load)
+    now, table_id = clock.now(), load.table.table_id
+    if not result.force:
+        _require_new(connection, load, result.inputs)
+    totals = LoadTotals(
+        files=result.totals.files,
+        rows=result.totals.rows,
+        rejects=result.totals.rejects,
+        bytes=result.totals.bytes,
+        snapshot_id=snapshot_id,
+        first_error=result.totals.first_error,
+    )
+    loads.finish_load(connection, load.load_id, LoadState.COMMITTED, now=now, totals=totals)
+    loads.add_files(connection, load.load_id, table_id, result.inputs)
+    try:
+        loads.advance_offsets(connection, load.load_id, result.offsets, now)
+    except CommitLost as error:
+        raise LoadOvertaken(load=load.load_id, reason=str(error).rstrip(".")) from error
+    leases.release(connection, load.lease)
+
+
+def _require_new(connection: sa.Connection, load: OpenLoad, inputs: Sequence[FileRecord]) -> None:
+    fresh = [each for each in inputs if each.state is not FileState.FAILED]
+    known = loads.loaded_already(connection, load.table.table_id, [each.path for each in fresh])
+    for each in fresh:
+        if each.size is None or each.tag is None:
+            continue
+        other = known.get(FileKey(each.path, each.size, each.tag))
+        if other is not None:
+            raise LoadOvertaken(
+                load=load.load_id, reason=f"load {other} has loaded {each.path} meanwhile"
+            )
+
+
+def _without_files(
+    database: Database,
+    load: OpenLoad,
+    inside: Callable[[sa.Connection, int | None], None],
+    clock: Clock,
+) -> None:
+    """Commit a load without rows: there is nothing to add to the native table."""
+
+    def attempt() -> None:
+        with database.writing() as connection:
+            # Loads of one table follow each other, as those that swap the pointer do.
+            if not lock_tables(connection, [load.table.table_id]):
+                raise LoadOvertaken(load=load.load_id, reason="the table was dropped")
+            inside(connection, None)
+
+    _repeated(load, attempt, lambda: is_committed(database, load.load_id), clock)
+
+
+def _append(
+    database: Database,
+    load: OpenLoad,
+    table: TableRecord,
+    files: Sequence[WrittenFile],
+    inside: Callable[[sa.Connection, int], None],
+    clock: Clock,
+) -> None:
+    def attempt() -> None:
+        current, native = _current(database, load, table)
+
+        def swap(location: str, snapshot_id: int) -> None:
+            faults.point(Point.LOAD_STAGED)
+            with database.writing() as connection:
+                set_pointer(
+                    connection,
+                    current,
+                    expected=Pointer(current.pointer, current.migrated_seq),
+                    new=Pointer(location, current.migrated_seq),
+                )
+                inside(connection, snapshot_id)
+
+        commit_append(_addition(load, current, native, files, clock), swap)
+
+    _repeated(load, attempt, lambda: _holds(database, load, table), clock)
+
+
+def _repeated(
+    load: OpenLoad,
+    attempt: Callable[[], None],
+    is_done: Callable[[], bool],
+    clock: Clock,
+) -> None:
+    """Try until it is done or definitely cannot be; a lost race is run again from the start."""
+    left = _ATTEMPTS
+    while True:
+        left -= 1
+        try:
+            return attempt()
+        except (CommitLost, TransactionConflict):
+            if not left:
+                raise
+            clock.sleep(_PAUSE_S)
+        except ConflictError:
+            raise
+        except Exception as error:
+            # Only the catalog knows whether it happened.
+            with contextlib.suppress(Exception):
+                if is_done():
+                    return None
+            if isinstance(error, UnknownOutcome):
+                raise
+            raise UnknownOutcome(
+                f"The commit of load {load.load_id} to {load.table.name} did not end clearly: "
+                f"{error}"
+            ) from error
+
+
+def _current(
+    database: Database, load: OpenLoad, table: TableRecord
+) -> tuple[TableRecord, NativeTable | None]:
+    with database.reading() as connection:
+        current = table_by_id(connection, table.table_id)
+    if current.dropped_at is not None:
+        raise LoadOvertaken(load=load.load_id, reason=f"table {table.name} was dropped")
+    known = {column.ordinal for column in table.schema.columns}
+    for column in current.schema.columns:
+        if column.ordinal not in known and not column.nullable:
+            raise LoadOvertaken(
+                load=load.load_id,
+                reason=f"table {table.name} has got the column {column.display_name}, which must "
+                "not be NULL",
+            )
+    return current, native_of(current)
+
+
+def _holds(database: Database, load: OpenLoad, table: TableRecord) -> bool:
+    """Tell whether a commit of this load is among the kept snapshots of a table."""
+    if table is load.table:
+        return is_committed(database, load.load_id)
+    with database.reading() as connection:
+        native = native_of(table_by_id(connection, table.table_id))
+    return native is not None and native.contains_run(load.load_id)
+
+
+def _addition(
+    load: OpenLoad,
+    table: TableRecord,
+    native: NativeTable | None,
+    files: Sequence[WrittenFile],
+    clock: Clock,
+) -> Append:
+    rows = sum(file.rows for file in files)
+    before = None if native is None else native.facts
+    warehouse = open_warehouse(load.warehouse_url)
+    return Append(
+        warehouse=warehouse,
+        folder=warehouse.folder(table),
+        base=native,
+        schema=table.schema,
+        files=sorted(files, key=lambda file: file.path),
+        facts=Facts(
+            incarnation=table.incarnation,
+            watermark=table.migrated_seq,
+            run_id=load.load_id,
+            # Epochs and the checksum are about chunks, of which none was moved.
+            epoch=0 if before is None else before.epoch,
+            rows=rows,
+            total_rows=rows + (0 if before is None else before.total_rows),
+            checksum="" if before is None else before.checksum,
+        ),
+        now_ms=milliseconds(clock.now()),
+    )

@@ -1,0 +1,158 @@
+"""The table of rejected records: its columns, and rows of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from snowmelt.catalog.tables import create_table, find_table
+from snowmelt.errors import LoadRefused, TableNotFound
+from snowmelt.schema.native import native_schema
+from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, Kind, TableSchema
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Sequence
+
+    import sqlalchemy as sa
+
+    from snowmelt.catalog.tables import TableRecord
+    from snowmelt.schema.types import TableName
+
+_TEXT = MAX_TEXT_BYTES // 4
+
+
+def _text(name: str, ordinal: int) -> Column:
+    return Column(name, Kind.TEXT, ordinal, length=_TEXT, byte_length=MAX_TEXT_BYTES)
+
+
+def _number(name: str, ordinal: int) -> Column:
+    return Column(name, Kind.FIXED, ordinal, precision=18, scale=0)
+
+
+# The first ten are those that Vertica writes, in its order.
+REJECT_SCHEMA = TableSchema(
+    1,
+    (
+        _text("NODE_NAME", 1),
+        _text("FILE_NAME", 2),
+        _text("SESSION_ID", 3),
+        _number("TRANSACTION_ID", 4),
+        _number("STATEMENT_ID", 5),
+        _number("BATCH_NUMBER", 6),
+        _number("ROW_NUMBER", 7),
+        _text("REJECTED_DATA", 8),
+        _number("REJECTED_DATA_ORIG_LENGTH", 9),
+        _text("REJECTED_REASON", 10),
+        _text("LOAD_ID", 11),
+        _text("COLUMN_NAME", 12),
+        _number("BYTE_OFFSET", 13),
+        Column("REJECTED_BYTES", Kind.BINARY, 14, byte_length=MAX_BINARY_BYTES),
+    ),
+)
+ROW_NUMBER = REJECT_SCHEMA.columns.index(REJECT_SCHEMA.column("ROW_NUMBER"))
+
+
+@dataclass(frozen=True, slots=True)
+class RejectOrigin:
+    """Where rejected records come from: `batch` is the number of the portion in its load."""
+
+    load_id: str
+    node: str
+    file: str
+    batch: int
+
+    @property
+    def transaction(self) -> int:
+        """A number that is the same for every reject of a load."""
+        return int(self.load_id.replace("-", "")[:14], 16)
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedRow:
+    """One rejected record; `number` counts from 1 in its portion, or is None."""
+
+    number: int | None
+    offset: int | None
+    data: bytes
+    reason: str
+    column: str | None = None
+
+
+def rejects_of(origin: RejectOrigin, rows: Sequence[RejectedRow]) -> pa.Table:
+    """Return rejected records as rows of their table, in native form.
+
+    What is no UTF-8 is shown with escapes, and kept as it was in REJECTED_BYTES; what is too
+    long for a column is cut, its length told.
+    """
+    texts = [_shown(row.data) for row in rows]
+    columns: list[list[object]] = [
+        [origin.node] * len(rows),
+        [origin.file] * len(rows),
+        [origin.load_id] * len(rows),
+        [origin.transaction] * len(rows),
+        [1] * len(rows),
+        [origin.batch] * len(rows),
+        [row.number for row in rows],
+        [text for text, _ in texts],
+        [len(row.data) for row in rows],
+        [row.reason[:_TEXT] for row in rows],
+        [origin.load_id] * len(rows),
+        [row.column for row in rows],
+        [row.offset for row in rows],
+        [
+            None if exact else row.data[:MAX_BINARY_BYTES]
+            for row, (_, exact) in zip(rows, texts, strict=True)
+        ],
+    ]
+    schema = native_schema(REJECT_SCHEMA)
+    arrays = [_array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def numbered(rows: pa.Table, before: int) -> pa.Table:
+    """Return rejects with the records of earlier portions counted into their row numbers."""
+    if not before:
+        return rows
+    field = rows.schema.field(ROW_NUMBER)
+    numbers = rows.column(ROW_NUMBER).cast(pa.int64())
+    moved = pa.compute.add(numbers, before).cast(field.type)
+    return rows.set_column(ROW_NUMBER, field, moved)
+
+
+def require_reject_table(
+    connection: sa.Connection, name: TableName, *, owner: str, now: dt.datetime
+) -> TableRecord:
+    """Return the table of rejects of this name, created if there is none.
+
+    Raises:
+        LoadRefused: A table of that name has other columns.
+        SchemaNotFound: There is no such schema.
+    """
+    try:
+        found = find_table(connection, name)
+    except TableNotFound:
+        return create_table(connection, name, REJECT_SCHEMA.columns, owner=owner, now=now)
+    if found.schema.columns != REJECT_SCHEMA.columns:
+        raise LoadRefused(
+            what=f"REJECTED DATA AS TABLE {name}",
+            reason="this table is there already, and its columns are not those of a table of "
+            "rejects; name another, or drop it and let COPY create it",
+        )
+    return found
+
+
+def _shown(data: bytes) -> tuple[str, bool]:
+    try:
+        text, exact = data.decode(), True
+    except UnicodeDecodeError:
+        text, exact = data.decode("utf-8", "backslashreplace"), False
+    return (text, exact) if len(text) <= _TEXT else (text[:_TEXT], False)
+
+
+def _array(values: list[object], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_decimal(kind):
+        return pa.array(values, pa.int64()).cast(kind)
+    return pa.array(values, kind)
