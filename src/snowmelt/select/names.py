@@ -32,8 +32,13 @@ class Names:
         self._text = statement.text
         self._dialect = dialect
         self._fields = fields
-        self._qualifier = statement.source.alias or statement.source.table
-        self._is_aliased = statement.source.alias is not None
+        source = statement.source
+        # What a path leads to is called by the name that the path ends with.
+        last = source.steps[-1] if source.steps else None
+        implied = last.text if isinstance(last, Word) else None
+        self._qualifier = source.alias or implied or source.table
+        self._is_aliased = source.alias is not None or implied is not None
+        self._table = source.table if source.alias is None else None
         self._aliases: dict[str, list[int]] = {}
         for place, projection in enumerate(statement.projections):
             if projection.alias is not None:
@@ -66,9 +71,9 @@ class Names:
 
     def is_qualifier(self, word: str) -> bool:
         """Return whether a word before a point means the object itself."""
-        if self._dialect.is_ceph and self._is_aliased:
-            return word == self._qualifier
-        return word.lower() == self._qualifier.lower()
+        if self._table is not None and word.lower() == self._table.lower():
+            return True
+        return self._is_called(word)
 
     def error(self, code: str, message: str, at: int) -> SelectError:
         """Return a refusal that names a place of the statement."""
@@ -150,7 +155,12 @@ class Names:
         return Column(None, _last_name(steps), steps, name.at)
 
     def _is_root(self, word: Word) -> bool:
-        return self._is_aliased and not word.quoted and self.is_qualifier(word.text)
+        return self._is_aliased and not word.quoted and self._is_called(word.text)
+
+    def _is_called(self, word: str) -> bool:
+        if self._dialect.is_ceph and self._is_aliased:
+            return word == self._qualifier
+        return word.lower() == self._qualifier.lower()
 
     def _index(self, word: Word, at: int) -> int | None:
         position = None if word.quoted else _POSITION.fullmatch(word.text)

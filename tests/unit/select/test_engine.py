@@ -189,6 +189,28 @@ def test_a_document_is_a_sequence_of_values(size):
     assert answer(request, data, block_bytes=size) == b"5\n"
 
 
+# The two roots of Amazon's own page about FROM.
+RULES = b"""{"Rules": [{"id": "1"}, {"expr": "y > x"}, {"id": "2", "expr": "z = DEBUG"}]}
+{"created": "June 27", "modified": "July 6"}"""
+
+
+@pytest.mark.parametrize(
+    ("sql", "wanted"),
+    [
+        ("select id from s3object[*].Rules[*].id", b'{"id":"1"}\n{}\n{"id":"2"}\n{}\n'),
+        (
+            "select id from s3object[*].Rules[*].id where id is not missing",
+            b'{"id":"1"}\n{"id":"2"}\n',
+        ),
+        ("select Rules[1].expr from s3object.Rules", b'{"expr":"y > x"}\n{}\n'),
+        ("select s3object[0].id from s3object.Rules", b'{"id":"1"}\n{}\n'),
+        ("select id from s3object[*].Rules[*] r", b'{"id":"1"}\n{}\n{"id":"2"}\n{}\n'),
+    ],
+)
+def test_the_name_that_ends_a_path_stands_for_what_it_leads_to(sql, wanted):
+    assert answer(SelectRequest(sql, JsonInput(lines=False), JsonOutput()), RULES) == wanted
+
+
 def test_broken_json_is_told_behind_the_records_before_it():
     data = b'{"a":1}\n{"a":2}\n{"a":\n{"a":4}\n'
     request = SelectRequest("select s.a from s3object s", JsonInput(lines=True))
