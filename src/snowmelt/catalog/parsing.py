@@ -20,6 +20,11 @@ from snowmelt.catalog.bucket_grammar import (
 )
 from snowmelt.catalog.cursor import Cursor
 from snowmelt.catalog.lexing import TokenKind, tokens_of
+from snowmelt.catalog.library_grammar import (
+    LOAD_OBJECTS,
+    read_create_load_object,
+    read_drop_load_object,
+)
 from snowmelt.catalog.statements import (
     AlterBucket,
     AlterUser,
@@ -30,6 +35,7 @@ from snowmelt.catalog.statements import (
     Drop,
     DropAccessKey,
     DropBucket,
+    DropLoadObject,
     DropPrincipal,
     Existing,
     Level,
@@ -47,7 +53,7 @@ if TYPE_CHECKING:
 
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "EXPLAIN", "("})
 _OBJECTS = ("DATABASE", "SCHEMA", "TABLE")
-_CREATABLE = (*_OBJECTS, "USER", "ROLE", "BUCKET")
+_CREATABLE = (*_OBJECTS, "USER", "ROLE", "BUCKET", *LOAD_OBJECTS)
 # The deepest level that each SHOW can be narrowed to.
 _SHOWN = {
     "DATABASES": Level.ACCOUNT,
@@ -58,6 +64,10 @@ _SHOWN = {
     "ROLES": Level.ACCOUNT,
     "BUCKETS": Level.ACCOUNT,
     "ACCESS KEYS": Level.ACCOUNT,
+    "LIBRARIES": Level.ACCOUNT,
+    "FILTERS": Level.ACCOUNT,
+    "PARSERS": Level.ACCOUNT,
+    "SOURCES": Level.ACCOUNT,
 }
 _KINDS_OF_TABLE = frozenset(
     {
@@ -82,7 +92,7 @@ _REFUSED = {
     "UPDATE": f"UPDATE is not supported: {_ROWS_COME}",
     "DELETE": f"DELETE is not supported: {_ROWS_COME}",
     "MERGE": f"MERGE is not supported: {_ROWS_COME}",
-    "COPY": f"COPY is not supported: {_ROWS_COME}",
+    "COPY": "COPY is not run here: `lake.sql`, `snowmelt sql` and `snowmelt copy` run it",
     "TRUNCATE": "TRUNCATE is not supported: CREATE OR REPLACE TABLE makes the table anew",
     "UNDROP": "UNDROP is not supported: what is dropped is gone",
 }
@@ -97,6 +107,16 @@ def is_query(text: str) -> bool:
     """
     first = tokens_of(text)[0]
     return first.kind in {TokenKind.WORD, TokenKind.SYMBOL} and first.text in _QUERY_WORDS
+
+
+def is_copy(text: str) -> bool:
+    """Tell whether a statement is a COPY, which loads files.
+
+    Raises:
+        StatementError: If a string, quoted name or comment is not closed.
+    """
+    first = tokens_of(text)[0]
+    return first.kind is TokenKind.WORD and first.text == "COPY"
 
 
 def parse(text: str) -> Statement:
@@ -150,6 +170,8 @@ def _created(cursor: Cursor, kind: str, existing: Existing) -> Statement:
         return CreateSchema(name, existing)
     if kind == "BUCKET":
         return read_create_bucket(cursor, existing)
+    if kind in LOAD_OBJECTS:
+        return read_create_load_object(cursor, kind, existing)
     word = cursor.identifier(f"a {kind.lower()}")
     if kind == "USER":
         return read_create_user(cursor, word, existing)
@@ -157,10 +179,12 @@ def _created(cursor: Cursor, kind: str, existing: Existing) -> Statement:
     return CreateDatabase(word, existing) if kind == "DATABASE" else CreateRole(word, existing)
 
 
-def _drop(cursor: Cursor) -> Drop | DropPrincipal | DropBucket:
+def _drop(cursor: Cursor) -> Drop | DropPrincipal | DropBucket | DropLoadObject:
     kind = cursor.expect_one_of(*_CREATABLE)
     if kind == "BUCKET":
         return read_drop_bucket(cursor)
+    if kind in LOAD_OBJECTS:
+        return read_drop_load_object(cursor, kind)
     if_exists = cursor.accept("IF", "EXISTS")
     if kind in {"USER", "ROLE"}:
         word = cursor.identifier(f"a {kind.lower()}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from functools import singledispatch
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
-from snowmelt.catalog import access, access_keys, buckets, namespaces, tables
+from snowmelt.catalog import access, access_keys, buckets, libraries, namespaces, tables
 from snowmelt.catalog.channels import channels_of
 from snowmelt.catalog.results import Result
 from snowmelt.catalog.session import Session, schema_shown
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.access import GrantRecord
     from snowmelt.catalog.buckets import PrefixGrant
+    from snowmelt.catalog.libraries import FunctionKind
     from snowmelt.catalog.namespaces import SchemaRecord
     from snowmelt.catalog.statements import Statement
     from snowmelt.catalog.tables import TableRecord
@@ -177,6 +178,18 @@ def _access_keys(_statement: Show, session: Session) -> Iterator[_Row]:
         yield each.created_at, each.access_key_id, each.user
 
 
+def _libraries(_statement: Show, session: Session) -> Iterator[_Row]:
+    for each in libraries.libraries_of(session.connection):
+        yield each.created_at, each.name, each.language, each.origin, len(each.files), each.owner
+
+
+def _functions(statement: Show, session: Session) -> Iterator[_Row]:
+    kind = cast("FunctionKind", statement.kind.removesuffix("S").lower())
+    for each in libraries.functions_of(session.connection, kind):
+        yield each.created_at, each.name, each.factory, each.library, each.owner
+
+
+_FUNCTIONS = ("created_on", "name", "factory", "library", "owner")
 _SHOWN: dict[str, tuple[tuple[str, ...], Callable[[Show, Session], Iterator[_Row]]]] = {
     "DATABASES": (("created_on", "name", "owner"), _databases),
     "SCHEMAS": (("created_on", "name", "database_name", "owner"), _shown_schemas),
@@ -203,6 +216,10 @@ _SHOWN: dict[str, tuple[tuple[str, ...], Callable[[Show, Session], Iterator[_Row
     "ROLES": (("name",), _roles),
     "BUCKETS": (("created_on", "name", "owner", "backend", "select_dialect"), _buckets),
     "ACCESS KEYS": (("created_on", "name", "user_name"), _access_keys),
+    "LIBRARIES": (("created_on", "name", "language", "origin", "files", "owner"), _libraries),
+    "FILTERS": (_FUNCTIONS, _functions),
+    "PARSERS": (_FUNCTIONS, _functions),
+    "SOURCES": (_FUNCTIONS, _functions),
 }
 
 

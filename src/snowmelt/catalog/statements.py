@@ -232,6 +232,37 @@ class GrantCreateBucket:
     revoke: bool
 
 
+@dataclass(frozen=True, slots=True)
+class CreateLibrary:
+    """CREATE LIBRARY: a file of user code, and the path of files that it needs."""
+
+    name: str
+    path: str
+    depends: str | None
+    existing: Existing
+
+
+@dataclass(frozen=True, slots=True)
+class CreateFunction:
+    """CREATE FILTER, PARSER or SOURCE; `kind` is that word, lower-case."""
+
+    kind: str
+    name: str
+    factory: str
+    library: str
+    existing: Existing
+
+
+@dataclass(frozen=True, slots=True)
+class DropLoadObject:
+    """DROP LIBRARY, FILTER, PARSER or SOURCE; `kind` is that word, lower-case."""
+
+    kind: str
+    name: str
+    if_exists: bool
+    cascade: bool
+
+
 Statement: TypeAlias = (
     CreateDatabase
     | CreateSchema
@@ -252,4 +283,7 @@ Statement: TypeAlias = (
     | GrantPrivileges
     | GrantOnBucket
     | GrantCreateBucket
+    | CreateLibrary
+    | CreateFunction
+    | DropLoadObject
 )

@@ -1,0 +1,1 @@
+"""Loading raw files into tables: COPY, from the statement to the commit."""

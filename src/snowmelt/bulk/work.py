@@ -1,0 +1,181 @@
+"""The work of a load that needs no catalog: one portion in, native files out.
+
+It may run anywhere and more than once; each attempt writes files of its own, and only those
+whose outcome arrives at the commit count. What is wrong with the input is part of the outcome:
+to do it again would not help. What may come back (a store that does not answer) is raised.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from snowmelt import faults
+from snowmelt.bulk.spool import FileSpool, RejectSpool, RowSpool, reject_files
+from snowmelt.errors import LoadCancelled, SnowmeltError, UserError
+from snowmelt.faults import Point
+from snowmelt.load.functions import Functions
+from snowmelt.load.stack import run_portion
+from snowmelt.load.steps import Counts
+from snowmelt.schema.native import native_schema
+from snowmelt.table.rejects import RejectOrigin
+from snowmelt.table.warehouse import cached_store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from snowmelt.load.parsed import Rejected
+    from snowmelt.load.stack import PortionRun
+    from snowmelt.load.steps import LoadTask
+    from snowmelt.schema.types import TableSchema
+    from snowmelt.storage.store import Store
+    from snowmelt.table.native import WrittenFile
+
+_STOPPED = "stopped"
+_MOST_REASONS = 20
+_REASON_LENGTH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class WorkPlan:
+    """What all portions of a load share; picklable.
+
+    Rows go to files of `folder` in the warehouse, rejects to `reject_folder`. With `tolerant` a
+    file that fails does not stop the others.
+    """
+
+    load_id: str
+    warehouse_url: str
+    folder: str
+    schema: TableSchema
+    cluster_by: tuple[str, ...] = ()
+    reject_folder: str | None = None
+    tolerant: bool = False
+    functions: Functions = field(default_factory=Functions)
+
+
+@dataclass(frozen=True, slots=True)
+class Portioned:
+    """What became of one portion, by its number in the load; picklable.
+
+    `error` says why its file failed; `stopped` that it was left because another portion had
+    failed. `reasons` counts the rejects by reason, the most frequent ones.
+    """
+
+    number: int
+    counts: Counts = field(default_factory=Counts)
+    files: tuple[WrittenFile, ...] = ()
+    reject_files: tuple[WrittenFile, ...] = ()
+    first_reject: Rejected | None = None
+    reasons: tuple[tuple[str, int], ...] = ()
+    error: str | None = None
+    stopped: bool = False
+    offsets: object = None
+
+
+def run_work(plan: WorkPlan, task: LoadTask) -> Portioned:
+    """Load one portion into native files.
+
+    Raises:
+        LoadCancelled: It was cancelled.
+        StageUnavailable: The warehouse cannot be written.
+        RemoteError: The source does not answer.
+    """
+    store = cached_store(plan.warehouse_url)
+    if _is_stopped(store, plan):
+        return Portioned(task.number, stopped=True)
+    attempt = _Attempt(plan, task, store)
+    try:
+        done = attempt.run()
+    except (UserError, UnicodeError) as error:
+        if isinstance(error, LoadCancelled):
+            raise
+        done = attempt.failed(str(error))
+    except SnowmeltError:
+        raise
+    finally:
+        attempt.close()
+    if (done.error is not None or done.counts.limited) and not plan.tolerant:
+        stop(plan)
+    faults.point(Point.LOAD_TASK)
+    return done
+
+
+def stop(plan: WorkPlan) -> None:
+    """Tell the portions that are not done yet that the load has failed."""
+    with suppress(SnowmeltError):
+        cached_store(plan.warehouse_url).put(f"{plan.folder}/{_STOPPED}", b"")
+
+
+def _is_stopped(store: Store, plan: WorkPlan) -> bool:
+    return store.head(f"{plan.folder}/{_STOPPED}") is not None
+
+
+class _Attempt:
+    """One portion on its way: rows and rejects to their files, and what is to be told of it."""
+
+    def __init__(self, plan: WorkPlan, task: LoadTask, store: Store) -> None:
+        self._plan = plan
+        self._task = task
+        self._store = store
+        name = f"{task.number:05d}"
+        self._files = FileSpool(plan.warehouse_url, plan.folder, name, native_schema(plan.schema))
+        self._rows = RowSpool(self._files, plan.schema, plan.cluster_by)
+        folder = plan.reject_folder
+        self._spare = (
+            None if folder is None else reject_files(plan.warehouse_url, folder, f"{name}-rejects")
+        )
+        self._rejects = None if self._spare is None else RejectSpool(self._spare, self._origin())
+        self._run: PortionRun | None = None
+        self._reasons: Counter[str] = Counter()
+        self._first: Rejected | None = None
+
+    def run(self) -> Portioned:
+        self._run = run_portion(self._task, self._plan.functions)
+        for block in self._run:
+            self._reject(block.rejects)
+            if self._rows.add(block.rows) and _is_stopped(self._store, self._plan):
+                return Portioned(self._task.number, stopped=True)
+        return self._outcome(self._rows.finish(), None)
+
+    def failed(self, reason: str) -> Portioned:
+        """Return what is told of a portion that failed: no rows, but its rejects."""
+        return self._outcome((), reason)
+
+    def close(self) -> None:
+        """Leave nothing unfinished."""
+        self._files.abort()
+        if self._spare is not None:
+            self._spare.abort()
+
+    def _outcome(self, files: Sequence[WrittenFile], error: str | None) -> Portioned:
+        rejects = () if self._rejects is None else self._rejects.finish()
+        counts = Counts() if self._run is None else self._run.counts
+        return Portioned(
+            number=self._task.number,
+            counts=counts,
+            files=tuple(files),
+            reject_files=tuple(rejects),
+            first_reject=self._first,
+            reasons=tuple(self._reasons.most_common(_MOST_REASONS)),
+            error=error,
+        )
+
+    def _reject(self, rejects: Sequence[Rejected]) -> None:
+        if not rejects:
+            return
+        self._first = self._first or rejects[0]
+        for each in rejects:
+            reason = each.reason[:_REASON_LENGTH]
+            if reason in self._reasons or len(self._reasons) < _MOST_REASONS:
+                self._reasons[reason] += 1
+        if self._rejects is not None:
+            self._rejects.add(rejects)
+
+    def _origin(self) -> RejectOrigin:
+        return RejectOrigin(
+            self._plan.load_id, platform.node(), self._task.portion.file.path, self._task.number
+        )

@@ -1,0 +1,179 @@
+"""Libraries of user code, and the filters, parsers and sources that are made of it.
+
+Whoever creates a library runs code wherever tables are loaded, so only ACCOUNTADMIN may.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import sqlalchemy as sa
+
+from snowmelt.catalog import load_model as model
+from snowmelt.errors import AlreadyExists, NotFound, UserError
+from snowmelt.schema.types import display_name
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping, Sequence
+
+FunctionKind: TypeAlias = Literal["filter", "parser", "source"]
+
+_L = model.libraries
+_F = model.load_functions
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryRecord:
+    """One library: where its files came from; the first of them is the one that was named."""
+
+    name: str
+    language: str
+    origin: str
+    files: tuple[str, ...]
+    owner: str
+    created_at: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRecord:
+    """One filter, parser or source, by internal name: a factory class of a library."""
+
+    kind: FunctionKind
+    name: str
+    factory: str
+    library: str
+    owner: str
+    created_at: dt.datetime
+
+
+def create_library(
+    connection: sa.Connection,
+    record: LibraryRecord,
+    contents: Mapping[str, bytes],
+    *,
+    replace: bool = False,
+) -> None:
+    """Create a library of these files; a replaced one keeps the functions made of it.
+
+    Raises:
+        AlreadyExists: There is one of this name, and it is not to be replaced.
+    """
+    values = {
+        "language": record.language,
+        "origin": record.origin,
+        "files": json.dumps(
+            {name: base64.b85encode(data).decode() for name, data in contents.items()}
+        ),
+        "owner": record.owner,
+        "created_at": record.created_at,
+    }
+    there = record.name in {each.name for each in libraries_of(connection)}
+    if there and not replace:
+        raise AlreadyExists(kind="Library", name=display_name(record.name))
+    if there:
+        connection.execute(sa.update(_L).where(_L.c.name == record.name).values(values))
+    else:
+        connection.execute(sa.insert(_L).values(name=record.name, **values))
+
+
+def drop_library(connection: sa.Connection, name: str, *, cascade: bool) -> None:
+    """Drop a library, with `cascade` also what is made of it.
+
+    Raises:
+        NotFound: There is none of this name.
+        UserError: Functions are made of it.
+    """
+    made = [each for each in functions_of(connection) if each.library == name]
+    if made and not cascade:
+        shown = ", ".join(f"{each.kind} {display_name(each.name)}" for each in made)
+        raise UserError(
+            f"Library {display_name(name)} is still used by {shown}; drop these first, or add "
+            "CASCADE."
+        )
+    connection.execute(sa.delete(_F).where(_F.c.library == name))
+    if not connection.execute(sa.delete(_L).where(_L.c.name == name)).rowcount:
+        raise NotFound(kind="Library", name=display_name(name))
+
+
+def create_function(
+    connection: sa.Connection, record: FunctionRecord, *, replace: bool = False
+) -> None:
+    """Create a filter, parser or source of a library.
+
+    Raises:
+        AlreadyExists: There is one of this kind and name, and it is not to be replaced.
+        NotFound: There is no such library.
+    """
+    if record.library not in {each.name for each in libraries_of(connection)}:
+        raise NotFound(kind="Library", name=display_name(record.library))
+    there = [each for each in functions_of(connection, record.kind) if each.name == record.name]
+    if there and not replace:
+        raise AlreadyExists(kind=record.kind.capitalize(), name=display_name(record.name))
+    if there:
+        drop_function(connection, record.kind, record.name)
+    connection.execute(
+        sa.insert(_F).values(
+            kind=record.kind,
+            name=record.name,
+            factory=record.factory,
+            library=record.library,
+            owner=record.owner,
+            created_at=record.created_at,
+        )
+    )
+
+
+def drop_function(connection: sa.Connection, kind: FunctionKind, name: str) -> None:
+    """Drop a filter, parser or source.
+
+    Raises:
+        NotFound: There is none of this kind and name.
+    """
+    gone = connection.execute(sa.delete(_F).where(_F.c.kind == kind, _F.c.name == name))
+    if not gone.rowcount:
+        raise NotFound(kind=kind.capitalize(), name=display_name(name))
+
+
+def libraries_of(connection: sa.Connection) -> list[LibraryRecord]:
+    """Return all libraries by name."""
+    rows = connection.execute(sa.select(_L).order_by(_L.c.name))
+    return [
+        LibraryRecord(
+            name=row.name,
+            language=row.language,
+            origin=row.origin,
+            files=tuple(json.loads(row.files)),
+            owner=row.owner,
+            created_at=row.created_at,
+        )
+        for row in rows
+    ]
+
+
+def functions_of(
+    connection: sa.Connection, kind: FunctionKind | None = None
+) -> list[FunctionRecord]:
+    """Return all filters, parsers and sources, or those of one kind, by name."""
+    query = sa.select(_F).order_by(_F.c.kind, _F.c.name)
+    if kind is not None:
+        query = query.where(_F.c.kind == kind)
+    return [FunctionRecord(**row) for row in connection.execute(query).mappings()]
+
+
+def library_files(connection: sa.Connection, names: Sequence[str]) -> dict[str, dict[str, bytes]]:
+    """Return the files of libraries by name, the one that was named first.
+
+    Raises:
+        NotFound: One of them does not exist.
+    """
+    found = {}
+    for name in dict.fromkeys(names):
+        text = connection.execute(sa.select(_L.c.files).where(_L.c.name == name)).scalar()
+        if text is None:
+            raise NotFound(kind="Library", name=display_name(name))
+        found[name] = {file: base64.b85decode(data) for file, data in json.loads(text).items()}
+    return found

@@ -1,0 +1,102 @@
+"""Libraries of user code and what is made of them, by SQL."""
+
+from __future__ import annotations
+
+import pytest
+
+from snowmelt.catalog.execution import execute
+from snowmelt.catalog.libraries import functions_of, library_files
+from snowmelt.errors import AlreadyExists, NotFound, PrivilegeMissing, StatementError, UserError
+
+
+@pytest.fixture
+def run(lakehouse):
+    return lambda text, **options: execute(lakehouse.database, text, **options)
+
+
+@pytest.fixture
+def library(tmp_path, run):
+    path = tmp_path / "own.py"
+    path.write_text("first")
+    run(f"CREATE LIBRARY own AS '{path}' LANGUAGE 'Python'")
+    return path
+
+
+def test_a_library_is_its_file_and_what_it_needs(tmp_path, run, lakehouse):
+    (tmp_path / "site" / "deep").mkdir(parents=True)
+    (tmp_path / "site" / "deep" / "more.py").write_text("more")
+    (tmp_path / "own.py").write_text("own")
+    text = f"CREATE LIBRARY own AS '{tmp_path}/own.py' DEPENDS '{tmp_path}/site/*'"
+    assert run(text).message == "Library OWN created, 2 files."
+    with lakehouse.database.reading() as connection:
+        files = library_files(connection, ["OWN"])
+    assert list(files["OWN"].items()) == [("own.py", b"own"), ("deep/more.py", b"more")]
+
+
+def test_a_replaced_library_keeps_what_is_made_of_it(library, run, lakehouse):
+    run("CREATE FILTER f AS LANGUAGE 'Python' NAME 'Factory' LIBRARY own NOT FENCED")
+    library.write_text("second")
+    with pytest.raises(AlreadyExists):
+        run(f"CREATE LIBRARY own AS '{library}'")
+    assert run(f"CREATE OR REPLACE LIBRARY own AS '{library}'").message.startswith("Library OWN re")
+    with lakehouse.database.reading() as connection:
+        assert library_files(connection, ["OWN"]) == {"OWN": {"own.py": b"second"}}
+        [function] = functions_of(connection)
+    assert (function.kind, function.name, function.factory) == ("filter", "F", "Factory")
+    [shown] = run("SHOW FILTERS").rows
+    assert shown[1:4] == ("F", "Factory", "OWN")
+    [shown] = run("SHOW LIBRARIES").rows
+    assert shown[1:5] == ("OWN", "Python", str(library), 1)
+
+
+def test_one_name_may_be_of_each_kind(library, run):
+    for kind in ("FILTER", "PARSER", "SOURCE"):
+        run(f"CREATE {kind} x AS NAME 'Factory' LIBRARY own")
+        with pytest.raises(AlreadyExists):
+            run(f"CREATE {kind} x AS NAME 'Factory' LIBRARY own")
+        run(f"CREATE OR REPLACE {kind} x AS NAME 'Other' LIBRARY own")
+    run("DROP PARSER x()")
+    assert [len(run(f"SHOW {kind}S").rows) for kind in ("FILTER", "PARSER", "SOURCE")] == [1, 0, 1]
+    with pytest.raises(NotFound):
+        run("DROP PARSER x")
+    assert "nothing was done" in run("DROP PARSER IF EXISTS x").message
+
+
+def test_a_used_library_is_dropped_with_cascade_alone(library, run):
+    run("CREATE FILTER f AS NAME 'Factory' LIBRARY own")
+    with pytest.raises(UserError, match="still used by filter F"):
+        run("DROP LIBRARY own")
+    run("DROP LIBRARY own CASCADE")
+    assert run("SHOW FILTERS").rows == run("SHOW LIBRARIES").rows == ()
+
+
+def test_user_code_is_for_administrators(library, run):
+    run("CREATE ROLE writer")
+    for text in (
+        f"CREATE LIBRARY other AS '{library}'",
+        "CREATE FILTER f AS NAME 'Factory' LIBRARY own",
+        "DROP LIBRARY own",
+    ):
+        with pytest.raises(PrivilegeMissing):
+            run(text, role="WRITER")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("CREATE LIBRARY l AS 'x.so' LANGUAGE 'C++'", "LANGUAGE 'Python' alone"),
+        ("CREATE FILTER f AS NAME 'a b' LIBRARY l", "one word"),
+        ("CREATE FILTER public.f AS NAME 'a' LIBRARY l", "in no schema"),
+        ("CREATE FILTER f AS NAME a LIBRARY l", "in single quotes"),
+    ],
+)
+def test_what_is_wrong_is_said(text, reason, run):
+    with pytest.raises(StatementError, match=reason):
+        run(text)
+
+
+def test_a_function_needs_its_library_and_a_library_its_file(run):
+    with pytest.raises(NotFound):
+        run("CREATE FILTER f AS NAME 'Factory' LIBRARY own")
+    with pytest.raises(UserError, match=r"no object own\.py"):
+        run("CREATE LIBRARY own AS '/nowhere/own.py'")
