@@ -98,11 +98,11 @@ class PortionRun:
             LoadFailed: A step failed; says which, and where.
             LoadCancelled: `cancel` was called.
         """
-        flows = self._connected()
+        flows, task = self._connected(), self._task
         try:
             for block in flows[-1]:
                 self._check(block)
-                shaped = self._shaper.shape(block, self.counts.records, self._placer)
+                shaped = self._shaper.shape(block, self.counts.records, task.portion.file.path)
                 self._count(shaped, flows)
                 yield shaped
                 if self.counts.limited:

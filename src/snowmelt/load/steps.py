@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Mapping
 
     from snowmelt.load.copying import Compression
@@ -61,7 +62,7 @@ class StackPlan:
     `target` holds the parsed columns; `table` the columns that rows come out with, where those
     that are neither parsed nor computed are NULL. `skip` records at the beginning of each file
     are the parser's business and are here for row numbers only. A task stops at `reject_limit`
-    rejects.
+    rejects. `started_at`, aware, is what expressions see as now.
     """
 
     source: Step
@@ -71,6 +72,7 @@ class StackPlan:
     table: TableSchema
     computed: tuple[Computed, ...] = ()
     reject_limit: int | None = None
+    started_at: dt.datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

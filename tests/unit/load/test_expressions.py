@@ -1,0 +1,147 @@
+"""Columns computed from parsed ones."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from snowmelt.errors import LoadFailed, LoadRefused
+from snowmelt.load.parsed import Parsed, Rejected, Target
+from snowmelt.load.shaping import Shaper
+from snowmelt.load.steps import Computed, StackPlan, Step
+from snowmelt.schema.native import native_schema
+from snowmelt.schema.types import Column, Kind, TableSchema
+
+NUMBER = {"kind": Kind.FIXED, "precision": 38, "scale": 0}
+TEXT = {"kind": Kind.TEXT, "length": 100, "byte_length": 400}
+PARSED = (("S", TEXT), ("N", NUMBER), ("M", {**NUMBER, "precision": 9}))
+ROWS = {"S": ["ab", "2024-02-03", None], "N": [1, 2, None], "M": [4, 5, 6]}
+STARTED = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+
+
+def schema_of(*columns: tuple[str, dict[str, Any]]) -> TableSchema:
+    return TableSchema(
+        1, tuple(Column(name, ordinal=n, **kind) for n, (name, kind) in enumerate(columns, 1))
+    )
+
+
+def shaper(sql: str, column: dict[str, Any], *, enforce: bool = False) -> Shaper:
+    parsed = schema_of(*PARSED)
+    return Shaper(
+        StackPlan(
+            source=Step("source", "s"),
+            filters=(),
+            parser=Step("parser", "p"),
+            target=Target(parsed, enforce_length=enforce),
+            table=schema_of(("X", column)),
+            computed=(Computed("X", sql),),
+            started_at=STARTED,
+        )
+    )
+
+
+def block(rejects: tuple[Rejected, ...] = ()) -> Parsed:
+    schema = native_schema(schema_of(*PARSED))
+    rows = pa.table(
+        [pa.array(ROWS[field.name], pa.string()).cast(field.type) if pa.types.is_string(field.type)
+         else pa.array([None if v is None else Decimal(v) for v in ROWS[field.name]], field.type)
+         for field in schema],
+        schema=schema,
+    )  # fmt: skip
+    return Parsed(rows, rejects, rows.num_rows + len(rejects))
+
+
+def computed(sql: str, column: dict[str, Any], **options: bool) -> list[Any]:
+    shaped = shaper(sql, column, **options).shape(block(), 0, "a.csv")
+    return shaped.rows.column("X").to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("sql", "column", "values"),
+    [
+        ("n + 1", NUMBER, [2, 3, None]),
+        ("n / 2", {"kind": Kind.REAL}, [0.5, 1.0, None]),
+        ("s || '-' || m", TEXT, ["ab-4", "2024-02-03-5", None]),
+        ("substr('abcdefgh', m, 2)", TEXT, ["de", "ef", "fg"]),
+        ("NVL(s, E'\\t')", TEXT, ["ab", "2024-02-03", "\t"]),
+        ("'\\t'", TEXT, ["\\t"] * 3),
+        ("CASE WHEN s = 'ab' THEN NULL ELSE s END", TEXT, [None, "2024-02-03", None]),
+        ("TRY_CAST(s AS DATE)", {"kind": Kind.DATE}, [None, dt.date(2024, 2, 3), None]),
+        ("TO_DATE('03.02.2024', 'DD.MM.YYYY')", {"kind": Kind.DATE}, [dt.date(2024, 2, 3)] * 3),
+        ("m > 4", {"kind": Kind.BOOLEAN}, [False, True, True]),
+        ("n::varchar", TEXT, ["1", "2", None]),
+        ("upper(\"S\")", TEXT, ["AB", "2024-02-03", None]),
+        ("NULLIF(s, 'ab')", TEXT, [None, "2024-02-03", None]),
+        ("current_date", {"kind": Kind.DATE}, [dt.date(2026, 3, 1)] * 3),
+        ("now()", {"kind": Kind.TIMESTAMP_LTZ, "scale": 6}, [STARTED] * 3),
+        ("s", TEXT, ["ab", "2024-02-03", None]),
+        ("DECODE(m, 4, 'four', 'other')", TEXT, ["four", "other", "other"]),
+        ("IFF(m > 5, 'x', 'y')", TEXT, ["y", "y", "x"]),
+        ("[n, m]", {"kind": Kind.ARRAY}, ["[1,4]", "[2,5]", "[null,6]"]),
+    ],
+)  # fmt: skip
+def test_an_expression_is_computed_and_converted_to_its_column(
+    sql: str, column: dict[str, Any], values: list[Any]
+) -> None:
+    assert computed(sql, column) == values
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("(SELECT 1)", "columns of its row alone"),
+        ("s FROM t", "not one expression"),
+        ("s, n", "not one expression"),
+        ("s; DROP TABLE x", "not one expression"),
+        ("sum(n)", "columns of its row alone"),
+        ("row_number() OVER ()", "columns of its row alone"),
+        ("unnest([1, 2])", "columns of its row alone|not available"),
+        ("nothing", "there is no parsed column NOTHING; there are S, N, M"),
+        ("other.s", "columns have one part"),
+        ("current_setting('memory_limit')", "not available"),
+        ("getenv('HOME')", "not available"),
+        ("read_text('/etc/passwd')", "read_text"),
+        ("no_such_function(s)", "no_such_function"),
+        ("upper(", "cannot be understood"),
+        ("*", "columns of its row alone"),
+    ],
+)
+def test_an_expression_of_more_than_its_row_is_refused(sql: str, reason: str) -> None:
+    with pytest.raises(LoadRefused, match=reason) as refused:
+        shaper(sql, TEXT)
+    assert f"column X AS {sql}" in str(refused.value)
+
+
+def test_a_failing_expression_names_itself_and_the_record() -> None:
+    rejects = (Rejected(12, 0, b"", "bad"),)
+    with pytest.raises(LoadFailed) as failed:
+        shaper("CAST(NULLIF(s, 'ab') AS INT)", NUMBER).shape(block(rejects), 10, "a.csv")
+    text = str(failed.value)
+    assert text.startswith("a.csv, column X AS CAST(NULLIF(s, 'ab') AS INT), record 13: ")
+    assert "2024-02-03" in text
+
+
+def test_a_value_that_its_column_does_not_take_names_the_record() -> None:
+    with pytest.raises(LoadFailed, match=r"a\.csv, column X AS s, record 1: .*'ab'"):
+        shaper("s", NUMBER).shape(block(), 0, "a.csv")
+
+
+def test_a_computed_null_where_it_may_not_be_rejects_the_record() -> None:
+    shaped = shaper("upper(s)", {**TEXT, "nullable": False}).shape(block(), 5, "a.csv")
+    assert shaped.rows.column("X").to_pylist() == ["AB", "2024-02-03"]
+    (reject,) = shaped.rejects
+    assert (reject.record, reject.column, reject.data) == (8, "X", b"||6")
+    assert "NOT NULL" in reject.reason
+    assert shaped.records == shaped.rows.num_rows + len(shaped.rejects)
+
+
+def test_a_computed_text_that_is_too_long_is_cut_or_rejected() -> None:
+    short = {"kind": Kind.TEXT, "length": 4, "byte_length": 16}
+    assert computed("s || ''", short) == ["ab", "2024", None]
+    shaped = shaper("s || ''", short, enforce=True).shape(block(), 0, "a.csv")
+    assert shaped.rows.column("X").to_pylist() == ["ab", None]
+    assert [reject.record for reject in shaped.rejects] == [2]
