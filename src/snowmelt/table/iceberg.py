@@ -40,7 +40,7 @@ from pyiceberg.types import (
     TimeType,
 )
 
-from snowmelt.errors import CommitLost, TableInconsistent, TransactionConflict
+from snowmelt.errors import ConflictError, TableInconsistent
 from snowmelt.schema.arrow import FIELD_ID
 from snowmelt.schema.native import native_schema
 from snowmelt.table.native import WrittenFile, data_file
@@ -186,7 +186,7 @@ class PointerCatalog(NoopCatalog):
             raise TableInconsistent(table=metadata.location, reason="a commit made no snapshot")
         try:
             self._swap(location, snapshot_id)
-        except (CommitLost, TransactionConflict):
+        except ConflictError:
             # Definitely not current: a run that tries again leaves one metadata file, its last.
             self._append.warehouse.store.delete(self._append.warehouse.path(location))
             raise

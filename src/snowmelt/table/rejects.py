@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from snowmelt.catalog.tables import create_table, find_table
 from snowmelt.errors import LoadRefused, TableNotFound
@@ -118,8 +119,8 @@ def numbered(rows: pa.Table, before: int) -> pa.Table:
         return rows
     field = rows.schema.field(ROW_NUMBER)
     numbers = rows.column(ROW_NUMBER).cast(pa.int64())
-    moved = pa.compute.add(numbers, before).cast(field.type)
-    return rows.set_column(ROW_NUMBER, field, moved)
+    moved = pc.add(numbers, before)
+    return rows.set_column(ROW_NUMBER, field, _decimal(moved, field.type))
 
 
 def require_reject_table(
@@ -154,5 +155,10 @@ def _shown(data: bytes) -> tuple[str, bool]:
 
 def _array(values: list[object], kind: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(kind):
-        return pa.array(values, pa.int64()).cast(kind)
+        return _decimal(pa.array(values, pa.int64()), kind)
     return pa.array(values, kind)
+
+
+def _decimal(integers: pa.Array, kind: pa.DataType) -> pa.Array:
+    # Arrow asks for room for any 64 bits first.
+    return integers.cast(pa.decimal128(19, 0)).cast(kind)

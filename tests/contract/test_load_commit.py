@@ -1,0 +1,232 @@
+"""The commit of a load is one transaction of the catalog, on each database."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+
+import pytest
+
+from fix_chunks import NUMBERS, Lakehouse
+from fix_loads import begin, load_numbers, rejected, result, written
+from snowmelt.catalog import loads
+from snowmelt.catalog.loads import FileKey, LoadState, OffsetAdvance
+from snowmelt.catalog.tables import add_schema_version
+from snowmelt.clock import ManualClock
+from snowmelt.errors import LeaseLost, LoadOvertaken, LoadRefused
+from snowmelt.schema.types import Column, Kind, TableName
+from snowmelt.table.loading import (
+    abandon_load,
+    close_dead_loads,
+    commit_load,
+    is_committed,
+    publish_rejects,
+)
+from snowmelt.table.migration import MigrationSettings, commit_migration, plan_migration, write_task
+from snowmelt.table.rejects import REJECT_SCHEMA
+
+REJECTS = TableName("DEMO", "PUBLIC", "REJECTS")
+
+
+@pytest.fixture
+def house(database, tmp_path):
+    clock = ManualClock(dt.datetime.now(dt.UTC))
+    found = Lakehouse(tmp_path, clock, database)
+    found.create()
+    return found
+
+
+def state_of(house, load):
+    with house.database.reading() as connection:
+        return loads.find_load(connection, load.load_id)
+
+
+def offsets(house, stream="S"):
+    with house.database.reading() as connection:
+        return loads.offsets_of(connection, stream)
+
+
+def test_loaded_and_streamed_rows_are_one_table(house):
+    house.put_numbers(0, 10)
+    load = load_numbers(house, 10, 25, "a.csv")
+    assert sorted(house.read_numbers()) == list(range(35))
+    assert house.migrate().rows == 10
+    load_numbers(house, 35, 5, "b.csv")
+    house.put_numbers(40, 10)
+    assert house.migrate().rows == 10
+    assert sorted(house.read_numbers()) == list(range(50))
+    record = state_of(house, load)
+    assert (record.state, record.rows, record.files) == (LoadState.COMMITTED, 25, 1)
+    assert record.snapshot_id is not None
+
+
+def test_loads_and_migrations_at_once_move_every_row_once(house):
+    for start in range(0, 40, 10):
+        house.put_numbers(start, 10)
+    errors = []
+
+    def run(work, *parts):
+        try:
+            work(*parts)
+        except BaseException as error:
+            errors.append(error)
+
+    works = [(load_numbers, house, 40 + 10 * n, 10, f"{n}.csv") for n in range(4)]
+    threads = [threading.Thread(target=run, args=work) for work in [*works, (house.migrate,)]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert sorted(house.read_numbers()) == list(range(80))
+
+
+def test_a_migration_that_loses_to_a_load_commits_its_files_on_top(house):
+    house.put_numbers(0, 10)
+    settings = MigrationSettings(house.stage.url, house.warehouse.url)
+    plan = plan_migration(house.database, house.keyring, NUMBERS, settings, clock=house.clock)
+    files = [outcome for task in plan.tasks for outcome in write_task(task)]
+    load_numbers(house, 10, 10, "a.csv")
+    assert commit_migration(house.database, plan, files, clock=house.clock).rows == 10
+    assert sorted(house.read_numbers()) == list(range(20))
+    assert len([path for path in house.files() if path.endswith(".metadata.json")]) == 2
+
+
+def test_of_two_loads_of_one_file_the_second_does_nothing(house):
+    first, second = begin(house), begin(house)
+    for load in (first, second):
+        files = [written(house, load, 0, 10)]
+        outcome = result(files, "a.csv")
+        if load is first:
+            commit_load(house.database, load, outcome, clock=house.clock)
+    with pytest.raises(LoadOvertaken, match=r"has loaded a\.csv meanwhile"):
+        commit_load(house.database, second, outcome, clock=house.clock)
+    assert abandon_load(house.database, second, "overtaken", clock=house.clock)
+    assert house.read_numbers() == list(range(10))
+    forced = begin(house)
+    files = [written(house, forced, 10, 10)]
+    commit_load(house.database, forced, result(files, "a.csv", force=True), clock=house.clock)
+    assert house.read_numbers() == list(range(20))
+
+
+def test_what_was_loaded_is_known_until_the_table_is_created_again(house):
+    load = load_numbers(house, 0, 10, "a.csv", "b.csv")
+    table = house.table()
+    with house.database.reading() as connection:
+        found = loads.loaded_already(connection, table.table_id, ["a.csv", "c.csv"])
+        assert found == {FileKey("a.csv", 10, "tag"): load.load_id}
+    house.create(replace=True)
+    with house.database.reading() as connection:
+        assert loads.loaded_already(connection, house.table().table_id, ["a.csv"]) == {}
+
+
+def test_offsets_move_with_the_rows_or_not_at_all(house):
+    load = begin(house)
+    step = OffsetAdvance("S", "T", 0, None, 5)
+    done = result([written(house, load, 0, 5)], offsets=[step])
+    commit_load(house.database, load, done, clock=house.clock)
+    assert offsets(house) == {("T", 0): 5}
+    late = begin(house)
+    files = [written(house, late, 0, 5)]
+    for stale in (step, OffsetAdvance("S", "T", 0, 4, 9)):
+        with pytest.raises(LoadOvertaken, match="no longer at"):
+            commit_load(house.database, late, result(files, offsets=[stale]), clock=house.clock)
+    assert house.read_numbers() == list(range(5))
+    assert not is_committed(house.database, late.load_id)
+    empty = begin(house)
+    step = OffsetAdvance("S", "T", 0, 5, 7)
+    commit_load(house.database, empty, result([], offsets=[step]), clock=house.clock)
+    assert offsets(house) == {("T", 0): 7}
+    assert is_committed(house.database, empty.load_id)
+
+
+def test_rejects_are_there_whether_or_not_the_rows_are(house):
+    load = begin(house, rejects=REJECTS)
+    publish_rejects(
+        house.database, load, [rejected(house, load, b"one", b"\xff")], clock=house.clock
+    )
+    assert abandon_load(house.database, load, "too many", clock=house.clock)
+    rows = house.read(REJECTS)
+    assert rows["REJECTED_DATA"].to_pylist() == ["one", "\\xff"]
+    assert rows["REJECTED_BYTES"].to_pylist() == [None, b"\xff"]
+    assert set(rows["LOAD_ID"].to_pylist()) == {load.load_id}
+    assert house.read_numbers() == []
+    again = begin(house, rejects=REJECTS)
+    publish_rejects(house.database, again, [rejected(house, again, b"two")], clock=house.clock)
+    assert house.read(REJECTS)["REJECTED_DATA"].to_pylist() == ["one", "\\xff", "two"]
+
+
+def test_rejects_go_into_a_table_of_rejects_alone(house):
+    with pytest.raises(LoadRefused, match="cannot go into the table that is loaded"):
+        begin(house, rejects=NUMBERS)
+    other = TableName("DEMO", "PUBLIC", "OTHER")
+    house.create(other, replace=True)
+    with pytest.raises(LoadRefused, match="not those of a table of rejects"):
+        begin(house, rejects=other)
+    house.create(REJECTS, REJECT_SCHEMA.columns, replace=True)
+    assert begin(house, rejects=REJECTS).rejects is not None
+
+
+def test_a_load_that_was_given_up_cannot_commit(house):
+    load = begin(house)
+    files = [written(house, load, 0, 10)]
+    close_dead_loads(house.database, load.table, house.clock)
+    assert state_of(house, load).state is LoadState.RUNNING
+    house.clock.advance(61)
+    close_dead_loads(house.database, load.table, house.clock)
+    assert state_of(house, load).state is LoadState.LOST
+    with pytest.raises(LeaseLost):
+        commit_load(house.database, load, result(files), clock=house.clock)
+    assert house.read_numbers() == []
+
+
+def test_a_dropped_or_changed_table_is_not_loaded(house):
+    load = begin(house)
+    files = [written(house, load, 0, 10)]
+    house.drop()
+    with pytest.raises(LoadOvertaken, match="dropped"):
+        commit_load(house.database, load, result(files), clock=house.clock)
+    with pytest.raises(LoadOvertaken, match="dropped"):
+        commit_load(house.database, load, result([]), clock=house.clock)
+
+
+def test_a_column_that_came_meanwhile_must_be_nullable(house):
+    load = begin(house)
+    files = [written(house, load, 0, 10)]
+    for number, nullable in ((3, True), (4, False)):
+        with house.database.writing() as connection:
+            table = house.table()
+            column = Column(f"C{number}", Kind.BOOLEAN, number, nullable=nullable)
+            columns = (*table.schema.columns, column)
+            add_schema_version(connection, table, columns, now=house.clock.now())
+        if nullable:
+            commit_load(house.database, load, result(files), clock=house.clock)
+            assert house.read(columns=["N", "C3"])["C3"].null_count == 10
+            load = begin(house)
+            files = [written(house, load, 10, 10)]
+            assert load.table.schema.version == 2
+    with pytest.raises(LoadOvertaken, match="must not be NULL"):
+        commit_load(house.database, load, result(files), clock=house.clock)
+
+
+def test_clean_up_takes_what_no_commit_names_and_nothing_else(house):
+    kept = load_numbers(house, 0, 10, "a.csv")
+    load_numbers(house, 10, 10, "b.csv")
+    dead, alive = begin(house), begin(house, lease_s=1e9)
+    written(house, dead, 20, 10)
+    files = [written(house, alive, 30, 10)]
+    house.clock.advance(7200)
+    house.collect(3600)
+    assert state_of(house, dead).state is LoadState.LOST
+    commit_load(house.database, alive, result(files), clock=house.clock)
+    expected = [*range(20), *range(30, 40)]
+    assert sorted(house.read_numbers()) == expected
+    house.clock.advance(7200)
+    house.collect(3600)
+    assert sorted(house.read_numbers()) == expected
+    assert not any(dead.load_id in path for path in house.files())
+    assert any(kept.load_id in path for path in house.data_files())
+    house.drop()
+    house.clock.advance(7200)
+    house.collect(3600)
+    assert house.files() == set()
