@@ -1,1 +1,73 @@
-"""The filters that come with the project, by their SQL names."""
+"""Built-in filters by name."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, cast
+
+from snowmelt.errors import LoadRefused, MissingExtra
+
+if TYPE_CHECKING:
+    from snowmelt.load.definition import Definition
+    from snowmelt.load.phases import Filter, RecordFilter
+
+# Module and the name in it, by the filter's name in lower case.
+_PLACES = {
+    "gzip": ("compressed", "GZIP"),
+    "bzip": ("compressed", "BZIP"),
+    "xz": ("compressed", "XZ"),
+    "lz4": ("compressed", "LZ4"),
+    "zstd": ("zstd", "ZSTD"),
+    "iconverter": ("encoding", "ICONVERTER"),
+    "stripbom": ("encoding", "STRIP_BOM"),
+    "searchandreplace": ("replacing", "SEARCH_AND_REPLACE"),
+    "lineendings": ("replacing", "LINE_ENDINGS"),
+    "externalcommand": ("command", "EXTERNAL_COMMAND"),
+    "kafkainsertdelimiters": ("messages", "KAFKA_INSERT_DELIMITERS"),
+    "kafkainsertlengths": ("messages", "KAFKA_INSERT_LENGTHS"),
+}
+# The first name is misspelt in manuals, the others are common ones of the same formats.
+_ALIASES = {
+    "kafkainsertdelimeters": "kafkainsertdelimiters",
+    "bzip2": "bzip",
+    "zstandard": "zstd",
+}
+
+NAMES: tuple[str, ...] = (
+    "GZip",
+    "BZip",
+    "Zstd",
+    "Lz4",
+    "Xz",
+    "Iconverter",
+    "StripBom",
+    "SearchAndReplace",
+    "LineEndings",
+    "ExternalCommand",
+    "KafkaInsertDelimiters",
+    "KafkaInsertLengths",
+)
+
+
+def definition(name: str) -> Definition[Filter | RecordFilter] | None:
+    """Return the built-in filter of this name, in any case; None if there is none.
+
+    Raises:
+        LoadRefused: The name is known, but not supported.
+        MissingExtra: The filter needs a package that is not installed.
+    """
+    lower = name.lower()
+    if lower == "lzo":
+        reason = "LZO is not supported; compress with ZSTD or LZ4, or pipe through ExternalCommand"
+        raise LoadRefused(what=name, reason=reason)
+    place = _PLACES.get(_ALIASES.get(lower, lower))
+    if place is None:
+        return None
+    module_name, attribute = place
+    try:
+        module = importlib.import_module(f"snowmelt.load.filters.{module_name}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("snowmelt"):
+            raise
+        raise MissingExtra(what=f"Filter {name}", extra="load") from None
+    return cast("Definition[Filter | RecordFilter]", getattr(module, attribute))

@@ -1,1 +1,44 @@
-"""The sources that come with the project, by their SQL names."""
+"""Built-in sources by name."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, cast
+
+from snowmelt.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from snowmelt.load.definition import Definition
+    from snowmelt.load.phases import Source
+
+# Module and the name in it, by the source's name in lower case.
+_PLACES = {
+    "file": ("snowmelt.load.sources.files", "FILE"),
+    "stdin": ("snowmelt.load.sources.stdin", "STDIN"),
+    "url": ("snowmelt.load.sources.files", "URL"),
+    "kafkasource": ("snowmelt.load.kafka.source", "KAFKA_SOURCE"),
+}
+_ALIASES = {"filesource": "file", "curl": "url", "curlsource": "url"}
+
+NAMES: tuple[str, ...] = ("File", "Stdin", "Url", "KafkaSource")
+
+
+def definition(name: str) -> Definition[Source] | None:
+    """Return the built-in source of this name, in any case; None if there is none.
+
+    Raises:
+        MissingExtra: The source needs a package that is not installed.
+    """
+    lower = name.lower()
+    place = _PLACES.get(_ALIASES.get(lower, lower))
+    if place is None:
+        return None
+    module_name, attribute = place
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("snowmelt"):
+            raise
+        extra = "kafka" if lower == "kafkasource" else "load"
+        raise MissingExtra(what=f"Source {name}", extra=extra) from None
+    return cast("Definition[Source]", getattr(module, attribute))

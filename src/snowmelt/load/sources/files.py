@@ -1,0 +1,82 @@
+"""Files by path or glob, on this machine, in any store, or on the web."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from snowmelt.errors import LoadRefused, PhaseFailed
+from snowmelt.load.definition import Definition, Parameter
+from snowmelt.load.sources import local, stored, web
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import ModuleType
+
+    from snowmelt.load.portion import InputFile, Portion
+
+
+class FileSource:
+    """Files by paths, each of which may be a glob: `*`, `?`, `[…]`, and `**` for any depth.
+
+    Paths without a scheme are of this machine, as are `file:` URLs; `http(s)://` is the web;
+    other URLs (`s3://bucket/path` …) are opened as stores with the credentials of stores.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        if not paths or not all(paths):
+            raise LoadRefused(what="File", reason="a path is needed, and an empty one is none")
+        self._paths = tuple(paths)
+
+    def files(self) -> Sequence[InputFile]:
+        """List the files, those of one glob by name; a file that is named twice is there once.
+
+        Raises:
+            PhaseFailed: A path leads to no file, or a store does not answer.
+        """
+        found = {file.path: file for path in self._paths for file in list_files(path)}
+        return tuple(found.values())
+
+    def read(self, portion: Portion) -> Iterator[bytes]:
+        """Yield the bytes from the portion's offset on, to the end of the file if asked.
+
+        Raises:
+            PhaseFailed: The file cannot be read, or has changed since it was listed.
+        """
+        pieces: Iterator[bytes] = _module(portion.file.path).read(portion)
+        return pieces
+
+
+def list_files(path: str) -> Sequence[InputFile]:
+    """List the files that one path or glob leads to, by name.
+
+    Raises:
+        PhaseFailed: There is none, or the store does not answer.
+    """
+    found: Sequence[InputFile] = _module(path).find(path)
+    if not found:
+        raise PhaseFailed(reason=f"no file matches {path}")
+    return found
+
+
+def is_readable_anywhere(path: str) -> bool:
+    """Return whether a file's address is the same on every machine."""
+    return "://" in path and not path.lower().startswith("file:")
+
+
+def _module(path: str) -> ModuleType:
+    scheme = path.partition("://")[0].lower() if "://" in path else "file"
+    if scheme == "file":
+        return local
+    return web if scheme in {"http", "https"} else stored
+
+
+def _one_path(file: str) -> FileSource:
+    return FileSource((file,))
+
+
+def _one_url(url: str) -> FileSource:
+    return FileSource((url,))
+
+
+FILE = Definition("File", _one_path, (Parameter("file", str, required=True),))
+URL = Definition("Url", _one_url, (Parameter("url", str, required=True),))

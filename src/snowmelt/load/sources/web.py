@@ -1,0 +1,91 @@
+"""Files on the web, by http and https; ranges and change marks where the server has them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx
+
+from snowmelt.errors import PhaseFailed
+from snowmelt.load.portion import InputFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from snowmelt.load.portion import Portion
+
+# No limit for the whole: a large file takes its time. A server that is silent is given up.
+_SILENCE = httpx.Timeout(60.0)
+_PIECE = 1024 * 1024
+_ATTEMPTS = 4
+# Bytes as they lie there: a server would otherwise compress them on the way.
+_PLAIN = {"Accept-Encoding": "identity"}
+
+
+def find(path: str) -> Sequence[InputFile]:
+    """Ask for the file's size, known only where parts of it can be asked for, and change mark.
+
+    Raises:
+        PhaseFailed: The server does not answer, or refuses.
+    """
+    try:
+        answer = httpx.head(path, headers=_PLAIN, timeout=_SILENCE, follow_redirects=True)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise PhaseFailed(reason=f"{path}: {error}") from error
+    if answer.status_code in {404, 410}:
+        return ()
+    # Some servers know no HEAD: what they have is found out by reading it.
+    if answer.status_code in {405, 501}:
+        return (InputFile(path),)
+    if answer.is_error:
+        raise PhaseFailed(reason=f"{path}: the server answers {answer.status_code}")
+    length = answer.headers.get("content-length", "")
+    ranges = answer.headers.get("accept-ranges", "").lower() == "bytes"
+    size = int(length) if ranges and length.isdecimal() else None
+    return (InputFile(path, size, _tag(answer)),)
+
+
+def read(portion: Portion) -> Iterator[bytes]:
+    """Yield the bytes from the portion's offset; a broken connection is taken up again.
+
+    Raises:
+        PhaseFailed: The file cannot be read, or has changed since it was listed.
+    """
+    offset, failed = portion.offset, 0
+    while True:
+        try:
+            for piece in _answer(portion.file, offset):
+                offset, failed = offset + len(piece), 0
+                yield piece
+        except httpx.HTTPError as error:
+            failed += 1
+            if failed == _ATTEMPTS or portion.file.size is None or portion.file.tag is None:
+                reason = f"{portion.file.path}: {str(error) or type(error).__name__}"
+                raise PhaseFailed(reason=reason, offset=offset) from error
+        else:
+            break
+    if portion.file.size is not None and offset < portion.file.size:
+        reason = f"{portion.file.path} ends at byte {offset} of {portion.file.size}"
+        raise PhaseFailed(reason=reason, offset=offset)
+
+
+def _answer(file: InputFile, offset: int) -> Iterator[bytes]:
+    if file.size is not None and offset >= file.size:
+        return
+    headers = dict(_PLAIN)
+    if offset:
+        headers["Range"] = f"bytes={offset}-"
+    with httpx.stream(
+        "GET", file.path, headers=headers, timeout=_SILENCE, follow_redirects=True
+    ) as answer:
+        if file.tag is not None and answer.is_success and _tag(answer) != file.tag:
+            raise PhaseFailed(reason=f"{file.path} has changed since the load began")
+        if answer.status_code != (206 if offset else 200):
+            reason = f"{file.path}: the server answers {answer.status_code}"
+            raise PhaseFailed(reason=reason, offset=offset)
+        yield from answer.iter_raw(_PIECE)
+
+
+def _tag(answer: httpx.Response) -> str | None:
+    mark = answer.headers.get("etag") or answer.headers.get("last-modified")
+    return str(mark) if mark else None
