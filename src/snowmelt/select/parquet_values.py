@@ -65,7 +65,7 @@ def vector_of(array: pa.Array) -> Vector | None:
     null = _nulls(array)
     none = np.zeros(len(array), np.bool_)
     if pt.is_boolean(kind):
-        values = array.fill_null(value=False).to_numpy(zero_copy_only=False)
+        values = array.fill_null(False).to_numpy(zero_copy_only=False)
         return Vector(Kind.BOOL, values, null, none)
     if pt.is_integer(kind):
         numbers = _numbers(array, kind)

@@ -1,0 +1,67 @@
+"""Columns of every type give what their values give one by one."""
+
+import datetime as dt
+import decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from snowmelt.select.local import run_locally
+from snowmelt.select.request import JsonOutput, ParquetInput, SelectRequest
+
+TYPES = {
+    "bool": (pa.bool_(), st.booleans()),
+    "int8": (pa.int8(), st.integers(-128, 127)),
+    "int64": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    "uint32": (pa.uint32(), st.integers(0, 2**32 - 1)),
+    "uint64": (pa.uint64(), st.integers(0, 2**64 - 1)),
+    "float": (pa.float32(), st.floats(width=32, allow_nan=False, allow_infinity=False)),
+    "double": (pa.float64(), st.floats(allow_nan=False, allow_infinity=False)),
+    "text": (pa.string(), st.text("aé,\"\n'", max_size=5)),
+    "long": (pa.large_string(), st.text(max_size=5)),
+    "word": (pa.dictionary(pa.int32(), pa.string()), st.sampled_from(["x", "yy", ""])),
+    "date": (pa.date32(), st.dates(dt.date(1900, 1, 1), dt.date(2100, 1, 1))),
+    "at": (pa.timestamp("us"), st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2100, 1, 1))),
+    "price": (pa.decimal128(12, 2), st.integers(-(10**11), 10**11).map(lambda n: decimal.Decimal(n) / 100)),
+    "list": (pa.list_(pa.int32()), st.lists(st.integers(-5, 5), max_size=3)),
+    "a.b": (pa.int32(), st.integers(0, 3)),
+    "nothing": (pa.null(), st.none()),
+}  # fmt: skip
+ROWS = st.lists(st.fixed_dictionaries({name: st.none() | s for name, (_, s) in TYPES.items()}))
+
+
+def answer(path, sql):
+    execution = run_locally(SelectRequest(sql, ParquetInput(), JsonOutput()), path)
+    return b"".join(execution.payloads())
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    return tmp_path_factory.mktemp("parquet") / "a.parquet"
+
+
+@settings(max_examples=settings.default.max_examples // 2)
+@given(rows=ROWS, group=st.integers(1, 5))
+def test_a_column_is_what_the_same_values_in_a_struct_are(file, rows, group):
+    schema = pa.schema([(name, kind) for name, (kind, _) in TYPES.items()])
+    flat = pa.Table.from_pylist(rows, schema)
+    # No kernel reads what lies in a struct: its fields come one by one.
+    kinds = [field.type for field in schema]
+    kinds[schema.names.index("word")] = pa.string()
+    plain = pa.schema(zip(schema.names, kinds, strict=True))
+    inside = pa.array(rows, pa.struct(list(plain)))
+    pq.write_table(flat.append_column("w", inside), file, row_group_size=group)
+    for shape in ("{0}", "{0} is null", "{0} = {0}", "count({0})", "{0} in ({0}, 1)"):
+        one = ", ".join(shape.format(f's."{name}"') for name in TYPES)
+        other = ", ".join(shape.format(f's.w."{name}"') for name in TYPES)
+        expected = answer(file, f"select {other} from s3object s")
+        assert answer(file, f"select {one} from s3object s") == expected
+    for condition in ('{}."bool"', "{}.int8 > 1 or {}.text < 'b'", "{}.uint64 / 2 > {}.price"):
+        expected = answer(
+            file, f"select s.w.int8 from s3object s where {condition.replace('{}', 's.w')}"
+        )
+        one = f"select s.int8 from s3object s where {condition.replace('{}', 's')}"
+        assert answer(file, one) == expected
