@@ -1,0 +1,245 @@
+"""Columns of text become columns of a table: with masks where a value is plain, exactly elsewhere.
+
+The rules are those of a single value (`snowmelt.schema.values`), with what files write and
+streams do not: a blank between date and time, an hour alone, an offset without a colon, formats,
+trimming, and texts that are cut to their column. A text without a zone is a clock time of UTC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from snowmelt.errors import InvalidRow
+from snowmelt.load.formats import Rewriting, reader_of
+from snowmelt.load.parsed import ColumnOptions
+from snowmelt.load.plain import Plain
+from snowmelt.schema.arrow import nulls_of, one_array
+from snowmelt.schema.batches import ColumnConverter
+from snowmelt.schema.native import native_columns, native_schema, to_native
+from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.values import rule_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from snowmelt.load.collecting import Collection
+    from snowmelt.load.parsed import Target
+    from snowmelt.schema.refusals import Stored
+
+    Places = np.ndarray[tuple[int], np.dtype[np.int64]]
+    Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+ZONE = ZoneInfo("UTC")
+NULL_REFUSED = "the value is NULL, and the column is NOT NULL"
+
+_SHOWN = 60
+_NOTHING = ColumnOptions()
+
+
+class TextColumn:
+    """Converts the texts of one column; `number` is its place in the target, from 1."""
+
+    def __init__(
+        self, column: Column, number: int, options: ColumnOptions, *, enforce_length: bool
+    ) -> None:
+        self.column = column
+        self.trim = options.trim
+        self.label = f"column {number} ({column.display_name} {column.sql_type})"
+        self._cuts = not enforce_length and column.kind in {Kind.TEXT, Kind.BINARY}
+        self.rewrite = reader_of(column, options.format)
+        self._rule = rule_of(column, ZONE)
+        self._plain = Plain(column)
+        self._converter = ColumnConverter(column, ZONE)
+        self._alone = TableSchema(1, (_as_nullable(column),))
+
+    @property
+    def direct_type(self) -> pa.DataType | None:
+        """The Arrow type that a reader of text may make of it by itself; see `finished`."""
+        if self.trim or not self.rewrite.is_usual:
+            return None
+        return self._plain.direct_type
+
+    def finished(self, array: pa.Array) -> list[pa.Array] | None:
+        """Turn values of `direct_type` into native form; None if they must be read as text."""
+        parts = self._plain.finished(array)
+        return None if parts is None or self._lacks(array) else parts
+
+    def convert(self, texts: pa.Array) -> tuple[list[pa.Array], dict[int, str]]:
+        """Return the native arrays (null where refused), and why values were refused.
+
+        `texts` is of type string, null where the value is NULL.
+        """
+        if self.trim:
+            texts = pc.utf8_trim(texts, self.trim)
+        plain = self._plain.mask(texts) if self.rewrite.is_usual else None
+        if plain is None:
+            everywhere = np.flatnonzero(~nulls_of(texts))
+            return self._merged(self._empty(len(texts)), texts, everywhere)
+        kept = texts if plain.all() else texts.filter(pa.array(plain))
+        parts = (
+            self._plain.read(texts if plain.all() else _masked(texts, plain)) if len(kept) else None
+        )
+        if parts is None:
+            parts, plain = self._empty(len(texts)), np.zeros(len(texts), np.bool_)
+        rest = np.zeros(len(texts), np.bool_) if plain.all() else ~plain & ~nulls_of(texts)
+        return self._merged(parts, texts, np.flatnonzero(rest))
+
+    def stored(self, values: Sequence[Stored]) -> list[pa.Array]:
+        """Return the native arrays of stored values."""
+        chunk = self._converter.stored(values)
+        table = pa.table([chunk], names=[self.column.name])
+        return [one_array(part) for part in to_native(table, self._alone).columns]
+
+    def read_one(self, value: str) -> Stored:
+        """Read one text by the exact rule.
+
+        Raises:
+            InvalidRow: The column does not take it.
+        """
+        value = self.rewrite(value)
+        if self._cuts:
+            value = self._cut(value)
+        return self._rule(value, 0)
+
+    def refusal(self, error: InvalidRow, value: object) -> str:
+        """Say why a value is refused, naming the column and the value."""
+        reason = error.fields.get("reason") or str(error).partition("format: ")[2] or str(error)
+        shown = repr(value if not isinstance(value, str) else value[:_SHOWN])
+        more = "…" if isinstance(value, str) and len(value) > _SHOWN else ""
+        return f"{self.label}: {reason}: {shown}{more}"
+
+    def _cut(self, value: str) -> str:
+        column = self.column
+        if column.kind is Kind.TEXT and column.length is not None:
+            return value[: column.length]
+        if column.kind is Kind.BINARY and column.byte_length is not None:
+            return value[: 2 * column.byte_length]
+        return value
+
+    def _lacks(self, array: pa.Array) -> bool:
+        return bool(array.null_count) and not self.column.nullable
+
+    def _merged(
+        self,
+        parts: list[pa.Array],
+        texts: pa.Array,
+        places: Places,
+    ) -> tuple[list[pa.Array], dict[int, str]]:
+        """Put what the exact rule says of some places among the others."""
+        refused: dict[int, str] = {}
+        if len(places):
+            values: list[Stored] = []
+            taken = texts.take(pa.array(places)).to_pylist()
+            for place, text in zip(places.tolist(), taken, strict=True):
+                try:
+                    values.append(self.read_one(text))
+                except InvalidRow as error:
+                    values.append(None)
+                    refused[place] = self.refusal(error, text)
+            mask = np.zeros(len(texts), np.bool_)
+            mask[places] = True
+            exact = self.stored(values)
+            parts = [
+                found
+                if len(places) == len(texts)
+                else pc.replace_with_mask(part, pa.array(mask), found)
+                for part, found in zip(parts, exact, strict=True)
+            ]
+        if not self.column.nullable and texts.null_count:
+            for place in np.flatnonzero(nulls_of(texts)).tolist():
+                refused[place] = f"{self.label}: {NULL_REFUSED}"
+        return parts, refused
+
+    def _empty(self, count: int) -> list[pa.Array]:
+        return [pa.nulls(count, part.type) for part in native_columns(self.column)]
+
+
+class Conversion:
+    """Converts the columns of a target, and keeps the rows that every column takes."""
+
+    def __init__(
+        self, target: Target, collection: Collection | None = None, *, trim: str | None = None
+    ) -> None:
+        """`trim` holds for columns whose options say nothing else."""
+        self.schema = target.schema
+        self.arrow_schema = native_schema(target.schema)
+        self.columns: list[TextColumn] = []
+        for number, column in enumerate(target.schema.columns, 1):
+            options = target.options.get(column.name, _NOTHING)
+            enforce = options.enforce_length
+            made = TextColumn(
+                column,
+                number,
+                options,
+                enforce_length=target.enforce_length if enforce is None else enforce,
+            )
+            made.trim = made.trim or trim
+            if collection is not None and column.kind is Kind.ARRAY:
+                made.rewrite = Rewriting(collection.json, is_usual=False)
+            self.columns.append(made)
+
+    def convert(
+        self, texts: Sequence[pa.Array | None], count: int
+    ) -> tuple[pa.Table, dict[int, tuple[str, str]]]:
+        """Convert columns of bytes or text; None is a column of NULL.
+
+        Returns:
+            All rows, those with a refused value among them (null there), and by their places
+            the refused ones with the column to blame and the reason.
+        """
+        arrays: list[pa.Array] = []
+        refused: dict[int, tuple[str, str]] = {}
+        for column, given in zip(self.columns, texts, strict=True):
+            read = pa.nulls(count, pa.string()) if given is None else given
+            broken: dict[int, str] = {}
+            if not pa.types.is_string(read.type):
+                read, broken = decoded(read, column.label)
+            parts, reasons = column.convert(read)
+            arrays.extend(parts)
+            for place, reason in {**reasons, **broken}.items():
+                refused.setdefault(place, (column.column.display_name, reason))
+        return self.table(arrays), refused
+
+    def table(self, arrays: Sequence[pa.Array]) -> pa.Table:
+        """Return the table of native arrays, which still may lack values of NOT NULL columns."""
+        return pa.Table.from_arrays(list(arrays), names=self.arrow_schema.names)
+
+    def good(self, table: pa.Table, refused: Mapping[int, object]) -> pa.Table:
+        """Leave refused rows out; what is left is of the target's native schema."""
+        if refused:
+            keep = np.ones(table.num_rows, np.bool_)
+            keep[list(refused)] = False
+            table = table.filter(pa.array(keep))
+        columns = [one_array(column) for column in table.columns]
+        return pa.Table.from_arrays(columns, schema=self.arrow_schema)
+
+
+def decoded(data: pa.Array, label: str) -> tuple[pa.Array, dict[int, str]]:
+    """Turn bytes into text; what is not UTF-8 is null, with a reason that names its byte."""
+    try:
+        return data.cast(pa.string()), {}
+    except pa.ArrowInvalid:
+        pass
+    texts: list[str | None] = []
+    broken: dict[int, str] = {}
+    for place, value in enumerate(data.to_pylist()):
+        try:
+            texts.append(None if value is None else value.decode())
+        except UnicodeDecodeError as error:
+            texts.append(None)
+            broken[place] = f"{label}: illegal UTF-8 at byte {error.start} of the value"
+    return pa.array(texts, pa.string()), broken
+
+
+def _masked(texts: pa.Array, plain: Mask) -> pa.Array:
+    return pc.if_else(pa.array(plain), texts, pa.scalar(None, pa.string()))
+
+
+def _as_nullable(column: Column) -> Column:
+    return column if column.nullable else replace(column, nullable=True)

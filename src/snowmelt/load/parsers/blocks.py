@@ -1,0 +1,259 @@
+"""Blocks of delimited text into rows and rejects: by Arrow where that is exact, else field by field."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+
+from snowmelt.load.parsed import Parsed, Rejected
+from snowmelt.load.parsers.fields import FieldReader
+from snowmelt.load.parsers.layout import layout_of
+from snowmelt.load.plain import FALSE_WORDS, TRUE_WORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from snowmelt.load.conversion import Conversion
+    from snowmelt.load.parsers.dialect import Dialect
+    from snowmelt.load.parsers.layout import Layout
+
+    Reasons = dict[int, tuple[str | None, str]]
+
+
+@dataclass(slots=True)
+class Shape:
+    """What the records of a stream hold: how many fields, and which is which column's.
+
+    `places` has, for each column of the target, the place of its field or None. With `pads`
+    fields that are missing at the end are NULL.
+    """
+
+    count: int
+    places: list[int | None]
+    pads: bool = False
+    names: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.names = [f"f{place}" for place in range(self.count)]
+
+    def direct(self) -> bool:
+        """Tell whether all fields become columns in their order."""
+        return self.places == list(range(self.count))
+
+
+class BlockParser:
+    """Parses the records of one stream, block after block."""
+
+    def __init__(self, dialect: Dialect, conversion: Conversion, shape: Shape) -> None:
+        self._dialect = dialect
+        self._conversion = conversion
+        self._shape = shape
+        self._fields = FieldReader(dialect)
+        self._records = 0
+        self._types: dict[str, pa.DataType] = {}
+        for column, place in zip(conversion.columns, shape.places, strict=True):
+            if place is not None:
+                self._types[shape.names[place]] = column.direct_type or pa.string()
+        wanted = [name for name in shape.names if name in self._types]
+        self._options = _Options(dialect, shape.names, wanted)
+
+    def parse(self, data: bytes, offset: int, *, is_last: bool) -> tuple[Parsed | None, int]:
+        """Parse the whole records at the front of a block, which is at `offset` of its stream.
+
+        Returns:
+            What became of them, None if there is none; and the bytes that they take.
+        """
+        layout = layout_of(data, self._dialect, is_last=is_last)
+        if layout is None or (is_last and not layout.size):
+            return self._exactly(data, offset, is_last=is_last)
+        if not layout.size:
+            return None, 0
+        if layout.has_blank_lines and (self._dialect.blank_lines or self._shape.count == 1):
+            return self._exactly(data[: layout.size], offset, is_last=True)
+        parsed = self._at_once(layout)
+        if parsed is None and not layout.has_blank_lines:
+            parsed = self._by_columns(layout, offset)
+        if parsed is None:
+            return self._exactly(data[: layout.size], offset, is_last=True)
+        self._records += parsed.records
+        return parsed, min(layout.size, len(data))
+
+    def reject(self, data: bytes, offset: int, reason: str) -> Parsed:
+        """Return a rejected record as all that was parsed."""
+        self._records += 1
+        rejected = Rejected(self._records, offset, data, reason)
+        return Parsed(self._conversion.arrow_schema.empty_table(), (rejected,), 1)
+
+    def _at_once(self, layout: Layout) -> Parsed | None:
+        """Let Arrow make values as it reads; None if it finds one that it cannot make."""
+        try:
+            read = self._options.read(layout, self._types)
+        except pa.ArrowInvalid:
+            return None
+        arrays: list[pa.Array] = []
+        for column, place in zip(self._conversion.columns, self._shape.places, strict=True):
+            if place is None:
+                return None
+            array = _one(read.column(self._shape.names[place]))
+            if column.direct_type is None:
+                parts, refused = column.convert(array)
+                if refused:
+                    return None
+            else:
+                finished = column.finished(array)
+                if finished is None:
+                    return None
+                parts = finished
+            arrays.extend(parts)
+        rows = pa.Table.from_arrays(arrays, schema=self._conversion.arrow_schema)
+        return Parsed(rows, (), rows.num_rows)
+
+    def _by_columns(self, layout: Layout, offset: int) -> Parsed | None:
+        """Let Arrow find the fields and convert them column by column; None if that fails."""
+        ragged: dict[int, int] = {}
+
+        def skip(row: arrow_csv.InvalidRow) -> str:
+            ragged[row.number - 1] = row.actual_columns
+            return "skip"
+
+        try:
+            read = self._options.read(layout, dict.fromkeys(self._types, pa.binary()), skip)
+        except (pa.ArrowInvalid, UnicodeDecodeError):
+            return None
+        if ragged and self._shape.pads and min(ragged.values()) < self._shape.count:
+            return None
+        ends = layout.ends()
+        if len(ends) != read.num_rows + len(ragged):
+            return None
+        texts = [
+            None if place is None else _one(read.column(self._shape.names[place]))
+            for place in self._shape.places
+        ]
+        table, refused = self._conversion.convert(texts, read.num_rows)
+        reasons: Reasons = {index: (None, self._ragged(count)) for index, count in ragged.items()}
+        if refused:
+            numbers = np.delete(np.arange(len(ends)), list(ragged))
+            reasons |= {int(numbers[row]): reason for row, reason in refused.items()}
+        starts = np.concatenate(([0], ends[:-1]))
+        rejects = []
+        for index in sorted(reasons):
+            raw = _without_end(layout.data[starts[index] : ends[index]])
+            column, reason = reasons[index]
+            # Behind each end, what stands for it in the block may be wider than a line end.
+            at = offset + int(starts[index]) + (layout.end_width - 1) * index * _widened(layout)
+            rejects.append(Rejected(self._records + index + 1, at, raw, reason, column))
+        rows = self._conversion.good(table, refused)
+        return Parsed(rows, tuple(rejects), len(ends))
+
+    def _exactly(self, data: bytes, offset: int, *, is_last: bool) -> tuple[Parsed | None, int]:
+        at = 0
+        columns: list[list[bytes | None]] = [[] for _ in self._shape.places]
+        spans: list[tuple[int, int]] = []
+        numbers: list[int] = []
+        reasons: Reasons = {}
+        while at < len(data):
+            record = self._fields.read(data, at, is_last=is_last)
+            if record is None:
+                break
+            start, at = at, record.next
+            blank = record.end == start
+            if blank and not self._dialect.blank_lines and self._shape.count > 1:
+                continue
+            problem = record.problem or self._missing(record.fields)
+            if problem:
+                reasons[len(spans)] = (None, problem)
+            else:
+                numbers.append(len(spans))
+                self._append(columns, record.fields)
+            spans.append((start, record.end))
+        if not at:
+            return None, 0
+        texts = [pa.array(column, pa.binary()) for column in columns]
+        table, refused = self._conversion.convert(texts, len(numbers))
+        reasons |= {numbers[row]: reason for row, reason in refused.items()}
+        rejects = []
+        for index in sorted(reasons):
+            start, end = spans[index]
+            column_name, reason = reasons[index]
+            number = self._records + index + 1
+            rejects.append(Rejected(number, offset + start, data[start:end], reason, column_name))
+        self._records += len(spans)
+        return Parsed(self._conversion.good(table, refused), tuple(rejects), len(spans)), at
+
+    def _append(self, columns: list[list[bytes | None]], fields: Sequence[bytes | None]) -> None:
+        for column, place in zip(columns, self._shape.places, strict=True):
+            column.append(None if place is None or place >= len(fields) else fields[place])
+
+    def _missing(self, fields: Sequence[bytes | None]) -> str | None:
+        if len(fields) == self._shape.count:
+            return None
+        if len(fields) < self._shape.count and self._shape.pads:
+            return None
+        return self._ragged(len(fields))
+
+    def _ragged(self, count: int) -> str:
+        expected = self._shape.count
+        text = f"{count} {'field' if count == 1 else 'fields'} where {expected} are expected"
+        if count > expected:
+            return f"{text}: too many"
+        for column, place in zip(self._conversion.columns, self._shape.places, strict=True):
+            if place is not None and place >= count:
+                return f"{text}: none for {column.label}"
+        return f"{text}: too few"
+
+
+class _Options:
+    """How Arrow is asked to read a block."""
+
+    def __init__(self, dialect: Dialect, names: list[str], wanted: list[str]) -> None:
+        self._dialect = dialect
+        self._names = names
+        self._wanted = wanted
+
+    def read(self, layout: Layout, types: dict[str, pa.DataType], skip: object = None) -> pa.Table:
+        """Read a block.
+
+        Raises:
+            ArrowInvalid: A record has another number of fields, or a value is not of its type.
+        """
+        usual = self._dialect.usual
+        return arrow_csv.read_csv(
+            pa.BufferReader(layout.data),
+            arrow_csv.ReadOptions(
+                column_names=self._names, use_threads=False, block_size=len(layout.data) + 1
+            ),
+            arrow_csv.ParseOptions(
+                delimiter=usual.delimiter.decode(),
+                quote_char=usual.quote.decode() if layout.has_quotes else False,
+                escape_char=usual.escape.decode() if layout.has_escapes else False,
+                newlines_in_values=layout.has_quotes or layout.has_escapes,
+                ignore_empty_lines=not self._dialect.blank_lines,
+                invalid_row_handler=skip,
+            ),
+            arrow_csv.ConvertOptions(
+                column_types=types,
+                include_columns=self._wanted,
+                null_values=[usual.null.decode(errors="replace")],
+                true_values=TRUE_WORDS,
+                false_values=FALSE_WORDS,
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
+
+
+def _without_end(data: bytes) -> bytes:
+    return data[:-2] if data.endswith(b"\r\n") else data[:-1]
+
+
+def _widened(layout: Layout) -> int:
+    return 0 if len(layout.data) == layout.size else 1

@@ -1,0 +1,503 @@
+"""Delimited text becomes the rows and rejects that its rules say, however it is read."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from snowmelt.errors import InvalidRow, LoadRefused, PhaseFailed
+from snowmelt.load.conversion import Conversion
+from snowmelt.load.parsed import ColumnOptions, Target
+from snowmelt.load.parsers import definition
+from snowmelt.load.portion import InputFile, Portion
+from snowmelt.load.reader import Reader
+from snowmelt.schema.types import Column, Kind, TableSchema
+
+FILE = InputFile("x.csv")
+WHOLE = Portion(FILE)
+SCHEMA = TableSchema(
+    1,
+    (
+        Column("N", Kind.FIXED, 1, precision=5, scale=1),
+        Column("T", Kind.TEXT, 2, length=3),
+        Column("D", Kind.DATE, 3),
+    ),
+)
+TEXTS = TableSchema(1, tuple(Column(n, Kind.TEXT, i + 1, length=100) for i, n in enumerate("AB")))
+
+
+def load(name, data, schema=SCHEMA, *, portion=WHOLE, size=None, options=None, **parameters):
+    parser = definition(name).build(parameters)
+    pieces = [
+        data[at : at + (size or len(data) or 1)]
+        for at in range(0, len(data), size or len(data) or 1)
+    ]
+    parts = list(parser.parse(Reader(pieces), Target(schema, options or {}), portion))
+    rows = [tuple(row.values()) for part in parts for row in part.rows.to_pylist()]
+    rejects = [reject for part in parts for reject in part.rejects]
+    assert sum(part.records for part in parts) == len(rows) + len(rejects)
+    return rows, rejects
+
+
+def texts(name, data, **options):
+    return load(name, data, TEXTS, **options)[0]
+
+
+def test_fields_are_told_apart_unescaped_and_null_where_empty():
+    assert texts("delimited", b"a|b\n\\||\\\\\n|\\n\n") == [("a", "b"), ("|", "\\"), (None, "n")]
+
+
+def test_a_quoted_field_holds_delimiters_line_ends_and_doubled_quotes_and_is_never_null():
+    data = b'"a|b\nc"|"d""e"\n""|x"y\n'
+    assert texts("delimited", data, enclosed_by='"') == [("a|b\nc", 'd"e'), ("", 'x"y')]
+
+
+def test_an_escape_holds_inside_quotes_and_before_a_line_end():
+    data = b'"a\\"b"|c\\\nd\n'
+    assert texts("delimited", data, enclosed_by='"') == [('a"b', "c\nd")]
+
+
+def test_windows_line_ends_are_line_ends_unless_the_terminator_says_otherwise():
+    assert texts("delimited", b"a|b\r\nc|d\n") == [("a", "b"), ("c", "d")]
+    assert texts("delimited", b"a|b\r\nc|d\n", record_terminator="\n") == [("a", "b\r"), ("c", "d")]
+    assert texts("delimited", b"a|b\nc\r\n", record_terminator="\r\n") == [("a", "b\nc")]
+
+
+def test_any_text_may_end_a_record():
+    rows, rejects = load(
+        "delimited",
+        b"1|a|;;x|b|;;3",
+        TEXTS_AND_NUMBER,
+        record_terminator=";;",
+        trailing_nullcols=True,
+    )
+    assert rows == [(1, "a", None), (3, None, None)]
+    assert [(r.record, r.offset, r.data) for r in rejects] == [(2, 6, b"x|b|")]
+
+
+TEXTS_AND_NUMBER = TableSchema(
+    1,
+    (
+        Column("N", Kind.FIXED, 1, precision=5, scale=0),
+        *(Column(n, Kind.TEXT, 2 + i) for i, n in enumerate("AB")),
+    ),
+)
+
+
+def test_a_reject_names_place_column_and_value():
+    rows, rejects = load("delimited", b"1|a|2013-02-28\n2|b|2013-02-30\n")
+    assert len(rows) == 1
+    (reject,) = rejects
+    assert (reject.record, reject.offset, reject.data) == (2, 15, b"2|b|2013-02-30")
+    assert reject.column == "D"
+    assert reject.reason.startswith("column 3 (D DATE): Not a valid value")
+    assert reject.reason.endswith("'2013-02-30'")
+
+
+def test_a_record_of_another_length_is_rejected_with_both_numbers():
+    _, rejects = load("delimited", b"1|a\n1|a||\n\n1|a|\n")
+    assert [reject.reason for reject in rejects] == [
+        "2 fields where 3 are expected: none for column 3 (D DATE)",
+        "4 fields where 3 are expected: too many",
+        "1 field where 3 are expected: none for column 2 (T VARCHAR(3))",
+    ]
+
+
+def test_short_records_are_padded_where_asked():
+    rows, rejects = load("delimited", b"1\n1|a\n1|a||\n", trailing_nullcols=True)
+    assert [row[1:] for row in rows] == [(None, None), ("a", None)]
+    assert [reject.record for reject in rejects] == [3]
+
+
+def test_a_long_text_is_cut_or_rejected_as_asked():
+    assert load("delimited", b"1|abcd|\n")[0][0][1] == "abc"
+    options = {"T": ColumnOptions(enforce_length=True)}
+    rows, rejects = load("delimited", b"1|abcd|\n2|abc|\n", options=options)
+    assert len(rows) == 1
+    assert "String too long: length=4 characters maxLength=3" in rejects[0].reason
+
+
+def test_a_null_in_a_column_that_forbids_it_is_rejected():
+    schema = TableSchema(1, (Column("A", Kind.FIXED, 1, False, precision=5, scale=0),))
+    rows, rejects = load("delimited", b"1\n\n2\n", schema)
+    assert rows == [(1,), (2,)]
+    assert rejects[0].record == 2
+    assert "NOT NULL" in rejects[0].reason
+
+
+def test_illegal_utf8_is_located():
+    _, rejects = load("delimited", b"1|a\xff|\n")
+    assert rejects[0].reason == "column 2 (T VARCHAR(3)): illegal UTF-8 at byte 1 of the value"
+
+
+def test_columns_may_have_marks_of_their_own():
+    options = {"A": ColumnOptions(delimiter=",", null="-"), "B": ColumnOptions(enclosed_by="'")}
+    assert texts("delimited", b"a,'b|c'\n-,d\n", options=options) == [("a", "b|c"), (None, "d")]
+
+
+def test_a_column_may_have_a_format_and_be_trimmed():
+    options = {"D": ColumnOptions(format="DD.MM.YYYY"), "T": ColumnOptions(trim="*")}
+    rows, rejects = load(
+        "delimited", b"1|*a*|28.02.2013\n1||31.02.2013\n1||2013-02-01\n", options=options
+    )
+    assert [(row[1], str(row[2])) for row in rows] == [("a", "2013-02-28")]
+    assert "Not of the format 'DD.MM.YYYY'" in rejects[1].reason
+
+
+def test_records_are_skipped_at_the_start_of_a_file_only():
+    assert len(texts("delimited", b"x\ny\na|b\n", skip=2)) == 1
+    portion = Portion(FILE, 2, 10)
+    assert len(texts("delimited", b"y\na|b\n", skip=2, portion=portion)) == 1
+
+
+def test_a_header_names_the_columns_in_any_case_and_order():
+    rows = texts("csv", b'\xef\xbb\xbfb,c,"a"\n1,2,3\n')
+    assert rows == [("3", "1")]
+    assert texts("csv", b"") == []
+    with pytest.raises(PhaseFailed, match="names none of the columns; it has X, Y"):
+        texts("csv", b"x,y\n1,2\n")
+    with pytest.raises(PhaseFailed, match="names column A twice"):
+        texts("csv", b"a,A\n1,2\n")
+
+
+def test_blank_lines_of_csv_are_no_records():
+    assert texts("csv", b"a,b\n\n1,2\n\r\n\n3,4\n\n") == [("1", "2"), ("3", "4")]
+
+
+def test_text_after_a_closing_quote_and_a_quote_that_does_not_close_cost_one_record_each():
+    rows, rejects = load("csv", b'a,b\n"x"y,1\n1,2\n3,"z\n5,6\n', TEXTS)
+    assert rows == [("1", "2"), ("5", "6")]
+    assert [(r.record, r.offset, r.reason) for r in rejects] == [
+        (1, 4, "something follows the closing quote of field 1"),
+        (3, 15, "the quote that opens field 2 is not closed"),
+    ]
+
+
+def test_a_record_without_end_is_rejected_and_the_next_ones_are_read():
+    data = b"a|b\n" + b"x" * 3_000_000 + b"\nc|d\n"
+    rows, rejects = load("delimited", data, TEXTS, size=100_000, max_record=1_000_000)
+    assert rows == [("a", "b"), ("c", "d")]
+    assert rejects[0].reason.startswith("a record of 3000001 bytes, more than 1000000")
+    assert (rejects[0].record, rejects[0].offset) == (2, 4)
+
+
+def test_marks_that_cannot_be_told_apart_are_refused():
+    for parameters in (
+        {"delimiter": "ab"},
+        {"delimiter": "\\"},
+        {"null": "|"},
+        {"enclosed_by": "ä"},
+    ):
+        with pytest.raises(LoadRefused):
+            definition("delimited").build(parameters)
+
+
+def test_arrays_are_read_with_their_marks():
+    schema = TableSchema(1, (Column("A", Kind.ARRAY, 1),))
+    rows, _ = load("delimited", b'[1,a b,"c,d",null,[true]]\n', schema)
+    assert rows == [('[1,"a b","c,d",null,[true]]',)]
+    rows, rejects = load(
+        "delimited",
+        b"{1;x}\n{1\n",
+        schema,
+        collection_delimiter=";",
+        collection_open="{",
+        collection_close="}",
+    )
+    assert rows == [('[1,"x"]',)]
+    assert "Not a valid array" in rejects[0].reason
+
+
+def test_portions_hold_each_record_once():
+    data = b"".join(b"%d|%s\n" % (at, b"x" * (at * 7 % 23)) for at in range(200))
+    _portions_agree(data, (1, 7, 64, 1000), TEXTS_OF_NUMBERS)
+
+
+def test_portions_agree_on_escaped_line_ends():
+    data = b"a\\\nb|c\\\\\n\\\\\\\n|x\nd|\\\n\ne|f"
+    _portions_agree(data, range(1, len(data) + 1), TEXTS)
+
+
+def test_portions_agree_on_long_terminators_and_windows_line_ends():
+    data = b"a|b\r\n\r\nc|d\r\n"
+    _portions_agree(data, range(1, len(data) + 1), TEXTS)
+    data = b"a|b#;c|d#;#;;e|f"
+    _portions_agree(data, range(1, len(data) + 1), TEXTS, record_terminator="#;")
+    assert not definition("delimited").build({"record_terminator": ";;"}).splittable
+    assert not definition("delimited").build({"enclosed_by": '"'}).splittable
+    assert definition("delimited").build({}).splittable
+
+
+TEXTS_OF_NUMBERS = TableSchema(
+    1, (Column("N", Kind.FIXED, 1, precision=9, scale=0), Column("T", Kind.TEXT, 2))
+)
+
+
+def _portions_agree(data, sizes, schema, **parameters):
+    expected = load("delimited", data, schema, **parameters)
+    for size in sizes:
+        rows, rejects = [], []
+        for at in range(0, len(data), size):
+            portion = Portion(FILE, at, size)
+            found = load("delimited", data[at:], schema, portion=portion, size=5, **parameters)
+            rows += found[0]
+            rejects += [(reject.offset + at, reject.data) for reject in found[1]]
+        assert rows == expected[0], size
+        assert rejects == [(reject.offset, reject.data) for reject in expected[1]], size
+
+
+# --- the same, byte by byte
+
+
+def _records(data, marks, *, blank_lines):
+    """Tell records apart with nothing but a loop over bytes; yields start, end, fields."""
+    at = 0
+    while at < len(data):
+        start, fields = at, []
+        broken = None
+        while True:
+            field, at, state = _field(data, at, marks)
+            if state == "unclosed" or state == "after":
+                end = data.find(b"\n", start)
+                end = len(data) if end < 0 else end
+                at = min(end + 1, len(data))
+                broken = state
+                if end > start and data[end - 1 : end] == b"\r" and end < len(data):
+                    end -= 1
+                break
+            fields.append(field)
+            if state == "delimiter":
+                continue
+            end = at
+            at += {"end": 0, "line": 1, "windows": 2}[state]
+            break
+        if end == start and not blank_lines:
+            continue
+        yield start, end, None if broken else fields
+
+
+def _field(data, at, marks):
+    delimiter, quote, escape, null = marks
+    value = bytearray()
+    quoted = bool(quote) and data[at : at + 1] == quote
+    inside = quoted
+    at += quoted
+    start = at
+    while True:
+        byte = data[at : at + 1]
+        if inside:
+            if not byte:
+                return None, at, "unclosed"
+            if byte == quote:
+                if data[at + 1 : at + 2] == quote:
+                    value += quote
+                    at += 2
+                else:
+                    inside = False
+                    at += 1
+                continue
+            if escape and byte == escape:
+                if at + 1 == len(data):
+                    return None, at, "unclosed"
+                at += 1
+                byte = data[at : at + 1]
+        else:
+            state = None
+            if not byte:
+                state = "end"
+            elif byte == delimiter:
+                state = "delimiter"
+            elif byte == b"\n":
+                state = "line"
+            elif data[at : at + 2] == b"\r\n":
+                state = "windows"
+            if state:
+                result = None if not quoted and data[start:at] == null else bytes(value)
+                return result, at + (state == "delimiter"), state
+            if quoted:
+                return None, at, "after"
+            if escape and byte == escape and at + 1 < len(data):
+                at += 1
+                byte = data[at : at + 1]
+        value += byte
+        at += 1
+
+
+def _slowly(data, marks, schema, *, blank_lines):
+    conversion = Conversion(Target(schema), None)
+    stored, rejects = [], []
+    for number, (start, end, fields) in enumerate(
+        _records(data, marks, blank_lines=blank_lines), 1
+    ):
+        try:
+            if fields is None or len(fields) != len(schema.columns):
+                raise InvalidRow(reason="ragged")
+            stored.append(
+                [
+                    None if value is None else column.read_one(value.decode())
+                    for column, value in zip(conversion.columns, fields, strict=True)
+                ]
+            )
+        except (InvalidRow, UnicodeDecodeError):
+            rejects.append((number, start, data[start:end]))
+    arrays = []
+    for column, values in zip(
+        conversion.columns,
+        zip(*stored, strict=True) if stored else [()] * len(schema.columns),
+        strict=True,
+    ):
+        arrays += column.stored(list(values))
+    table = pa.Table.from_arrays(arrays, schema=conversion.arrow_schema)
+    return [tuple(row.values()) for row in table.to_pylist()], rejects
+
+
+MANY = TableSchema(
+    1,
+    (
+        Column("N", Kind.FIXED, 1, precision=6, scale=2),
+        Column("R", Kind.REAL, 2),
+        Column("O", Kind.BOOLEAN, 3),
+        Column("T", Kind.TEXT, 4, length=4),
+        Column("B", Kind.BINARY, 5, byte_length=3),
+        Column("D", Kind.DATE, 6),
+        Column("C", Kind.TIME, 7, scale=9),
+        Column("TN", Kind.TIMESTAMP_NTZ, 8, scale=9),
+        Column("TL", Kind.TIMESTAMP_LTZ, 9, scale=3),
+        Column("TZ", Kind.TIMESTAMP_TZ, 10, scale=6),
+        Column("V", Kind.VARIANT, 11),
+    ),
+)
+_NUMBERS = [
+    "1",
+    "-2.5",
+    "+3",
+    "1.005",
+    "9999.995",
+    "10000",
+    "1e2",
+    "0x1",
+    " 4 ",
+    "x",
+    "1.",
+    ".5",
+    "-0",
+    "1e400",
+]
+_REALS = [
+    *_NUMBERS,
+    "NaN",
+    "nan",
+    "inf",
+    "Infinity",
+    "INFINITY",
+    "-inf",
+    "+inf",
+    "1f",
+    "nan(1)",
+    "1_0",
+]
+_CLOCKS = [
+    "05:06",
+    "05:06:07",
+    "23:59:59.999999",
+    "05:06:07.123456789",
+    "24:00",
+    "5:06",
+    "05:06:07.",
+    "05",
+]
+_DAYS = [
+    "2013-01-01",
+    "2012-02-29",
+    "2013-02-29",
+    "0001-01-01",
+    "0999-12-31",
+    "20130101",
+    "1357016767",
+    "x",
+]
+_ZONES = ["", "", "Z", "+02:00", "-0530", "+05", "+19:00", " +01:00", "-17:59"]
+_MOMENTS = st.builds(
+    lambda day, mark, clock, zone: day + mark + clock + zone if mark else day,
+    st.sampled_from(_DAYS),
+    st.sampled_from(["", " ", "T", "  "]),
+    st.sampled_from(_CLOCKS),
+    st.sampled_from(_ZONES),
+)
+_VALUES = [
+    st.sampled_from(_NUMBERS),
+    st.sampled_from(_REALS),
+    st.sampled_from(["t", "FALSE", "Yes", "yEs", "2", " on", "1"]),
+    st.text("aé€😀b ", max_size=6),
+    st.sampled_from(["", "00", "0aFF", "0aff01ee", "0", "xx"]),
+    st.sampled_from([*_DAYS, "2013-01-01 05:06"]),
+    st.sampled_from([*_CLOCKS, " 05:06 "]),
+    _MOMENTS,
+    _MOMENTS,
+    _MOMENTS,
+    st.sampled_from(["1", '{"a": 1}', "[1, 2]", "x", " ", "null"]),
+]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(
+        st.tuples(*(st.one_of(st.just(""), value, value) for value in _VALUES)),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_every_value_is_read_as_the_exact_rules_read_it(rows):
+    data = "".join("\x01".join(row) + "\n" for row in rows).encode()
+    found = load("delimited", data, MANY, delimiter="\x01", escape="")
+    rejects = [(r.record, r.offset, r.data) for r in found[1]]
+    slowly = _slowly(data, (b"\x01", b"", b"", b""), MANY, blank_lines=True)
+    assert repr((found[0], rejects)) == repr(slowly)
+
+
+@pytest.mark.parametrize(
+    ("escape", "quote", "null"),
+    [("", "", ""), ("\\", "", ""), ("", '"', ""), ("\\", '"', ""), ("\\", "", "N"), ("", '"', "N")],
+)
+@settings(max_examples=50, deadline=None)
+@given(
+    pieces=st.lists(
+        st.sampled_from(
+            [
+                "a",
+                "N",
+                "1",
+                "|",
+                "|",
+                "\n",
+                "\r\n",
+                "\r",
+                '"',
+                '""',
+                "\\",
+                "\n\n",
+                "é",
+                '|"',
+                '"|',
+                '"\n',
+            ]
+        ),
+        max_size=14,
+    ),
+    size=st.integers(1, 9),
+    blank_lines=st.booleans(),
+)
+def test_every_record_is_what_a_loop_over_bytes_makes_of_it(
+    escape, quote, null, pieces, size, blank_lines
+):
+    data = "".join(pieces).encode()
+    name = "delimited" if blank_lines else "csv"
+    parameters = {"delimiter": "|", "escape": escape, "enclosed_by": quote, "null": null}
+    if not blank_lines:
+        parameters["header"] = False
+    found = load(name, data, TEXTS, size=size, **parameters)
+    rejects = [(r.record, r.offset, r.data) for r in found[1]]
+    marks = tuple(mark.encode() for mark in ("|", quote, escape, null))
+    assert (found[0], rejects) == _slowly(data, marks, TEXTS, blank_lines=blank_lines)
