@@ -176,6 +176,9 @@ class Names:
             shown = ", ".join(f'"{names[place]}" (_{place + 1})' for place in found[:_SHOWN])
             message = f"{word.text} may be {shown}; quote the name, or write its position"
             raise self.error("AmbiguousFieldName", message, at)
+        if isinstance(self._fields, CsvFields) and self._fields.names == ():
+            # An empty object has not even its header; whatever is asked of it, there are no records.
+            return 0
         return found[0] if found else None
 
     def _position(self, digits: str, at: int) -> int:

@@ -189,6 +189,18 @@ def test_a_document_is_a_sequence_of_values(size):
     assert answer(request, data, block_bytes=size) == b"5\n"
 
 
+@pytest.mark.parametrize("dialect", list(Dialect))
+def test_an_empty_object_has_no_records_whatever_is_asked(dialect):
+    options = CsvInput(header=Header.USE)
+    for sql, wanted in [
+        ("select name, s.age from s3object s where name = 'x'", b""),
+        ("select count(name) from s3object", b"0"),
+        ("select name, count(*) from s3object group by name", b""),
+    ]:
+        out = answer(SelectRequest(sql, options, dialect=dialect), b"")
+        assert out.strip(b",\n") == wanted
+
+
 # The two roots of Amazon's own page about FROM.
 RULES = b"""{"Rules": [{"id": "1"}, {"expr": "y > x"}, {"id": "2", "expr": "z = DEBUG"}]}
 {"created": "June 27", "modified": "July 6"}"""
