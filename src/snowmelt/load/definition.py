@@ -66,6 +66,17 @@ class Definition(Generic[Phase]):
                 self._refuse(f"parameter {parameter.name} is missing, {_NAMES[parameter.kind]}")
         return self.make(**values)
 
+    def plan(self, given: Mapping[str, object]) -> Mapping[str, object]:  # noqa: ARG002
+        """Return what is decided once for a statement, on the driver, and handed to all its tasks.
+
+        It is given to `build` together with the parameters, and can be pickled. Functions of users
+        plan; those built in have nothing to decide.
+
+        Raises:
+            LoadRefused: The parameters are refused.
+        """
+        return {}
+
     def _typed(self, parameter: Parameter, value: object) -> object:
         kind = parameter.kind
         if kind is bool and not isinstance(value, bool):

@@ -51,6 +51,14 @@ class Reader:
         while data := self.read():
             yield data
 
+    def close(self) -> None:
+        """Read no further: whatever the pieces come from may end. What is held is dropped."""
+        self._ended = True
+        self._held.clear()
+        close = getattr(self._pieces, "close", None)
+        if close is not None:
+            close()
+
     def _fill(self, size: int) -> None:
         while len(self._held) < size and (piece := self._pull()):
             self._held += piece

@@ -1,0 +1,170 @@
+"""How much input a call is given, and what it is told of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from snowmelt.load.hosting.vertica.buffers import InputBuffer, LengthBuffer
+from snowmelt.load.hosting.vertica.states import InputState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from snowmelt.load.reader import Reader
+    from snowmelt.load.records import Records
+
+
+class InputRefused(Exception):
+    """The phase cannot be given what it asks for; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes in bytes and waits in seconds of calls into user code.
+
+    A call is given `chunk_bytes` or all that there is. Where it takes nothing it is given twice
+    as much, up to `window_bytes`. With `whole_input` the first call is given everything, up to
+    the same. A call may last `patience_seconds`.
+    """
+
+    chunk_bytes: int = 1024 * 1024
+    window_bytes: int = 1024 * 1024 * 1024
+    patience_seconds: float = 600.0
+    whole_input: bool = False
+
+
+class Window:
+    """The input buffer of one stream; those that derive from it fill it."""
+
+    def __init__(self, limits: Limits, start: InputState = InputState.OK) -> None:
+        self.buffer = InputBuffer()
+        self._limits = limits
+        self._start = start
+        self._state = start
+
+    @property
+    def state(self) -> InputState:
+        """What the next call is told."""
+        if self._state is self._start and self.buffer.consumed:
+            self._state = self._start = InputState.OK
+        return self._state
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing more will come."""
+        return self._state is InputState.END_OF_FILE
+
+    def begin(self) -> None:
+        """Fetch the input of the first call."""
+        if self._limits.whole_input:
+            self._append(self._limits.window_bytes + 1)
+            if not self.is_last:
+                raise InputRefused(
+                    f"its input is longer than {self._limits.window_bytes} bytes, which is the "
+                    f"most that is given as a whole"
+                )
+            return
+        self._append(self._limits.chunk_bytes)
+
+    def more(self, *, moved: bool) -> None:
+        """Fetch more, after INPUT_NEEDED. `moved` tells whether the call took anything.
+
+        Raises:
+            InputRefused: It took nothing of a window that may not grow further.
+        """
+        left, chunk = self.buffer.remaining, self._limits.chunk_bytes
+        if moved and left >= chunk:
+            return  # or a phase that takes little at a time would pile up its input
+        if left >= self._limits.window_bytes:
+            raise InputRefused(f"it asks for more input and takes nothing of {left} bytes")
+        self._append(chunk if moved else max(chunk, left))
+
+    def _append(self, wanted: int) -> None:
+        """Put at least so many bytes behind what is left, or all that there is."""
+        raise NotImplementedError
+
+    def _put(self, pieces: list[bytes]) -> None:
+        self.buffer.state = self._state
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self.buffer.append(data, last=self.is_last)
+
+
+class Feed(Window):
+    """Filled from a stream of bytes.
+
+    With `end`, the number of bytes of the portion, the states of portions are told: what lies
+    behind the end comes only after everything up to it was given with END_OF_PORTION.
+    """
+
+    def __init__(
+        self, reader: Reader, limits: Limits, *, end: int | None = None, first: bool = True
+    ) -> None:
+        super().__init__(limits, InputState.OK if first else InputState.START_OF_PORTION)
+        self._reader = reader
+        self._end = end
+        self._held = b""
+        self._given = 0
+
+    def _append(self, wanted: int) -> None:
+        pieces: list[bytes] = []
+        total = 0
+        while total < wanted:
+            piece = self._piece()
+            if not piece:
+                self._state = InputState.END_OF_FILE
+                break
+            pieces.append(piece)
+            total += len(piece)
+            if self._given == self._end:
+                self._state = InputState.END_OF_PORTION
+                break
+        self._put(pieces)
+
+    def _piece(self) -> bytes:
+        piece = self._held or self._reader.read()
+        self._held = b""
+        if self._end is not None and self._given < self._end < self._given + len(piece):
+            cut = self._end - self._given
+            piece, self._held = piece[:cut], piece[cut:]
+        self._given += len(piece)
+        return piece
+
+
+class RecordFeed(Window):
+    """Filled from batches of records, with their lengths beside it; records come whole."""
+
+    def __init__(self, records: Iterator[Records], limits: Limits) -> None:
+        super().__init__(limits)
+        self.lengths = LengthBuffer(())
+        self._records = records
+
+    def _append(self, wanted: int) -> None:
+        pieces: list[bytes] = []
+        lengths: list[NDArray[np.uint32]] = []
+        total = 0
+        while total < wanted:
+            batch = next(self._records, None)
+            if batch is None:
+                self._state = InputState.END_OF_FILE
+                break
+            ends = _offsets(batch)
+            data = batch.buffers()[2]
+            size = int(ends[-1] - ends[0])
+            if size:
+                pieces.append(data.slice(int(ends[0]), size).to_pybytes())
+            lengths.append(np.diff(ends).astype(np.uint32))
+            total += max(size, len(batch))
+        self.lengths.append(np.concatenate([*lengths, np.zeros(0, dtype=np.uint32)]))
+        self._put(pieces)
+
+
+def _offsets(batch: Records) -> NDArray[np.int32]:
+    buffer = batch.buffers()[1]
+    if not len(batch) or buffer is None:
+        return np.zeros(1, dtype=np.int32)
+    return np.frombuffer(buffer, dtype=np.int32)[batch.offset : batch.offset + len(batch) + 1]

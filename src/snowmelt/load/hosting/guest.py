@@ -1,0 +1,181 @@
+"""One object of user code as the host holds it: made, set up, called, destroyed, used again."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import traceback
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from snowmelt.clock import Clock, SystemClock
+from snowmelt.errors import PhaseFailed
+from snowmelt.load.hosting.binding import SETUP, bound
+from snowmelt.load.hosting.calling import Blocked, Caller, Cancelled
+from snowmelt.load.hosting.feed import InputRefused, Limits
+from snowmelt.load.hosting.vertica.buffers import BufferMisused, Undecodable
+from snowmelt.load.hosting.vertica.server import ServerInterface
+from snowmelt.load.hosting.vertica.states import Answer, answer_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_OURS = "snowmelt/load/hosting/"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What user code is given, and how long it may take.
+
+    Errors carry `name`, the phase with its parameters; the text names it where a load places it.
+    """
+
+    name: str
+    server: ServerInterface = field(default_factory=ServerInterface)
+    limits: Limits = field(default_factory=Limits)
+    clock: Clock = field(default_factory=SystemClock)
+
+    def failed(self, reason: str, *, offset: int | None = None) -> PhaseFailed:
+        """Return an error with the byte of the phase's input, if that is known."""
+        return PhaseFailed(reason=reason, offset=offset, phase=self.name)
+
+
+class Guest:
+    """An object of user code. It is made when it is first needed, and again after a failure."""
+
+    def __init__(self, host: Host, make: Callable[[], object]) -> None:
+        self.host = host
+        self._make = make
+        self._object: object = None
+        self._caller: Caller | None = None
+        self._lock = threading.Lock()
+        self._cancelled = False
+        self._asked = False
+
+    @property
+    def made(self) -> object:
+        """The object, which is made if there is none."""
+        if self._object is None:
+            self._object = self._guarded("prepare()", self._make, ())
+        return self._object
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        return self._cancelled
+
+    def cancel(self) -> None:
+        """End the stream, from any thread, and every later one as it begins."""
+        with self._lock:
+            self._cancelled = True
+            caller = self._caller
+        if caller is not None:
+            caller.wake()
+            # It may block, and whoever cancels should not.
+            threading.Thread(target=self._ask_to_stop, name="snowmelt-cancel", daemon=True).start()
+
+    @contextlib.contextmanager
+    def stream(
+        self, destroy: Sequence[str], setup: Sequence[str] = SETUP, *more: object
+    ) -> Iterator[None]:
+        """Set the object up for one stream, and destroy it at the end, however that comes.
+
+        `more` are arguments behind the server's.
+        """
+        with self._lock:
+            caller = self._caller = Caller(self.host.limits.patience_seconds, self._ask_to_stop)
+        try:
+            server = self.host.server
+            self._method("setup", setup, server, *more)
+            try:
+                yield
+            except GeneratorExit:
+                if self._stopped(caller):
+                    self._method("destroy", destroy, server, *more, server.sessions)
+                raise
+            except BaseException:
+                if self._stopped(caller):
+                    # What went wrong first is what matters.
+                    with contextlib.suppress(Exception):
+                        self._method("destroy", destroy, server, *more, server.sessions)
+                raise
+            self._method("destroy", destroy, server, *more, server.sessions)
+        except BaseException as error:
+            if not isinstance(error, GeneratorExit):
+                self._object = None
+            raise
+        finally:
+            with self._lock:
+                self._caller = None
+            caller.close()
+
+    def function(self, name: str, roles: Sequence[str]) -> Callable[..., Answer]:
+        """Return a method that answers with a state, to be called by role."""
+        method = bound(self.made, name, roles)
+
+        def call(*arguments: object) -> Answer:
+            value = self._guarded(f"{name}()", method, arguments)
+            answer = answer_of(value)
+            if answer is None:
+                raise self.host.failed(f"{name}() returned {value!r}, which is no StreamState")
+            return answer
+
+        return call
+
+    def ask(self, name: str, *arguments: object) -> Any:
+        """Call a method that answers a question; None where there is no such method."""
+        method = getattr(self.made, name, None)
+        return self._guarded(f"{name}()", method, arguments) if callable(method) else None
+
+    def _method(self, name: str, roles: Sequence[str], *arguments: object) -> None:
+        if callable(getattr(self.made, name, None)):
+            self._guarded(f"{name}()", bound(self.made, name, roles), arguments)
+
+    def _guarded(
+        self, what: str, function: Callable[..., Any], arguments: tuple[object, ...]
+    ) -> Any:
+        host, caller = self.host, self._caller
+        if self._cancelled:
+            raise host.failed("it was cancelled")
+        try:
+            return function(*arguments) if caller is None else caller.call(function, *arguments)
+        except PhaseFailed:
+            raise
+        except Blocked:
+            seconds = host.limits.patience_seconds
+            raise host.failed(f"{what} has not returned for {seconds:g} seconds") from None
+        except Cancelled:
+            raise host.failed("it was cancelled") from None
+        except Undecodable as error:
+            raise host.failed(str(error), offset=error.offset) from error
+        except (BufferMisused, InputRefused) as error:
+            raise host.failed(f"{what}: {error}") from error
+        except (Exception, SystemExit) as error:
+            text = f"{what} raised {type(error).__name__}: {error}{place_of(error)}"
+            raise host.failed(text) from error
+
+    def _stopped(self, caller: Caller) -> bool:
+        """Tell whether no call runs; one that does not end is left alone with its object."""
+        if caller.stop():
+            return not self._cancelled
+        self._object = None
+        return False
+
+    def _ask_to_stop(self) -> None:
+        with self._lock:
+            if self._asked or self._object is None:
+                return
+            self._asked = True
+        mark = getattr(self._object, "mark_canceled", None)
+        if mark is not None:
+            mark()
+        if callable(getattr(self._object, "cancel", None)):
+            with contextlib.suppress(Exception):  # what it raises helps nobody
+                bound(self._object, "cancel", SETUP)(self.host.server)
+
+
+def place_of(error: BaseException) -> str:
+    """Return where in user code it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    user = [frame for frame in frames if _OURS not in frame.filename.replace("\\", "/")]
+    return f" ({user[-1].filename}, line {user[-1].lineno})" if user else ""

@@ -1,0 +1,102 @@
+"""Filters as this project writes them: generators, and plain functions of bytes."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from snowmelt.errors import SnowmeltError
+from snowmelt.load.hosting.guest import place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from snowmelt.load.hosting.guest import Host
+    from snowmelt.load.reader import Reader
+
+
+class OwnFilter:
+    """A filter with `run(reader)`, a generator; what it raises is placed."""
+
+    def __init__(self, host: Host, run: Callable[[Reader], Iterator[bytes]], owner: object) -> None:
+        self._host = host
+        self._run = run
+        self._owner = owner
+        self._cancelled = False
+
+    def run(self, reader: Reader) -> Iterator[bytes]:
+        """Yield the filtered bytes of one stream.
+
+        Raises:
+            PhaseFailed: User code raised an error, or yielded something else than bytes.
+        """
+        try:
+            pieces = checked_pieces(self._host, self._run(reader), lambda: reader.offset)
+            for piece in pieces:
+                yield piece
+                if self._cancelled:
+                    raise self._host.failed("it was cancelled")
+        finally:
+            reader.close()
+
+    def cancel(self) -> None:
+        """End what runs as cancelled at its next piece; tell the filter, if it wants to know."""
+        self._cancelled = True
+        cancel = getattr(self._owner, "cancel", None)
+        if callable(cancel):
+            cancel()
+
+
+def checked_pieces(
+    host: Host, pieces: Iterator[Any], offset: Callable[[], int | None]
+) -> Iterator[bytes]:
+    """Yield pieces as bytes.
+
+    Raises:
+        PhaseFailed: User code raised an error, at an `offset` of its input; or yields other things.
+    """
+    try:
+        for piece in pieces:
+            if not isinstance(piece, (bytes, bytearray, memoryview)):
+                text = f"it yielded {type(piece).__name__}, not bytes"
+                raise host.failed(text, offset=offset())  # noqa: TRY301 - it is user code's
+            yield bytes(piece)
+    except SnowmeltError:
+        raise
+    except Exception as error:
+        text = f"it raised {type(error).__name__}: {error}{place_of(error)}"
+        raise host.failed(text, offset=offset()) from error
+
+
+def own_filter(host: Host, made: Any) -> OwnFilter | None:
+    """Return a filter for a generator function, an object with `run`, or a function of bytes.
+
+    A function of bytes is given the whole input, since what it makes of a part is not known to be
+    a part of what it makes of the whole; unless `whole_input` is false.
+    """
+    if callable(getattr(made, "run", None)):
+        return OwnFilter(host, made.run, made)
+    if inspect.isgeneratorfunction(getattr(made, "func", made)):
+        return OwnFilter(host, made, made)
+    if callable(made):
+        return OwnFilter(host, _of_function(host, made), made)
+    return None
+
+
+def _of_function(
+    host: Host, function: Callable[[bytes], bytes]
+) -> Callable[[Reader], Iterator[bytes]]:
+    def whole(reader: Reader) -> Iterator[bytes]:
+        limit = host.limits.window_bytes
+        data = reader.read(limit + 1)
+        if len(data) > limit:
+            raise host.failed(
+                f"its input is longer than {limit} bytes, which is the most that is given as a whole"
+            )
+        yield function(data)
+
+    def by_piece(reader: Reader) -> Iterator[bytes]:
+        for piece in reader:
+            yield function(piece)
+
+    return whole if host.limits.whole_input else by_piece

@@ -1,0 +1,187 @@
+"""Rows that a parser of user code wrote, made columns of the load; and what it rejected."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from snowmelt.errors import InvalidRow, PhaseFailed
+from snowmelt.load.hosting.vertica.rows import StreamWriter
+from snowmelt.load.parsed import ColumnOptions, Parsed, Rejected
+from snowmelt.schema.native import to_native
+from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.types import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+    from snowmelt.load.hosting.guest import Host
+    from snowmelt.load.hosting.vertica.columns import SizedColumnTypes
+    from snowmelt.load.parsed import Target
+    from snowmelt.schema.rows import RowError
+
+    Row = dict[str, object]
+
+_NO_OPTIONS = ColumnOptions()
+
+
+class RowBlocks:
+    """Collects rows and rejects of one stream, in the order in which they come."""
+
+    def __init__(self, target: Target, types: SizedColumnTypes, host: Host) -> None:
+        """Prepare for a stream.
+
+        Raises:
+            PhaseFailed: The parser declares another number of columns than the load has.
+        """
+        columns = target.schema.columns
+        if types.getColumnCount() != len(columns):
+            raise PhaseFailed(
+                reason=f"it declares {types.getColumnCount()} columns; the load has {len(columns)}"
+            )
+        # Spelt so that each is the very column, whatever the case of its name.
+        self._names = [column.display_name for column in columns]
+        self.writer = StreamWriter(types, self._names)
+        self._host = host
+        self._schema = target.schema
+        self._converter = RowConverter(target.schema, zone=ZoneInfo("UTC"))
+        self._cuts = _cuts(target)
+        self._records = 0
+        self._rejects: list[tuple[int, Rejected]] = []
+        self._calls: list[tuple[int, int]] = []
+
+    @property
+    def records_waiting(self) -> int:
+        """How many rows and rejects were not taken yet."""
+        return self.writer.waiting + len(self._rejects)
+
+    def at(self, offset: int) -> None:
+        """Note where in the input the rows of the next call begin."""
+        self._calls.append((self.writer.waiting, offset))
+
+    def reject(self, record: object, offset: int) -> None:
+        """Take a rejected record, which begins at a byte of the input.
+
+        Raises:
+            PhaseFailed: There is none.
+        """
+        data, reason = _asked(record, "getData"), _asked(record, "getReason")
+        if not isinstance(data, (bytes, bytearray, str)) or not isinstance(reason, str):
+            raise self._host.failed(
+                f"it returned REJECT with {record!r}, which is no RejectedRecord", offset=offset
+            )
+        raw = data.encode() if isinstance(data, str) else bytes(data)
+        # What was set of its row is not the next row's.
+        self.writer.drop_row()
+        number = self._records + self.records_waiting + 1
+        self._rejects.append((self.writer.waiting, Rejected(number, offset, raw, reason)))
+
+    def check_finished(self, parser: str) -> None:
+        """Refuse a row that was begun and not finished when the stream ended.
+
+        Raises:
+            PhaseFailed: There is one.
+        """
+        if self.writer.drop_row():
+            raise self._host.failed(
+                f"{parser} returned DONE within a row: next() was not called after the last set"
+            )
+
+    def take(self) -> Parsed:
+        """Return what came since it was called last."""
+        rows = self.writer.take()
+        for name, cut in self._cuts:
+            _cut_all(rows, name, cut)
+        conversion = self._converter.convert(rows)
+        table, errors = self._native(conversion.table), conversion.errors
+        refused = [self._refused(error, rows[error.row_index]) for error in errors]
+        rejects = sorted(
+            [*(rejected for _, rejected in self._rejects), *refused], key=lambda each: each.record
+        )
+        records = len(rows) + len(self._rejects)
+        self._records += records
+        self._rejects, self._calls = [], []
+        return Parsed(table, tuple(rejects), records)
+
+    def _native(self, table: pa.Table) -> pa.Table:
+        try:
+            return to_native(table, self._schema)
+        except InvalidRow as error:
+            raise self._host.failed(str(error)) from error
+
+    def _refused(self, error: RowError, row: Row) -> Rejected:
+        index = error.row_index
+        before = sum(1 for waiting, _ in self._rejects if waiting <= index)
+        offset = max((each for each in self._calls if each[0] <= index), default=(0, 0))[1]
+        column = error.error.fields.get("column")
+        return Rejected(
+            record=self._records + index + before + 1,
+            offset=offset,
+            data="|".join(_text(row.get(name)) for name in self._names).encode(),
+            reason=_reason(error),
+            column=str(column) if column is not None else None,
+        )
+
+
+def _reason(error: RowError) -> str:
+    # The number of the row is the block's, which nobody knows.
+    text = str(error.error).replace(f", rowIndex:{error.row_index}", "")
+    return text.partition(": ")[2] or text
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    return str(value)
+
+
+def _asked(record: object, name: str) -> object:
+    method = getattr(record, name, None)
+    return method() if callable(method) else None
+
+
+def _cuts(target: Target) -> list[tuple[str, Callable[[object], object]]]:
+    """Return how values that are too long are cut, where the load does not reject them."""
+    cuts: list[tuple[str, Callable[[object], object]]] = []
+    for column in target.schema.columns:
+        enforced = target.options.get(column.name, _NO_OPTIONS).enforce_length
+        if target.enforce_length if enforced is None else enforced:
+            continue
+        if column.kind is Kind.TEXT:
+            cuts.append((column.display_name, _text_cut(column.length, column.byte_length)))
+        elif column.kind is Kind.BINARY:
+            cuts.append((column.display_name, _bytes_cut(column.byte_length)))
+    return cuts
+
+
+def _text_cut(length: int | None, byte_length: int | None) -> Callable[[object], object]:
+    shortest = min(length or 1 << 62, (byte_length or 1 << 62) // 4)
+
+    def cut(value: object) -> object:
+        if not isinstance(value, str) or len(value) <= shortest:
+            return value
+        text = value[:length]
+        raw = text.encode(errors="surrogatepass")
+        if byte_length is None or len(raw) <= byte_length:
+            return text
+        return raw[:byte_length].decode(errors="ignore")
+
+    return cut
+
+
+def _bytes_cut(byte_length: int | None) -> Callable[[object], object]:
+    def cut(value: object) -> object:
+        return value[:byte_length] if isinstance(value, bytes) else value
+
+    return cut
+
+
+def _cut_all(rows: list[dict[str, object]], name: str, cut: Callable[[object], object]) -> None:
+    for row in rows:
+        value = row.get(name)
+        if value is not None and (shorter := cut(value)) is not value:
+            row[name] = shorter

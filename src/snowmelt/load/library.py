@@ -1,0 +1,251 @@
+"""Libraries of user code: files by name, loaded under a name of their own.
+
+Two libraries may hold files of the same name. Within a library `import x` finds its own `x` before
+anything else, and `vertica_sdk` is what `snowmelt.load.hosting.vertica` offers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from snowmelt.errors import LoadRefused
+from snowmelt.load.hosting import vertica
+from snowmelt.load.hosting.defining import filter_definition, parser_definition, source_definition
+from snowmelt.load.hosting.factories import refusal_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import CodeType, ModuleType
+
+    from snowmelt.load.definition import Definition
+    from snowmelt.load.phases import (
+        Filter,
+        Parser,
+        RecordFilter,
+        RecordParser,
+        RecordSource,
+        Source,
+    )
+
+_PREFIX = "snowmelt_library_"
+_SDK = "vertica_sdk"
+
+
+class Library:
+    """User code that was loaded; it can be pickled, and is then loaded again.
+
+    `name` is how messages call it. The first of `files` is where names are looked for first.
+    """
+
+    def __init__(self, name: str, files: Mapping[str, bytes]) -> None:
+        self.name = name
+        self.files = dict(files)
+        self._root = _finder.add(name, self.files)
+        self._tops = [path for path in self.files if _is_top(path)]
+        self._broken: dict[str, LoadRefused] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return load_library, (self.name, self.files)
+
+    def filter(self, name: str, display: str | None = None) -> Definition[Filter | RecordFilter]:
+        """Return the filter that a factory, class or function of this name makes.
+
+        `display` is how statements and messages call it.
+
+        Raises:
+            LoadRefused: There is none, or its file cannot be run.
+        """
+        return filter_definition(display or name, self.find(name))
+
+    def parser(self, name: str, display: str | None = None) -> Definition[Parser | RecordParser]:
+        """Return the parser that a factory or class of this name makes.
+
+        Raises:
+            LoadRefused: There is none, or its file cannot be run.
+        """
+        return parser_definition(display or name, self.find(name))
+
+    def source(self, name: str, display: str | None = None) -> Definition[Source | RecordSource]:
+        """Return the source that a factory or class of this name makes.
+
+        Raises:
+            LoadRefused: There is none, or its file cannot be run.
+        """
+        return source_definition(display or name, self.find(name))
+
+    def find(self, name: str) -> Any:
+        """Return what a file of the library calls so; the case counts only if two differ in it.
+
+        Raises:
+            LoadRefused: There is none, or its file cannot be run.
+        """
+        offered: dict[str, None] = {}
+        for same in (str.__eq__, lambda one, other: one.lower() == other.lower()):
+            for path in self._tops:
+                module = self._module(path)
+                for each in () if module is None else vars(module):
+                    if same(each, name):
+                        return getattr(module, each)
+                offered.update(dict.fromkeys(() if module is None else _offered(module)))
+        for refusal in self._broken.values():
+            raise refusal
+        raise LoadRefused(
+            what=f"Library {self.name}",
+            reason=f"it has no {name}; it has {', '.join(offered) or 'nothing'}",
+        )
+
+    def modules(self) -> list[ModuleType]:
+        """Return the modules of its files, all of them run.
+
+        Raises:
+            LoadRefused: One of them cannot be run.
+        """
+        modules = [module for path in self._tops if (module := self._module(path)) is not None]
+        for refusal in self._broken.values():
+            raise refusal
+        return modules
+
+    def _module(self, path: str) -> ModuleType | None:
+        if path in self._broken:
+            return None
+        try:
+            return importlib.import_module(f"{self._root}.{_dotted(path)}")
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it is said when asked for
+            what = f"Library {self.name}, {path}"
+            self._broken[path] = refusal_of(what, error)
+            return None
+
+
+def load_library(name: str, files: Mapping[str, bytes]) -> Library:
+    """Return a library of files by name, such as `filters.py` or `package/module.py`.
+
+    Nothing runs before a name of it is asked for. The same name and files are loaded once.
+
+    Raises:
+        LoadRefused: No file of it is Python's.
+    """
+    if not any(_is_top(path) for path in files):
+        raise LoadRefused(what=f"Library {name}", reason="it has no file that ends with .py")
+    # What an unchanged file imports in the middle of a call finds it, too.
+    sys.modules[_SDK] = vertica
+    return Library(name, files)
+
+
+class _Finder:
+    """Finds modules of libraries, as Python's import asks for them."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, tuple[str, dict[str, bytes]]] = {}
+
+    def add(self, name: str, files: dict[str, bytes]) -> str:
+        """Return the name under which a library's modules are imported."""
+        digest = hashlib.sha256(repr((name, list(files.items()))).encode()).hexdigest()
+        root = f"{_PREFIX}{digest[:16]}"
+        self._files[root] = (name, files)
+        if self not in sys.meta_path:
+            sys.meta_path.append(self)
+        return root
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002 - as Python calls it
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        """Return how a module is loaded, None where it is none of ours."""
+        root, _, dotted = fullname.partition(".")
+        if root not in self._files:
+            return None
+        name, files = self._files[root]
+        if not dotted:
+            return ModuleSpec(fullname, _Loader(root, name, None, b""), is_package=True)
+        stem = dotted.replace(".", "/")
+        for file, is_package in ((f"{stem}.py", False), (f"{stem}/__init__.py", True)):
+            if file in files:
+                loader = _Loader(root, name, file, files[file])
+                return ModuleSpec(fullname, loader, origin=f"{name}/{file}", is_package=is_package)
+        if any(file.startswith(f"{stem}/") for file in files):
+            return ModuleSpec(fullname, _Loader(root, name, None, b""), is_package=True)
+        return None
+
+    def has(self, root: str, top: str) -> bool:
+        """Tell whether a library has a module of this name; its copy of the SDK is none."""
+        return top != _SDK and self.find_spec(f"{root}.{top}") is not None
+
+
+class _Loader(Loader):
+    """Runs one file of a library."""
+
+    def __init__(self, root: str, library: str, file: str | None, code: bytes) -> None:
+        self._root = root
+        self._library = library
+        self._file = file
+        self._code = code
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Let Python make the module."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the file."""
+        module.__dict__["__builtins__"] = _builtins_of(self._root)
+        if self._file is not None:
+            module.__file__ = f"{self._library}/{self._file}"
+            exec(self._compiled(), module.__dict__)  # noqa: S102 - it is what a library is for
+
+    def get_source(self, fullname: str) -> str:  # noqa: ARG002 - as Python calls it
+        """Return the text, for tracebacks."""
+        return self._code.decode(errors="replace")
+
+    def _compiled(self) -> CodeType:
+        return compile(self._code, f"{self._library}/{self._file}", "exec", dont_inherit=True)
+
+
+_finder = _Finder()
+
+
+def _builtins_of(root: str) -> dict[str, Any]:
+    """Return builtins whose import looks into the library first, also in the middle of a call."""
+    import builtins
+
+    def importing(
+        name: str,
+        globals: Mapping[str, object] | None = None,  # noqa: A002 - as Python calls it
+        locals: Mapping[str, object] | None = None,  # noqa: A002
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        top = name.partition(".")[0]
+        if level or not _finder.has(root, top):
+            return builtins.__import__(name, globals, locals, fromlist or (), level)
+        module = importlib.import_module(f"{root}.{name}")
+        if not fromlist:
+            return sys.modules[f"{root}.{top}"]
+        return builtins.__import__(module.__name__, globals, locals, fromlist, 0)
+
+    return {**vars(builtins), "__import__": importing}
+
+
+def _is_top(path: str) -> bool:
+    """Tell whether names are looked for in this file."""
+    parts = PurePosixPath(path)
+    return parts.suffix == ".py" and (
+        len(parts.parts) == 1 or (len(parts.parts) == 2 and parts.name == "__init__.py")
+    )
+
+
+def _dotted(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _offered(module: ModuleType) -> list[str]:
+    return [
+        name
+        for name, value in vars(module).items()
+        if callable(value) and getattr(value, "__module__", None) == module.__name__
+    ]
