@@ -108,3 +108,19 @@ def test_a_wrong_token_is_refused(s3, bucket):
     with pytest.raises(ClientError, match="continuation token") as refused:
         s3.client().list_objects_v2(Bucket=bucket, ContinuationToken="!!!")
     assert refused.value.response["Error"]["Code"] == "InvalidArgument"
+
+
+def test_buckets_come_in_pages(s3):
+    client = s3.client()
+    names = [f"paged-{number}" for number in range(5)]
+    for name in names:
+        client.create_bucket(Bucket=name)
+    pages = client.get_paginator("list_buckets").paginate(
+        Prefix="paged-", PaginationConfig={"PageSize": 2}
+    )
+    assert [[each["Name"] for each in page["Buckets"]] for page in pages] == [
+        names[:2],
+        names[2:4],
+        names[4:],
+    ]
+    assert client.list_buckets(Prefix="paged-")["Prefix"] == "paged-"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from snowmelt.buckets.refusals import S3Refusal
 from snowmelt.server.s3 import markup
 from snowmelt.server.s3.answers import Answer, xml_answer
+from snowmelt.server.s3.listings import number_of
 from snowmelt.server.s3.receiving import checked_body, receive_whole
 
 if TYPE_CHECKING:
@@ -16,21 +17,34 @@ if TYPE_CHECKING:
     from snowmelt.server.s3.calls import AuthorisedRequest
 
 REGION = "us-east-1"
+_MOST_BUCKETS = 10_000
 _MOST_CONFIGURATION_BYTES = 64 * 1024
 
 
 async def list_buckets(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
     """ListBuckets: those in which the user may do anything."""
     del receive
-    found = await call.run(call.parts.directory.visible, call.user)
-    prefix = call.query.get("prefix", "")
+    prefix = call.query.get("prefix")
+    after = call.query.get("continuation-token", "")
+    most = number_of(call.query, "max-buckets", _MOST_BUCKETS, _MOST_BUCKETS)
+    visible = await call.run(call.parts.directory.visible, call.user)
+    found = sorted(
+        (each for each in visible if each.name > after and each.name.startswith(prefix or "")),
+        key=lambda each: each.name,
+    )
+    page = found[:most]
     listed: list[markup.Element] = [
         ("Bucket", [("Name", each.name), ("CreationDate", markup.instant(each.created_at))])
-        for each in found
-        if each.name.startswith(prefix)
+        for each in page
     ]
     owner: list[markup.Element] = [("ID", call.user), ("DisplayName", call.user)]
-    return xml_answer("ListAllMyBucketsResult", [("Owner", owner), ("Buckets", listed)])
+    answer: list[markup.Element] = [
+        ("Owner", owner),
+        ("Buckets", listed),
+        ("ContinuationToken", page[-1].name if page and len(found) > most else None),
+        ("Prefix", prefix),
+    ]
+    return xml_answer("ListAllMyBucketsResult", answer)
 
 
 async def create_bucket(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
