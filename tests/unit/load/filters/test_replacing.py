@@ -1,0 +1,58 @@
+"""Texts are replaced wherever the pieces end."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from snowmelt.errors import LoadRefused
+from snowmelt.load.filters import definition
+from snowmelt.load.reader import Reader
+
+texts = st.text("ab\r\n", max_size=40)
+
+
+def filtered(name, data: bytes, size: int, **parameters) -> bytes:
+    pieces = [data[start : start + size] for start in range(0, len(data), size)]
+    return b"".join(definition(name).build(parameters).run(Reader(pieces)))
+
+
+@given(
+    text=texts, pattern=st.text("ab\n", min_size=1, max_size=5), new=texts, size=st.integers(1, 9)
+)
+@example(text="aaaaaaa", pattern="aa", new="b", size=3)
+@example(text="abababab", pattern="aba", new="ab", size=2)
+@settings(max_examples=50)
+def test_search_and_replace_is_that_of_the_whole(text, pattern, new, size):
+    found = filtered("SearchAndReplace", text.encode(), size, pattern=pattern, replace_with=new)
+    assert found == text.encode().replace(pattern.encode(), new.encode())
+
+
+@given(text=texts, size=st.integers(1, 9), end=st.sampled_from(["LF", "crlf", "CR"]))
+@settings(max_examples=50)
+def test_line_ends_become_alike(text, size, end):
+    wanted = {"LF": "\n", "crlf": "\r\n", "CR": "\r"}[end]
+    whole = text.replace("\r\n", "\n").replace("\r", "\n").replace("\n", wanted)
+    assert filtered("LineEndings", text.encode(), size, to=end) == whole.encode()
+
+
+def test_texts_of_more_than_a_byte_and_patterns_as_long_as_allowed():
+    assert (
+        filtered("SearchAndReplace", "Größe".encode(), 1, pattern="ö", replace_with="oe")
+        == b"Groe" + "ße".encode()
+    )
+    data = b"x" * 2_500 + b"y"
+    found = filtered("SearchAndReplace", data, 700, pattern="x" * 1_000, replace_with="")
+    assert found == b"x" * 500 + b"y"
+
+
+@pytest.mark.parametrize("pattern", ["", "x" * 1_001])
+def test_a_pattern_has_1_to_1000_bytes(pattern):
+    with pytest.raises(LoadRefused, match="1 to 1000 bytes"):
+        definition("SearchAndReplace").build({"pattern": pattern, "replace_with": "a"})
+
+
+def test_an_unknown_line_end_is_refused():
+    with pytest.raises(LoadRefused, match="LF, CRLF or CR"):
+        definition("LineEndings").build({"to": "NL"})
