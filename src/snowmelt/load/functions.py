@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +56,7 @@ class Functions:
         Raises:
             LoadRefused: There is none of this name, or its parameters are refused.
         """
-        source: Source | RecordSource = self.definition(step).build(step.parameters)
+        source: Source | RecordSource = self._made(step)
         return source
 
     def filter(self, step: Step) -> Filter | RecordFilter:
@@ -65,7 +65,7 @@ class Functions:
         Raises:
             LoadRefused: There is none of this name, or its parameters are refused.
         """
-        made: Filter | RecordFilter = self.definition(step).build(step.parameters)
+        made: Filter | RecordFilter = self._made(step)
         return made
 
     def parser(self, step: Step) -> Parser | RecordParser:
@@ -74,8 +74,16 @@ class Functions:
         Raises:
             LoadRefused: There is none of this name, or its parameters are refused.
         """
-        parser: Parser | RecordParser = self.definition(step).build(step.parameters)
+        parser: Parser | RecordParser = self._made(step)
         return parser
+
+    def planned(self, step: Step) -> Step:
+        """Return a step with what its tasks are to know; called on the driver, once a statement.
+
+        Raises:
+            LoadRefused: There is none of this name, or its parameters are refused.
+        """
+        return replace(step, planned=self.definition(step).plan(step.parameters))
 
     def definition(self, step: Step) -> Definition[Any]:
         """Return what a step's name means.
@@ -93,6 +101,9 @@ class Functions:
             )
         definition: Definition[Any] = found
         return definition
+
+    def _made(self, step: Step) -> Any:
+        return self.definition(step).build({**step.parameters, **step.planned})
 
     def _user_function(self, step: Step) -> Definition[Any] | None:
         for function in self.functions:
