@@ -1,0 +1,1 @@
+"""How a batch travels: headers, bodies, values. Bytes in, values out; no input or output."""

@@ -1,0 +1,126 @@
+"""The headers of a call, with their base64 twins."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import TYPE_CHECKING
+
+from snowmelt.errors import DeclarationInvalid
+from snowmelt.functions.signature import HeaderStyle, Signature
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PREFIX = "sf-external-function-"
+FORMAT = f"{PREFIX}format"
+FORMAT_VERSION = f"{PREFIX}format-version"
+QUERY_ID = f"{PREFIX}current-query-id"
+BATCH_ID = f"{PREFIX}query-batch-id"
+NAME = f"{PREFIX}name"
+SIGNATURE = f"{PREFIX}signature"
+RETURN_TYPE = f"{PREFIX}return-type"
+CUSTOM = "sf-custom-"
+CONTEXT = "sf-context-"
+TWIN = "-base64"
+# Our own: a caller that sends it understands errors of single rows in the reply.
+ROW_ERRORS = f"{CUSTOM}row-errors"
+
+MAX_CUSTOM_BYTES = 8 * 1024
+
+_ILLEGAL_RUN = re.compile(r"[^\x20-\x7e]+")
+_CUSTOM_NAME = re.compile(r"""[^\x00-\x20\x7f-\U0010ffff(),/:;<>="?@\[\]\\{}_]+\Z""")
+_BLANKS = re.compile(r"\s\s")
+
+
+def plain(text: str) -> str:
+    """Return the text with each run of characters that a header cannot hold as one blank."""
+    return _ILLEGAL_RUN.sub(" ", text)
+
+
+def twin(text: str) -> str:
+    """Return base64 (standard alphabet, padded) of the text in UTF-8."""
+    return base64.b64encode(text.encode("utf-8", "surrogatepass")).decode("ascii")
+
+
+def text_of(headers: Mapping[str, str], name: str) -> str | None:
+    """Return a header's value from its twin, which is exact, or else from the plain one.
+
+    Args:
+        headers: By lower-case name.
+        name: The plain header's name.
+    """
+    encoded = headers.get(name + TWIN)
+    if encoded is not None:
+        try:
+            return base64.b64decode(encoded, validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            pass  # whoever made the twin by hand got it wrong; the plain value may do
+    return headers.get(name)
+
+
+def request_headers(
+    signature: Signature,
+    query_id: str,
+    batch_id: str,
+    *,
+    style: HeaderStyle | None = None,
+    custom: Mapping[str, str] | None = None,
+    context: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Return the headers of one call; a POST and its polling GETs carry the same.
+
+    Args:
+        signature: Of the function.
+        query_id: The same for all batches of a query.
+        batch_id: The same for all attempts at a batch.
+        style: How names and lengths are written.
+        custom: By name without prefix; from the HEADERS clause, checked by `check_custom`.
+        context: By function, such as `CURRENT_USER`; from the CONTEXT_HEADERS clause.
+    """
+    style = style or HeaderStyle()
+    headers = {
+        FORMAT: "json",
+        FORMAT_VERSION: "1.0",
+        QUERY_ID: query_id,
+        BATCH_ID: batch_id,
+    }
+    for name, text in (
+        (NAME, signature.name_text(style)),
+        (SIGNATURE, signature.arguments_text()),
+        (RETURN_TYPE, signature.returns_text(style)),
+    ):
+        headers[name] = plain(text)
+        headers[name + TWIN] = twin(text)
+    for key, text in (custom or {}).items():
+        headers[CUSTOM + key] = text
+    for function, text in (context or {}).items():
+        name = CONTEXT + function.lower().replace("_", "-")
+        headers[name] = plain(text)
+        headers[name + TWIN] = twin(text)
+    return headers
+
+
+def check_custom(headers: Mapping[str, str]) -> None:
+    """Check what a HEADERS clause gives.
+
+    Raises:
+        DeclarationInvalid: A name or a value cannot be sent, or all are larger than 8 KiB.
+    """
+    for name, value in headers.items():
+        if not _CUSTOM_NAME.match(name):
+            raise DeclarationInvalid(
+                reason=f"header name {name!r} may hold visible ASCII characters only, without "
+                'blanks, underscores and ( ) , / : ; < > = " ? @ [ ] \\ { }'
+            )
+        if _BLANKS.search(value) or _ILLEGAL_RUN.search(value):
+            raise DeclarationInvalid(
+                reason=f"the value of header {name!r} may hold visible ASCII characters and "
+                "single blanks only"
+            )
+    size = sum(len(name) + len(value) for name, value in headers.items())
+    if size > MAX_CUSTOM_BYTES:
+        raise DeclarationInvalid(
+            reason=f"the headers' names and values have {size} bytes, more than {MAX_CUSTOM_BYTES}"
+        )

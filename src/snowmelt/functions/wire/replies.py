@@ -1,0 +1,231 @@
+"""The body of a reply: `{"data": [[number, value], …]}`.
+
+Our own addition, for callers that ask for it: a key `errors` with `[number, code, message]` for
+each row that failed, whose value in `data` is null.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from decimal import Decimal
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from snowmelt.errors import ReplyInvalid
+from snowmelt.functions.types import MAX_PRECISION
+from snowmelt.functions.wire import exact
+from snowmelt.functions.wire.requests import decoded_type, needs_conversion
+from snowmelt.functions.wire.values import Formats, Mismatch, fitted, reader, writer
+from snowmelt.schema.types import SEMI_STRUCTURED, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from snowmelt.functions.types import SqlType
+
+MAX_REPLY_BYTES = 10_000_000  # the protocol's limit for a batch
+_TOP = 'Error parsing JSON response: top-level JSON object must contain "data" JSON array element'
+_ORDER = "Row numbers out of order"
+_COUNT = "Function received the wrong number of rows"
+_BEGINNINGS = {Kind.OBJECT: ("{", "null"), Kind.ARRAY: ("[", "null")}
+# Types whose values need no look at all when they have exactly this Python type.
+_AS_THEY_ARE: dict[Kind, frozenset[type]] = {
+    Kind.TEXT: frozenset({str}),
+    Kind.BOOLEAN: frozenset({bool}),
+    Kind.OBJECT: frozenset({dict}),
+    Kind.ARRAY: frozenset({list}),
+    Kind.VARIANT: frozenset({dict, list, str, bool, int}),
+}
+_LARGEST = 10**38
+
+
+@dataclass(frozen=True, slots=True)
+class RowFailure:
+    """Why a row has no value."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a batch came to: a value for each row, and failures by row number."""
+
+    values: Sequence[Any]
+    failures: Mapping[int, RowFailure] = field(default_factory=dict)
+
+
+class ReplyWriter:
+    """Writes replies of one function."""
+
+    def __init__(self, returns: SqlType, formats: Formats | None = None) -> None:
+        self._kind = returns.kind
+        self._whole = returns.is_whole and returns.precision == MAX_PRECISION
+        self._write = writer(returns, formats or Formats())
+        self._types = _AS_THEY_ARE.get(returns.kind, frozenset())
+
+    def values(self, values: Sequence[Any]) -> tuple[Sequence[Any], dict[int, RowFailure]]:
+        """Return values that can be written, None where one does not fit, and why it does not."""
+        kinds = set(map(type, values))
+        kinds.discard(type(None))
+        if kinds <= self._types or self._plain_numbers(kinds, values):
+            return values, {}
+        failures = {}
+        written: list[Any] = []
+        for value in values:
+            try:
+                written.append(None if value is None else self._write(value))
+            except Mismatch as error:
+                failures[len(written)] = RowFailure("WrongType", f"the result: {error}")
+                written.append(None)
+        return written, failures
+
+    def _plain_numbers(self, kinds: set[type], values: Sequence[Any]) -> bool:
+        if self._kind is Kind.REAL and kinds == {float}:
+            # A sum that is finite has no NaN and no infinity in it.
+            return math.isfinite(sum(value for value in values if value is not None))
+        if self._whole and kinds == {int}:
+            present = [value for value in values if value is not None]
+            return bool(max(present) < _LARGEST and min(present) > -_LARGEST)
+        return False
+
+    def body(self, values: Sequence[Any], failures: Mapping[int, RowFailure] | None) -> bytes:
+        """Return the reply's body for values that `values` gave back.
+
+        Raises:
+            TypeError: A VARIANT holds something that JSON cannot say.
+            ValueError: Likewise.
+        """
+        reply: dict[str, object] = {"data": list(zip(range(len(values)), values, strict=True))}
+        if failures:
+            reply["errors"] = [(at, each.code, each.message) for at, each in failures.items()]
+        return exact.write(reply)
+
+
+class ReplyReader:
+    """Reads replies of one function; for any number of threads."""
+
+    def __init__(
+        self,
+        returns: SqlType,
+        formats: Formats | None = None,
+        *,
+        raw: bool = False,
+        lenient: bool = False,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            returns: The function's result.
+            formats: What decides about texts.
+            raw: Return VARIANT, OBJECT and ARRAY as JSON text instead of Python values.
+            lenient: Take a byte order mark and the tokens NaN and Infinity.
+        """
+        self._type = returns
+        self._raw = raw and returns.kind in SEMI_STRUCTURED
+        self._lenient = lenient
+        self._beginnings = _BEGINNINGS.get(returns.kind, "")
+        self._read = reader(returns, formats or Formats())
+        kind = msgspec.Raw if self._raw else decoded_type(returns)
+        value = kind if self._raw or kind is Any else kind | None
+        row = GenericAlias(tuple, (int, value))
+        errors = list[tuple[int, str, str]]
+        struct = msgspec.defstruct(
+            "Reply", [("data", GenericAlias(list, (row,))), ("errors", errors, ())]
+        )
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
+            struct, float_hook=exact.number
+        )
+
+    def read(self, body: bytes, count: int) -> Reply:
+        """Return the values of a reply to `count` rows.
+
+        Raises:
+            ReplyInvalid: It is not the form, or a value does not fit the result's type; the
+                message holds no value.
+        """
+        try:
+            found = self._decoder.decode(body)
+        except (msgspec.DecodeError, exact.NotJson, RecursionError):
+            return self._read_slowly(body, count)
+        values = self._checked(found.data, count)
+        failures = {at: RowFailure(code, message) for at, code, message in found.errors}
+        if self._raw:
+            texts = [bytes(value).decode() for value in values]
+            if not all(text.startswith(self._beginnings) for text in texts):
+                return self._read_slowly(body, count)
+            return Reply([None if text == "null" else text for text in texts], failures)
+        return Reply(self._finished(values), failures)
+
+    def _checked(self, rows: Sequence[Any], count: int) -> Sequence[Any]:
+        if len(rows) != count:
+            raise ReplyInvalid(reason=f"{_COUNT}: {len(rows)} for {count}")
+        if not rows:
+            return ()
+        numbers, values = zip(*rows, strict=True)
+        if numbers != tuple(range(count)):
+            raise ReplyInvalid(reason=_ORDER)
+        return values
+
+    def _finished(self, values: Sequence[Any]) -> Sequence[Any]:
+        if self._type.kind is Kind.FIXED:
+            return self._converted(values, lambda value: _number(value, self._type))
+        return self._converted(values, self._read) if needs_conversion(self._type) else values
+
+    def _converted(self, values: Sequence[Any], convert: Callable[[Any], Any]) -> list[Any]:
+        converted: list[Any] = []
+        try:
+            for value in values:
+                converted.append(None if value is None else convert(value))  # noqa: PERF401
+        except Mismatch as error:
+            raise ReplyInvalid(reason=f"Row {len(converted)}: {error}") from None
+        return converted
+
+    def _read_slowly(self, body: bytes, count: int) -> Reply:
+        """Read what the fast decoder refuses: take it if it can be understood, else say why."""
+        try:
+            top = exact.parse(body, lenient=self._lenient)
+        except exact.NotJson as error:
+            raise ReplyInvalid(
+                reason=f"Error parsing JSON: Format of the returned value is not JSON: {error}"
+            ) from None
+        rows = top.get("data") if isinstance(top, dict) else None
+        if not isinstance(top, dict) or not isinstance(rows, list):
+            raise ReplyInvalid(reason=_TOP)
+        for at, row in enumerate(rows):
+            size = len(row) if isinstance(row, list) else 0
+            if size != 2:
+                raise ReplyInvalid(
+                    reason=f"Error parsing JSON response: index {at} contains {size} elements, "
+                    "but 2 elements are expected"
+                )
+            if type(row[0]) is not int:
+                raise ReplyInvalid(reason=f"{_ORDER}: index {at} has a number that is no integer")
+        failures = _failures(top.get("errors"))
+        values = self._checked(rows, count)
+        if self._raw:
+            texts = self._converted(values, lambda value: exact.write(self._read(value)))
+            return Reply([None if text is None else text.decode() for text in texts], failures)
+        return Reply(self._converted(values, self._read), failures)
+
+
+def _number(value: Any, sql_type: SqlType) -> Any:
+    if type(value) is int and -(10**18) < value < 10**18 and sql_type.precision == MAX_PRECISION:
+        return value
+    return fitted(Decimal(value), sql_type)
+
+
+def _failures(errors: object) -> dict[int, RowFailure]:
+    if not isinstance(errors, list):
+        return {}  # the key is ours; whatever else a service keeps there is its own affair
+    found = {}
+    for each in errors:
+        match each:
+            case [int(at), code, message]:
+                found[at] = RowFailure(str(code), str(message))
+            case _:
+                raise ReplyInvalid(reason='"errors" holds something but [number, code, message]')
+    return found

@@ -1,0 +1,315 @@
+"""One value of each SQL type, from what JSON says and to what JSON can say."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from snowmelt.functions.wire import exact
+from snowmelt.schema.types import SEMI_STRUCTURED, TIMESTAMPS, Kind
+
+if TYPE_CHECKING:
+    from snowmelt.functions.types import SqlType
+
+Convert: TypeAlias = Callable[[Any], Any]
+
+_WIDE = Context(prec=120)
+_FLOATS = {
+    "nan": math.nan,
+    "inf": math.inf,
+    "+inf": math.inf,
+    "-inf": -math.inf,
+    "infinity": math.inf,
+    "+infinity": math.inf,
+    "-infinity": -math.inf,
+}
+_OFFSET = re.compile(r"\s*([+-])(\d\d):?(\d\d)?\s*\Z")
+
+
+class Mismatch(ValueError):
+    """A value does not fit its type; the message holds nothing of the value."""
+
+
+class BinaryForm(StrEnum):
+    """How BINARY is written as text."""
+
+    HEX = "HEX"
+    BASE64 = "BASE64"
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """What a session decides about texts: the zone of instants without one, the form of BINARY."""
+
+    zone: dt.tzinfo = dt.UTC
+    binary: BinaryForm = BinaryForm.HEX
+
+
+def reader(sql_type: SqlType, formats: Formats) -> Convert:
+    """Return what turns a parsed JSON value (never null) into a value of the type.
+
+    NUMBER gives int or Decimal, timestamps give datetimes (naive for NTZ), VARIANT what JSON
+    says. The function returned raises Mismatch.
+    """
+    kind = sql_type.kind
+    if kind is Kind.FIXED:
+        return lambda value: _fixed(value, sql_type)
+    if kind in TIMESTAMPS:
+        zone = None if kind is Kind.TIMESTAMP_NTZ else formats.zone
+        return lambda value: _timestamp(value, zone)
+    if kind is Kind.BINARY:
+        return lambda value: _binary(value, formats.binary)
+    return _READERS[kind]
+
+
+def _fixed(value: object, sql_type: SqlType) -> int | Decimal:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str, Decimal)):
+        raise Mismatch("a number was expected")
+    try:
+        wide = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+    except InvalidOperation:
+        raise Mismatch("a number was expected, not any text") from None
+    return fitted(wide, sql_type)
+
+
+def fitted(value: Decimal, sql_type: SqlType) -> int | Decimal:
+    """Return a number as NUMBER(p,s) holds it: rounded half up to the scale.
+
+    Raises:
+        Mismatch: It is not finite, has more digits, or a fraction where s is 0.
+    """
+    precision, scale = sql_type.precision or 38, sql_type.scale or 0
+    if not value.is_finite() or value.adjusted() >= precision:
+        raise Mismatch(f"the number does not fit into {sql_type.full()}")
+    rounded = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _WIDE)
+    if scale == 0 and rounded != value:
+        raise Mismatch("a whole number was expected, not one with a fraction")
+    if rounded and rounded.adjusted() >= precision - scale:
+        raise Mismatch(f"the number does not fit into {sql_type.full()}")
+    return int(rounded) if scale == 0 else rounded
+
+
+def _float(value: object) -> float:
+    if isinstance(value, str):
+        special = _FLOATS.get(value.strip().lower())
+        if special is not None:
+            return special
+    if isinstance(value, bool) or not isinstance(value, (int, float, str, Decimal)):
+        raise Mismatch("a number was expected")
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        raise Mismatch("a number in the range of FLOAT was expected") from None
+
+
+def _boolean(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in {"true", "false"}:
+        return value.strip().lower() == "true"
+    raise Mismatch("true or false was expected")
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else exact.write(value).decode()
+
+
+def _text_of(value: object) -> str:
+    if not isinstance(value, str):
+        raise Mismatch("a text was expected")
+    return value.strip()
+
+
+def _date(value: object) -> dt.date:
+    text = _text_of(value)
+    try:
+        return dt.date.fromisoformat(text[:10])
+    except ValueError:
+        raise Mismatch("a date such as 2014-01-31 was expected") from None
+
+
+def _time(value: object) -> dt.time:
+    try:
+        found = dt.time.fromisoformat(_text_of(value))
+    except ValueError:
+        raise Mismatch("a time such as 16:00:00 was expected") from None
+    return found.replace(tzinfo=None)
+
+
+def instant(text: str) -> dt.datetime:
+    """Return a timestamp's text, with blank or T, any fraction, and an offset if it has one.
+
+    Raises:
+        ValueError: If it is none. Digits behind the sixth of a fraction are cut off.
+    """
+    try:
+        return dt.datetime.fromisoformat(text)
+    except ValueError:
+        # A blank before the offset (`TZHTZM` of session formats) is what Python does not read.
+        match = _OFFSET.search(text)
+        if match is None:
+            raise
+        sign, hours, minutes = match.groups("00")
+        return dt.datetime.fromisoformat(f"{text[: match.start()]}{sign}{hours}:{minutes}")
+
+
+def _timestamp(value: object, zone: dt.tzinfo | None) -> dt.datetime:
+    try:
+        found = instant(_text_of(value))
+    except ValueError as error:
+        if isinstance(error, Mismatch):
+            raise
+        raise Mismatch("a timestamp such as 2014-01-31 16:00:00 was expected") from None
+    if zone is None:
+        return found.replace(tzinfo=None)
+    return found if found.tzinfo is not None else found.replace(tzinfo=zone)
+
+
+def _binary(value: object, form: BinaryForm) -> bytes:
+    text = _text_of(value)
+    try:
+        return bytes.fromhex(text) if form is BinaryForm.HEX else b64decode(text, validate=True)
+    except (ValueError, Base64Error):
+        raise Mismatch(f"bytes in {form} were expected") from None
+
+
+def _object(value: object) -> object:
+    if not isinstance(value, Mapping):
+        raise Mismatch("a JSON object was expected")
+    return value
+
+
+def _array(value: object) -> object:
+    if isinstance(value, str):
+        # The published format says that everything but objects goes as text.
+        try:
+            value = exact.parse(value.encode("utf-8", "surrogatepass"))
+        except exact.NotJson:
+            raise Mismatch("a JSON array was expected") from None
+    if not isinstance(value, (list, tuple)):
+        raise Mismatch("a JSON array was expected")
+    return value
+
+
+_READERS: dict[Kind, Convert] = {
+    Kind.REAL: _float,
+    Kind.BOOLEAN: _boolean,
+    Kind.TEXT: _text,
+    Kind.DATE: _date,
+    Kind.TIME: _time,
+    Kind.VARIANT: lambda value: value,
+    Kind.OBJECT: _object,
+    Kind.ARRAY: _array,
+}
+
+
+def writer(sql_type: SqlType, formats: Formats) -> Convert:
+    """Return what turns a value (never None) into what `exact.write` writes for the type.
+
+    The function returned raises Mismatch for a value of another type.
+    """
+    kind = sql_type.kind
+    if kind is Kind.FIXED:
+        return lambda value: _written_fixed(value, sql_type)
+    if kind in TIMESTAMPS:
+        return lambda value: _written_timestamp(value, kind, formats.zone)
+    if kind is Kind.BINARY:
+        return lambda value: _written_binary(value, formats.binary)
+    return _WRITERS[kind]
+
+
+def _scalar(value: object) -> object:
+    """Return the Python value of another library's scalar."""
+    item = getattr(value, "item", None) or getattr(value, "as_py", None)
+    return item() if callable(item) else value
+
+
+def _written_fixed(value: object, sql_type: SqlType) -> int | Decimal:
+    value = _scalar(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        raise Mismatch(f"{type(value).__name__} is not a number")
+    wide = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+    return fitted(wide, sql_type)
+
+
+def _written_float(value: object) -> float | str:
+    value = _scalar(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        raise Mismatch(f"{type(value).__name__} is not a number")
+    found = float(value)
+    if math.isfinite(found):
+        return found
+    return "NaN" if math.isnan(found) else ("inf" if found > 0 else "-inf")
+
+
+def _written_boolean(value: object) -> bool:
+    value = _scalar(value)
+    if not isinstance(value, bool):
+        raise Mismatch(f"{type(value).__name__} is not a truth value")
+    return value
+
+
+def _written_text(value: object) -> str:
+    value = _scalar(value)
+    if not isinstance(value, str):
+        raise Mismatch(f"{type(value).__name__} is not a text")
+    return str(value)
+
+
+def _written_date(value: object) -> str:
+    value = _scalar(value)
+    if isinstance(value, dt.datetime):
+        return value.date().isoformat()
+    if not isinstance(value, dt.date):
+        raise Mismatch(f"{type(value).__name__} is not a date")
+    return value.isoformat()
+
+
+def _written_time(value: object) -> str:
+    value = _scalar(value)
+    if not isinstance(value, dt.time):
+        raise Mismatch(f"{type(value).__name__} is not a time")
+    return value.replace(tzinfo=None).isoformat()
+
+
+def _written_timestamp(value: object, kind: Kind, zone: dt.tzinfo) -> str:
+    value = _scalar(value)
+    if not isinstance(value, dt.datetime):
+        raise Mismatch(f"{type(value).__name__} is not a datetime")
+    if kind is Kind.TIMESTAMP_NTZ:
+        return value.replace(tzinfo=None).isoformat(" ")
+    if value.tzinfo is None:
+        value = value.replace(tzinfo=zone)
+    elif kind is Kind.TIMESTAMP_LTZ:
+        value = value.astimezone(zone)
+    return f"{value.replace(tzinfo=None).isoformat(' ')} {value:%z}"
+
+
+def _written_binary(value: object, form: BinaryForm) -> str:
+    value = _scalar(value)
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise Mismatch(f"{type(value).__name__} is not bytes")
+    found = bytes(value)
+    return found.hex().upper() if form is BinaryForm.HEX else b64encode(found).decode("ascii")
+
+
+def _written_variant(value: object) -> object:
+    return _scalar(value)
+
+
+_WRITERS: dict[Kind, Convert] = {
+    Kind.REAL: _written_float,
+    Kind.BOOLEAN: _written_boolean,
+    Kind.TEXT: _written_text,
+    Kind.DATE: _written_date,
+    Kind.TIME: _written_time,
+    **dict.fromkeys(SEMI_STRUCTURED, _written_variant),
+}

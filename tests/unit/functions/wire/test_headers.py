@@ -1,0 +1,59 @@
+"""Headers are those of the published format, and their twins are exact."""
+
+from __future__ import annotations
+
+import pytest
+
+from snowmelt.errors import DeclarationInvalid
+from snowmelt.functions.signature import Argument, Signature
+from snowmelt.functions.types import parse_type
+from snowmelt.functions.wire import headers as names
+from snowmelt.functions.wire.headers import check_custom, plain, request_headers, text_of, twin
+
+SEED = Signature("ext_func", (Argument("n", parse_type("INTEGER")),), parse_type("VARCHAR"))
+
+
+def test_the_published_example_is_sent_byte_for_byte():
+    assert request_headers(SEED, "q", "b") == {
+        "sf-external-function-format": "json",
+        "sf-external-function-format-version": "1.0",
+        "sf-external-function-current-query-id": "q",
+        "sf-external-function-query-batch-id": "b",
+        "sf-external-function-name": "ext_func",
+        "sf-external-function-name-base64": "ZXh0X2Z1bmM=",
+        "sf-external-function-signature": "(N NUMBER)",
+        "sf-external-function-signature-base64": "KE4gTlVNQkVSKQ==",
+        "sf-external-function-return-type": "VARCHAR(16777216)",
+        "sf-external-function-return-type-base64": "VkFSQ0hBUigxNjc3NzIxNik=",
+    }
+
+
+def test_a_twin_seen_in_the_wild_is_ours():
+    assert twin("(B VARCHAR)") == "KEIgVkFSQ0hBUik="
+
+
+def test_a_run_of_illegal_characters_is_one_blank():
+    assert plain("a\r\né💧b c") == "a b c"
+
+
+def test_context_headers_carry_their_twin_and_custom_ones_do_not():
+    sent = request_headers(
+        SEED, "q", "b", custom={"volume-measure": "liters"}, context={"CURRENT_USER": "Zoë"}
+    )
+    assert sent["sf-custom-volume-measure"] == "liters"
+    assert sent["sf-context-current-user"] == "Zo "
+    assert text_of(sent, "sf-context-current-user") == "Zoë"
+    assert "sf-custom-volume-measure-base64" not in sent
+
+
+def test_a_broken_twin_leaves_the_plain_value():
+    assert text_of({names.NAME: "f", names.NAME + names.TWIN: "***"}, names.NAME) == "f"
+
+
+@pytest.mark.parametrize(
+    "custom",
+    [{"a_b": "x"}, {"a b": "x"}, {"a": "x  y"}, {"a": "x\ny"}, {"a": "x" * 8192}, {"": "x"}],
+)
+def test_custom_headers_that_cannot_be_sent_are_refused(custom):
+    with pytest.raises(DeclarationInvalid):
+        check_custom(custom)
