@@ -31,7 +31,9 @@ class FileSource:
         """
         self._name = str(path)
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._size = os.fstat(self._file).st_size
+        status = os.fstat(self._file)
+        self._size = status.st_size
+        self._changed_ns = status.st_mtime_ns
         self._lock = threading.Lock()
 
     @property
@@ -48,7 +50,8 @@ class FileSource:
         """Fill the front of `view`; 0 behind the last byte.
 
         Raises:
-            SelectError: The file has become shorter.
+            SelectError: The file has become shorter, or was written into; that it has grown is
+                no error.
         """
         wanted = min(len(view), self._size - offset)
         if wanted <= 0:
@@ -56,6 +59,9 @@ class FileSource:
         count = os.preadv(self._file, [view[:wanted]], offset)
         if count == 0:
             raise SelectError("TruncatedInput", f"{self._name} has become shorter meanwhile.")
+        status = os.fstat(self._file)
+        if status.st_mtime_ns != self._changed_ns and status.st_size <= self._size:
+            raise SelectError("InvalidDataSource", f"{self._name} was written into meanwhile.")
         return count
 
     def close(self) -> None:

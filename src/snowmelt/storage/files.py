@@ -9,7 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from snowmelt.errors import AlreadyExists
+from snowmelt.errors import AlreadyExists, ObjectChanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -26,13 +26,19 @@ _NO_COPY_IN_KERNEL = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP,
 
 
 class OpenFile:
-    """A file held open: whoever replaces or deletes its name meanwhile does not change it."""
+    """A file held open: whoever replaces or deletes its name meanwhile does not change it.
+
+    Whoever writes into the file itself does. That is noticed by the time of its last change, as
+    finely as the file system keeps it; but a file that has grown since is taken for a log, whose
+    first bytes stay what they were.
+    """
 
     attributes: Mapping[str, str] = {}
 
     def __init__(self, descriptor: int, info: ObjectInfo) -> None:
         self.descriptor = descriptor
         self.info = info
+        self._changed_ns = os.fstat(descriptor).st_mtime_ns
 
     @property
     def name(self) -> str:
@@ -50,24 +56,44 @@ class OpenFile:
         return self.info.etag
 
     def read_into(self, offset: int, view: memoryview) -> int:
-        """Read bytes from `offset` on into `view`; fewer than it takes only at the end."""
+        """Read bytes from `offset` on into `view`; fewer than it takes only at the end.
+
+        Raises:
+            ObjectChanged: The file was written into since it was opened.
+        """
         done = 0
         while done < len(view):
             count = os.preadv(self.descriptor, [view[done:]], offset + done)
             if count == 0:
                 break
             done += count
+        self.check_unchanged()
         return done
 
     def chunks(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """Yield the bytes from `start` up to before `end`, a block at a time."""
+        """Yield the bytes from `start` up to before `end`, a block at a time.
+
+        Raises:
+            ObjectChanged: The file was written into since it was opened.
+        """
         end = self.size if end is None else min(end, self.size)
         while start < end:
             block = os.pread(self.descriptor, min(_BLOCK, end - start), start)
+            self.check_unchanged()
             if not block:
                 return
             start += len(block)
             yield block
+
+    def check_unchanged(self) -> None:
+        """Let pass a file that nobody has written into; what was read before is of one state.
+
+        Raises:
+            ObjectChanged: Somebody has.
+        """
+        status = os.fstat(self.descriptor)
+        if status.st_mtime_ns != self._changed_ns and status.st_size <= self.size:
+            raise ObjectChanged(key=self.name)
 
     def close(self) -> None:
         """Let go of the file; again is harmless."""
@@ -138,6 +164,7 @@ class FileWriter:
         end = source.size if end is None else min(end, source.size)
         if isinstance(source, OpenFile):
             start += self._copy_in_kernel(source.descriptor, start, end)
+            source.check_unchanged()
         for chunk in source.chunks(start, end):
             self.write(chunk)
 

@@ -186,7 +186,13 @@ def test_a_file_behind_a_bucket_that_changes_under_a_query_ends_it(mounted):
         with path.open("ab") as file:
             file.write(b"more\n")
 
-    changes = ((replaced, True), (path.unlink, True), (appended, True), (cut, False))
+    def overwritten():
+        with path.open("r+b") as file:
+            file.seek(-10, os.SEEK_END)
+            file.write(b"other\n")
+
+    harmless, harmful = (replaced, path.unlink, appended), (cut, overwritten)
+    changes = [(each, True) for each in harmless] + [(each, False) for each in harmful]
     for change, ends_well in changes:
         connection, answer = begun()
         first = answer.read(1000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import decimal
 import gzip
 import io
+import os
 import threading
 
 import duckdb
@@ -100,6 +101,19 @@ def test_closing_ends_the_payloads_and_closes_the_source(tmp_path):
     execution.close()
     with pytest.raises(OSError, match="descriptor"):
         source.read_into(0, memoryview(bytearray(1)))
+
+
+def test_a_file_that_is_written_into_ends_the_query(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"1,2,3\n" * 2_000_000)
+    execution = run_locally(SelectRequest("select * from s3object"), path)
+    payloads = execution.payloads()
+    next(payloads)
+    with path.open("r+b") as file:
+        file.write(b"9")
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(SelectError, match="written into"):
+        list(payloads)
 
 
 def test_a_refused_statement_closes_the_source(tmp_path):

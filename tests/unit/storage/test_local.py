@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from snowmelt.errors import PathRefused, StageUnavailable, SyncFailed
+from snowmelt.errors import ObjectChanged, PathRefused, StageUnavailable, SyncFailed
 from snowmelt.storage import local
 from snowmelt.storage.local import LocalStore
 from snowmelt.storage.store import UNFINISHED
@@ -241,3 +241,28 @@ def test_a_failed_sync_is_told_from_a_root_that_cannot_be_opened(store, monkeypa
     monkeypatch.setattr("snowmelt.storage.local.sync_filesystem", fail)
     with pytest.raises(SyncFailed, match="Input/output error"):
         store.sync()
+
+
+def test_a_file_that_is_written_into_while_it_is_read_is_noticed(store):
+    store.put("a", b"12345")
+    path = store.root / "a"
+    opened = store.open("a")
+    with path.open("ab") as file:
+        file.write(b"67")
+    assert b"".join(opened.chunks()) == b"12345"
+    opened.close()
+    changes = (lambda file: file.write(b"x"), lambda file: file.truncate(3))
+    for second, change in enumerate(changes, 1):
+        opened = store.open("a")
+        with path.open("r+b") as file:
+            change(file)
+        os.utime(path, (second, second))
+        with pytest.raises(ObjectChanged):
+            opened.read_into(0, memoryview(bytearray(3)))
+        with pytest.raises(ObjectChanged):
+            list(opened.chunks())
+        writer = store.writer("b")
+        with pytest.raises(ObjectChanged):
+            writer.append(opened)
+        writer.abort()
+        opened.close()
