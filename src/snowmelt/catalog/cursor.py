@@ -10,6 +10,8 @@ from snowmelt.errors import StatementError
 from snowmelt.schema.types import RESERVED_WORDS, display_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from snowmelt.catalog.lexing import Token
 
 MAX_NAME_LENGTH = 255  # as Snowflake's
@@ -18,8 +20,10 @@ MAX_NAME_LENGTH = 255  # as Snowflake's
 class Cursor:
     """A position in the tokens of one statement."""
 
-    def __init__(self, text: str) -> None:
-        self._tokens = tokens_of(text)
+    def __init__(self, text: str, cut: Callable[[str], tuple[Token, ...]] = tokens_of) -> None:
+        """`cut` is how the text becomes tokens."""
+        self._text = text
+        self._tokens = cut(text)
         self._at = 0
 
     @property
@@ -31,6 +35,10 @@ class Cursor:
         """Tell whether exactly these words come next."""
         upcoming = self._tokens[self._at : self._at + len(words)]
         return tuple(_plain(token) for token in upcoming) == words
+
+    def after(self, count: int = 1) -> Token:
+        """Return the token that many after the next one, or the last."""
+        return self._tokens[min(self._at + count, len(self._tokens) - 1)]
 
     def take(self) -> Token:
         """Return the next token and go past it; END stays."""
@@ -155,6 +163,10 @@ class Cursor:
         """Return the error that points at this token, or at the next one; the caller raises it."""
         place = (at or self.token).place
         return StatementError(reason=reason, line=place.line, column=place.column)
+
+    def between(self, first: Token, last: Token) -> str:
+        """Return the text from one token to another, both with it."""
+        return self._text[first.start : last.start + len(last.written)]
 
     def _seen(self) -> str:
         token = self.token

@@ -44,14 +44,6 @@ class Token:
     start: int
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """One statement of a script, without its semicolon, and where it begins."""
-
-    text: str
-    place: Place
-
-
 class _Dialect(Snowflake):
     """Snowflake with Spark's quoted names, so that a query's `;` inside backticks is seen."""
 
@@ -68,7 +60,7 @@ _KINDS = {
 _OPENERS = frozenset("'\"`$/")
 
 
-class _Map:
+class Places:
     """Offsets of a text to places."""
 
     def __init__(self, text: str) -> None:
@@ -76,6 +68,7 @@ class _Map:
         self._starts = [start + number for number, start in enumerate(self._starts)]
 
     def place(self, offset: int) -> Place:
+        """Return line and column of an offset."""
         line = bisect_right(self._starts, offset)
         return Place(line, offset - self._starts[line - 1] + 1)
 
@@ -86,7 +79,7 @@ def tokens_of(text: str) -> tuple[Token, ...]:
     Raises:
         StatementError: If a string, quoted name or comment is not closed.
     """
-    places = _Map(text)
+    places = Places(text)
     tokens: list[Token] = []
     for start, end, kind, value in _raw(text, places):
         written = text[start:end]
@@ -98,25 +91,7 @@ def tokens_of(text: str) -> tuple[Token, ...]:
     return (*tokens, Token(TokenKind.END, "", "", places.place(end), end))
 
 
-def split_script(text: str) -> tuple[Piece, ...]:
-    """Cut a script at its semicolons; pieces without a single word are left out.
-
-    Raises:
-        StatementError: If a string, quoted name or comment is not closed.
-    """
-    pieces: list[Piece] = []
-    first: Token | None = None
-    for token in tokens_of(text):
-        if token.kind is TokenKind.END or (token.text == ";" and token.kind is TokenKind.SYMBOL):
-            if first is not None:
-                pieces.append(Piece(text[first.start : token.start].rstrip(), first.place))
-            first = None
-        else:
-            first = first or token
-    return tuple(pieces)
-
-
-def _raw(text: str, places: _Map) -> list[tuple[int, int, TokenKind, str]]:
+def _raw(text: str, places: Places) -> list[tuple[int, int, TokenKind, str]]:
     try:
         tokens = _Dialect().tokenize(text)
     except TokenError:
@@ -137,7 +112,7 @@ def _raw(text: str, places: _Map) -> list[tuple[int, int, TokenKind, str]]:
     ]
 
 
-def _words(written: str, start: int, places: _Map) -> list[Token]:
+def _words(written: str, start: int, places: Places) -> list[Token]:
     """Split what sqlglot reads as one keyword, such as `CLUSTER BY`, into its words."""
     words: list[Token] = []
     offset = 0

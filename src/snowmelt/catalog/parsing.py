@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from snowmelt.catalog import copy_lexing
 from snowmelt.catalog.access_grammar import (
     read_alter_user,
     read_create_user,
@@ -105,18 +106,11 @@ def is_query(text: str) -> bool:
     Raises:
         StatementError: If a string, quoted name or comment is not closed.
     """
+    # COPY's strings are not those of the other statements, so that it may be no whole text to them.
+    if copy_lexing.is_copy(text):
+        return False
     first = tokens_of(text)[0]
     return first.kind in {TokenKind.WORD, TokenKind.SYMBOL} and first.text in _QUERY_WORDS
-
-
-def is_copy(text: str) -> bool:
-    """Tell whether a statement is a COPY, which loads files.
-
-    Raises:
-        StatementError: If a string, quoted name or comment is not closed.
-    """
-    first = tokens_of(text)[0]
-    return first.kind is TokenKind.WORD and first.text == "COPY"
 
 
 def parse(text: str) -> Statement:

@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from snowmelt.cli.copy import show
 from snowmelt.cli.lake import opened_lake, plain_errors
 from snowmelt.cli.opening import opened_catalog, settings_of
 from snowmelt.cli.output import MOST_TABLE_ROWS, add_format, print_message, print_rows
+from snowmelt.clock import SystemClock
 from snowmelt.errors import StatementError, UserError
 from snowmelt.schema.types import internal_name
 
@@ -17,14 +19,14 @@ if TYPE_CHECKING:
     import argparse
 
     from snowmelt.catalog.database import Database
-    from snowmelt.catalog.lexing import Piece
+    from snowmelt.catalog.scripts import Piece
     from snowmelt.config import Settings
     from snowmelt.spark.lake import Snowmelt
 
 _DEFAULT_ROLE = "ACCOUNTADMIN"
 
 NAME = "sql"
-SUMMARY = "run SQL statements: DDL on the catalog, queries on Spark"
+SUMMARY = "run SQL statements: DDL on the catalog, COPY here, queries on Spark"
 EXAMPLES = """examples:
   snowmelt sql "CREATE DATABASE demo; CREATE TABLE demo.public.t (id NUMBER NOT NULL)"
   snowmelt sql "SHOW CHANNELS IN TABLE demo.public.t" --format json
@@ -50,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the statements in order."""
-    from snowmelt.catalog.lexing import split_script
+    from snowmelt.catalog.scripts import split_script
 
     pieces = split_script(_text(options))
     if not pieces:
@@ -80,16 +82,17 @@ class _Runner:
         self._lake: Snowmelt | None = None
 
     def run(self, piece: Piece) -> None:
+        from snowmelt.bulk.copying import is_copy
         from snowmelt.catalog.execution import execute, is_query
 
         if is_query(piece.text):
             self._query(piece.text)
             return
-        if self._database is None:
-            catalog = opened_catalog(self._settings, create=True)
-            self._database = self._opened.enter_context(catalog)
+        if is_copy(piece.text):
+            self._copy(piece.text)
+            return
         result = execute(
-            self._database,
+            self._catalog(),
             piece.text,
             role=self._role,
             default_database=self._options.database,
@@ -99,6 +102,28 @@ class _Runner:
             print_rows(result.columns, result.rows, self._options.format)
         else:
             print_message(result.message, self._options.format)
+
+    def _catalog(self) -> Database:
+        if self._database is None:
+            catalog = opened_catalog(self._settings, create=True)
+            self._database = self._opened.enter_context(catalog)
+        return self._database
+
+    def _copy(self, text: str) -> None:
+        from snowmelt.bulk.copying import CopyContext, copy_into
+        from snowmelt.bulk.local import LocalRunner
+
+        database, schema = self._options.database, self._options.schema
+        context = CopyContext(
+            self._catalog(),
+            self._settings.warehouse_url,
+            self._role,
+            SystemClock(),
+            None if database is None else internal_name(database),
+            None if schema is None else internal_name(schema),
+            self._settings.lease_s,
+        )
+        show(copy_into(context, text, LocalRunner()), self._options.format)
 
     def _query(self, text: str) -> None:
         if self._lake is None:

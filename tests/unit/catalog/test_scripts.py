@@ -1,0 +1,53 @@
+"""Scripts cut into statements."""
+
+from __future__ import annotations
+
+import pytest
+
+from snowmelt.catalog.lexing import Place
+from snowmelt.catalog.scripts import Piece, split_script
+from snowmelt.errors import StatementError
+
+
+def test_a_script_is_cut_at_semicolons_outside_quotes_and_comments():
+    script = (
+        "SHOW TABLES; -- a; b\n;;\n  SELECT ';', \"x;y\", `p;q`, $$;$$ /* ; */ ;\nDROP ROLE r\n"
+    )
+    assert split_script(script) == (
+        Piece("SHOW TABLES", Place(1, 1)),
+        Piece("SELECT ';', \"x;y\", `p;q`, $$;$$ /* ; */", Place(3, 3)),
+        Piece("DROP ROLE r", Place(4, 1)),
+    )
+
+
+@pytest.mark.parametrize("text", ["", " \n", "-- only a comment", ";;"])
+def test_a_script_without_words_is_empty(text):
+    assert split_script(text) == ()
+
+
+def test_an_unclosed_string_is_shown_where_it_begins():
+    with pytest.raises(StatementError) as caught:
+        split_script("SHOW TABLES;\nCREATE DATABASE 'a;\nDROP x")
+    assert (caught.value.fields["line"], caught.value.fields["column"]) == (2, 17)
+
+
+def test_copy_has_strings_of_its_own():
+    script = (
+        "SHOW TABLES;\n"
+        "-- the next one\n"
+        "copy t FROM 'a;b' ESCAPE AS '\\' NULL E'\\';'; SELECT 'it\\'s; copy';\n"
+        "SELECT ';copy x';COPY u FROM 'x'"
+    )
+    assert [piece.text for piece in split_script(script)] == [
+        "SHOW TABLES",
+        "copy t FROM 'a;b' ESCAPE AS '\\' NULL E'\\';'",
+        "SELECT 'it\\'s; copy'",
+        "SELECT ';copy x'",
+        "COPY u FROM 'x'",
+    ]
+    assert [piece.place for piece in split_script(script)][1:] == [
+        Place(3, 1),
+        Place(3, 46),
+        Place(4, 1),
+        Place(4, 18),
+    ]
