@@ -39,6 +39,10 @@ _CODES: dict[str, tuple[int, str]] = {
     "NotModified": (304, "Not modified."),
     "PreconditionFailed": (412, "At least one of the preconditions did not hold."),
     "RequestTimeTooSkewed": (403, "The request's time and the service's differ too much."),
+    "RequestTimeout": (
+        400,
+        "Nothing of the body came for a minute; it was not waited for any longer.",
+    ),
     "ServiceUnavailable": (503, "Please try again."),
     "SignatureDoesNotMatch": (
         403,

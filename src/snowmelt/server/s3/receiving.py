@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from concurrent.futures import Executor
 
-    from starlette.types import Receive
+    from starlette.types import Message, Receive
 
     from snowmelt.buckets.bucket import Incoming
     from snowmelt.buckets.checksums import Checksum, Hash
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _BATCH_BYTES = 1024 * 1024
 # Below this a second thread for hashing costs more than it brings.
 _APART_BYTES = 128 * 1024
+# How long a client may send nothing of a body that it has announced, in seconds.
+PATIENCE_S = 60.0
 _SIGNED_CHUNKS = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
 _MODES = {
     _SIGNED_CHUNKS: False,
@@ -146,7 +148,7 @@ async def receive_into(receive: Receive, payload: Payload, threads: Executor, *,
     """Read a body to its end into a payload, one batch being read while another is worked on.
 
     Raises:
-        S3Refusal: The client went away, or sends more than `most` bytes.
+        S3Refusal: The client went away or fell silent, or sends more than `most` bytes.
     """
     loop = asyncio.get_running_loop()
     working: asyncio.Future[None] | None = None
@@ -155,9 +157,7 @@ async def receive_into(receive: Receive, payload: Payload, threads: Executor, *,
     more = True
     try:
         while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise S3Refusal("IncompleteBody")
+            message = await _next(receive, PATIENCE_S)
             body = message.get("body", b"")
             more = message.get("more_body", False)
             waiting += len(body)
@@ -176,18 +176,17 @@ async def receive_into(receive: Receive, payload: Payload, threads: Executor, *,
             await working
 
 
-async def receive_whole(receive: Receive, *, most: int) -> bytes:
+async def receive_whole(receive: Receive, *, most: int, patience_s: float = PATIENCE_S) -> bytes:
     """Read a small body.
 
     Raises:
-        S3Refusal: The client went away, or sends more than `most` bytes.
+        S3Refusal: The client went away, said nothing for `patience_s` seconds, or sends more than
+            `most` bytes.
     """
     parts: list[bytes] = []
     size = 0
     while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise S3Refusal("IncompleteBody")
+        message = await _next(receive, patience_s)
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > most:
@@ -305,3 +304,14 @@ def _size_of(headers: Mapping[str, str], name: str) -> int | None:
     if not text.isdecimal() or len(text) > 15:
         raise S3Refusal("InvalidArgument", f"{name} must be a number of bytes.")
     return int(text)
+
+
+async def _next(receive: Receive, patience_s: float) -> Message:
+    try:
+        async with asyncio.timeout(patience_s):
+            message = await receive()
+    except TimeoutError:
+        raise S3Refusal("RequestTimeout") from None
+    if message["type"] == "http.disconnect":
+        raise S3Refusal("IncompleteBody")
+    return message

@@ -1,0 +1,66 @@
+"""A connection that does not get to the point is ended; one that waits for its next request is not."""
+
+import socket
+import time
+
+import pytest
+
+from snowmelt.server.listening import Listener, listen
+from snowmelt.server.s3.protocol import BoundedProtocol
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+class Hasty(BoundedProtocol):
+    head_timeout_s = 0.3
+
+
+async def app(scope, receive, send):
+    await receive()
+    await send(
+        {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
+    )
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+@pytest.fixture
+def connection():
+    listening = listen("127.0.0.1", 0, setting="s3_port")
+    port = listening.getsockname()[1]
+    listener = Listener(app, listening, drain_s=1, protocol=Hasty)
+    listener.start("protocol")
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as raw:
+        yield raw
+    listener.close()
+
+
+def drip(connection, text):
+    for byte in text:
+        connection.sendall(bytes([byte]))
+        time.sleep(0.05)
+
+
+def test_who_says_nothing_is_let_go(connection):
+    assert connection.recv(100) == b""
+
+
+@pytest.mark.parametrize("before", [b"", REQUEST])
+def test_a_head_that_comes_drop_by_drop_ends_the_connection(connection, before):
+    if before:
+        connection.sendall(before)
+        assert connection.recv(1000).endswith(b"ok")
+    with pytest.raises(OSError, match=r"reset|Broken"):
+        drip(connection, b"GET / HTTP/1.1\r\nX-Long: " + b"x" * 40)
+
+
+def test_a_connection_may_wait_for_its_next_request(connection):
+    for _ in range(2):
+        connection.sendall(REQUEST)
+        assert connection.recv(1000).endswith(b"ok")
+        time.sleep(0.5)
+
+
+def test_a_body_may_take_longer_than_a_head(connection):
+    connection.sendall(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n")
+    drip(connection, b"x" * 10)
+    assert connection.recv(1000).endswith(b"ok")

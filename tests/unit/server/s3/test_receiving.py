@@ -1,0 +1,21 @@
+"""A body that stops to come is not waited for."""
+
+import asyncio
+
+import pytest
+
+from snowmelt.buckets.refusals import S3Refusal
+from snowmelt.server.s3.receiving import receive_whole
+
+
+def test_a_client_that_falls_silent_is_told_so():
+    pieces = [{"type": "http.request", "body": b"x", "more_body": True}]
+
+    async def receive():
+        if pieces:
+            return pieces.pop()
+        return await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(S3Refusal) as refused:
+        asyncio.run(receive_whole(receive, most=10, patience_s=0.05))
+    assert (refused.value.s3_code, refused.value.status_code) == ("RequestTimeout", 400)
