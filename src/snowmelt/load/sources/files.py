@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.errors import LoadRefused, PhaseFailed
+from snowmelt.errors import PhaseFailed
 from snowmelt.load.definition import Definition, Parameter
 from snowmelt.load.sources import local, stored, web
 
@@ -22,17 +22,18 @@ class FileSource:
     other URLs (`s3://bucket/path` …) are opened as stores with the credentials of stores.
     """
 
-    def __init__(self, paths: Sequence[str]) -> None:
-        if not paths or not all(paths):
-            raise LoadRefused(what="File", reason="a path is needed, and an empty one is none")
+    def __init__(self, paths: Sequence[str] = ()) -> None:
+        """Take the paths that `files` lists; tasks, which only read, need none."""
         self._paths = tuple(paths)
 
     def files(self) -> Sequence[InputFile]:
         """List the files, those of one glob by name; a file that is named twice is there once.
 
         Raises:
-            PhaseFailed: A path leads to no file, or a store does not answer.
+            PhaseFailed: No path is given, one leads to no file, or a store does not answer.
         """
+        if not self._paths:
+            raise PhaseFailed(reason="no path is given")
         found = {file.path: file for path in self._paths for file in list_files(path)}
         return tuple(found.values())
 
@@ -52,6 +53,8 @@ def list_files(path: str) -> Sequence[InputFile]:
     Raises:
         PhaseFailed: There is none, or the store does not answer.
     """
+    if not path:
+        raise PhaseFailed(reason="an empty path leads to no file")
     found: Sequence[InputFile] = _module(path).find(path)
     if not found:
         raise PhaseFailed(reason=f"no file matches {path}")
@@ -70,13 +73,13 @@ def _module(path: str) -> ModuleType:
     return web if scheme in {"http", "https"} else stored
 
 
-def _one_path(file: str) -> FileSource:
-    return FileSource((file,))
+def _one_path(file: str | None = None) -> FileSource:
+    return FileSource(() if file is None else (file,))
 
 
 def _one_url(url: str) -> FileSource:
     return FileSource((url,))
 
 
-FILE = Definition("File", _one_path, (Parameter("file", str, required=True),))
+FILE = Definition("File", _one_path, (Parameter("file", str),))
 URL = Definition("Url", _one_url, (Parameter("url", str, required=True),))

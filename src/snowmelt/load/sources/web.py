@@ -6,20 +6,24 @@ from typing import TYPE_CHECKING
 
 import httpx
 
+from snowmelt.clock import SystemClock
 from snowmelt.errors import PhaseFailed
 from snowmelt.load.portion import InputFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from snowmelt.clock import Clock
     from snowmelt.load.portion import Portion
 
 # No limit for the whole: a large file takes its time. A server that is silent is given up.
 _SILENCE = httpx.Timeout(60.0)
-_PIECE = 1024 * 1024
 _ATTEMPTS = 4
+_PAUSE_S = 0.04
 # Bytes as they lie there: a server would otherwise compress them on the way.
 _PLAIN = {"Accept-Encoding": "identity"}
+
+_CLOCK = SystemClock()
 
 
 def find(path: str) -> Sequence[InputFile]:
@@ -45,7 +49,7 @@ def find(path: str) -> Sequence[InputFile]:
     return (InputFile(path, size, _tag(answer)),)
 
 
-def read(portion: Portion) -> Iterator[bytes]:
+def read(portion: Portion, clock: Clock = _CLOCK) -> Iterator[bytes]:
     """Yield the bytes from the portion's offset; a broken connection is taken up again.
 
     Raises:
@@ -62,6 +66,7 @@ def read(portion: Portion) -> Iterator[bytes]:
             if failed == _ATTEMPTS or portion.file.size is None or portion.file.tag is None:
                 reason = f"{portion.file.path}: {str(error) or type(error).__name__}"
                 raise PhaseFailed(reason=reason, offset=offset) from error
+            clock.sleep(_PAUSE_S * 3**failed)
         else:
             break
     if portion.file.size is not None and offset < portion.file.size:
@@ -83,7 +88,7 @@ def _answer(file: InputFile, offset: int) -> Iterator[bytes]:
         if answer.status_code != (206 if offset else 200):
             reason = f"{file.path}: the server answers {answer.status_code}"
             raise PhaseFailed(reason=reason, offset=offset)
-        yield from answer.iter_raw(_PIECE)
+        yield from answer.iter_raw()
 
 
 def _tag(answer: httpx.Response) -> str | None:

@@ -1,0 +1,45 @@
+"""Standard input becomes a file that tasks can read again."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+
+from snowmelt.errors import PhaseFailed
+from snowmelt.load.portion import Portion
+from snowmelt.load.sources.stdin import StdinSource
+
+
+def test_it_is_read_once_and_can_be_read_again(tmp_path):
+    data = os.urandom(2_500_000)
+    source = StdinSource(str(tmp_path), stream=io.BytesIO(data))
+    (file,) = source.files()
+    assert file.size == len(data)
+    for offset in (0, 0, 2_000_000):
+        found = b"".join(StdinSource().read(Portion(file, offset)))
+        assert found == data[offset:]
+    source.close()
+    source.close()
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(PhaseFailed, match="No such file"):
+        list(StdinSource().read(Portion(file)))
+
+
+def test_no_room_is_an_error(tmp_path):
+    with pytest.raises(PhaseFailed, match="standard input: No such file"):
+        StdinSource(f"{tmp_path}/none", stream=io.BytesIO(b"")).files()
+
+
+def test_nothing_is_left_when_the_process_ends(tmp_path):
+    code = (
+        "import sys; from snowmelt.load.sources import definition\n"
+        "files = definition('Stdin').build({'spool': sys.argv[1]}).files(); print(files[0].size)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, input=b"some text", capture_output=True, check=True)
+    assert done.stdout.strip() == b"9"
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,50 @@
+"""Portions cover every byte of every file once, and are of like size."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from snowmelt.load.portion import InputFile, Portion
+from snowmelt.load.portioning import cut
+
+MIB = 2**20
+
+
+@given(
+    sizes=st.lists(st.integers(0, 5_000) | st.none(), max_size=6),
+    tasks=st.integers(0, 9),
+    smallest=st.integers(1, 900),
+)
+@settings(max_examples=50)
+def test_every_byte_is_in_one_portion(sizes, tasks, smallest):
+    files = [InputFile(f"f{number}", size) for number, size in enumerate(sizes)]
+    portions = cut(files, tasks=tasks, splittable=lambda file: True, smallest=smallest)
+    for file in files:
+        own = sorted((p for p in portions if p.file == file), key=lambda p: p.offset)
+        if len(own) == 1:
+            assert own[0].is_whole
+            continue
+        assert own[0].offset == 0
+        ends = [p.offset + p.size for p in own]
+        assert ends == [p.offset for p in own[1:]] + [file.size]
+        assert min(p.size for p in own) >= smallest
+    lengths = [p.file.size if p.size is None else p.size for p in portions]
+    known = [length for length in lengths if length is not None]
+    assert lengths == [None] * (len(lengths) - len(known)) + sorted(known, reverse=True)
+
+
+def test_large_files_are_shared_by_the_tasks_and_small_ones_are_whole():
+    big, small = InputFile("big", 1000 * MIB), InputFile("small", 10 * MIB)
+    portions = cut([small, big], tasks=2, splittable=lambda file: True)
+    assert [(p.file.path, p.offset // MIB) for p in portions] == [
+        ("big", 0),
+        ("big", 500),
+        ("small", 0),
+    ]
+    assert len(cut([big], tasks=100, splittable=lambda file: True)) == 15
+
+
+def test_what_cannot_be_split_is_whole():
+    big = InputFile("big.gz", 1000 * MIB)
+    assert cut([big], tasks=8, splittable=lambda file: False) == (Portion(big),)
