@@ -149,7 +149,13 @@ class Sum:
         total = self.total()
         if total is None:
             return 0 if self._dialect is Dialect.CEPH_2020 else None
-        return fit_int(total, self._dialect) if isinstance(total, int) else total
+        if not isinstance(total, int):
+            return total
+        try:
+            return fit_int(total, self._dialect)
+        except SelectError as error:
+            message = f"{self._name} of {self.count} integers: {error}"
+            raise SelectError(error.s3_code, message) from None
 
     def _exact(self) -> int | Decimal:
         if self._decimal is None:

@@ -253,6 +253,7 @@ class Execution:
                 outcome = next(outcomes, None)
                 if outcome is None:
                     break
+                outcome = replace(outcome, before=self._read, name=self._name)
                 count, failure = self._settle(outcome)
                 for output, ends in sink.take(outcome, count):
                     for payload in cutter.add(output, ends):
@@ -274,18 +275,18 @@ class Execution:
         wants = self._job.sink.wants
         count = len(passed) if wants is None else min(len(passed), wants)
         enough = wants is not None and count == wants
-        before = self._read
         self._read += outcome.read
         for failure in passed.failures:
             if enough and failure.place >= count:
                 return count, None
             try:
-                self._job.errors.spend(failure.spot.told(failure.error, before, self._name))
+                told = failure.spot.told(failure.error, outcome.before, outcome.name)
+                self._job.errors.spend(told)
             except SelectError as error:
                 return failure.place, error
         if enough or passed.error is None or passed.spot is None:
             return count, None if enough else passed.error
-        return count, passed.spot.told(passed.error, before, self._name)
+        return count, passed.spot.told(passed.error, outcome.before, outcome.name)
 
     def _outcomes(self) -> Iterator[Outcome]:
         """Yield the units' outcomes in order; a few units are ahead in the workers."""

@@ -97,13 +97,20 @@ class Outcome:
     """What the sink takes of one block, blocks in order.
 
     Streams: `output` with the end of each record in it. Folds and sorts: `passed`, too. `read`
-    is how many records the block holds.
+    is how many records the block holds; `before` how many of the object were read before it, and
+    `name` the object's where there are many, both known once it is the block's turn.
     """
 
     passed: Passed
     output: bytes = b""
     ends: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     read: int = 0
+    before: int = 0
+    name: str = ""
+
+    def told(self, error: SelectError, place: int) -> SelectError:
+        """Return an error that tells of which record it is: the one that passed at `place`."""
+        return Spot(int(self.passed.rows[place]), None).told(error, self.before, self.name)
 
 
 @dataclass(frozen=True, slots=True)

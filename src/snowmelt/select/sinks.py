@@ -248,7 +248,7 @@ class FoldSink:
                     else:
                         accumulator.add(argument[place])
             except SelectError as error:
-                self._errors.spend(error)
+                self._errors.spend(outcome.told(error, place))
 
     def _fold_groups(self, passed: Passed, keys: list[list[object]], count: int) -> None:
         for values, places in by_key(keys, count):

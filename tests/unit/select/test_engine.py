@@ -203,6 +203,15 @@ def test_a_document_is_a_sequence_of_values(size):
     assert answer(request, data, block_bytes=size) == b"5\n"
 
 
+@pytest.mark.parametrize("size", [64, 1 << 20])
+@pytest.mark.parametrize("keys", ["", " group by _2"])
+def test_what_an_aggregate_cannot_take_tells_its_record(keys, size):
+    data = b"17,a\n" * 999 + b"x,a\n"
+    request = SelectRequest(f"select sum(_1) from s3object where _2 <> 'b'{keys}")
+    with pytest.raises(SelectError, match=r"'x'.* \(in record 1000\)"):
+        answer(request, b"1,b\n" + data.replace(b"17,a\n", b"", 1), block_bytes=size)
+
+
 @pytest.mark.parametrize("dialect", list(Dialect))
 def test_an_empty_object_has_no_records_whatever_is_asked(dialect):
     options = CsvInput(header=Header.USE)
