@@ -13,6 +13,7 @@ from snowmelt.load.parsed import Parsed, Rejected
 from snowmelt.load.parsers.fields import FieldReader
 from snowmelt.load.parsers.layout import layout_of
 from snowmelt.load.plain import FALSE_WORDS, TRUE_WORDS
+from snowmelt.schema.arrow import one_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,11 +73,7 @@ class BlockParser:
             return self._exactly(data, offset, is_last=is_last)
         if not layout.size:
             return None, 0
-        if layout.has_blank_lines and (self._dialect.blank_lines or self._shape.count == 1):
-            return self._exactly(data[: layout.size], offset, is_last=True)
-        parsed = self._at_once(layout)
-        if parsed is None and not layout.has_blank_lines:
-            parsed = self._by_columns(layout, offset)
+        parsed = self._at_once(layout) or self._by_columns(layout, offset)
         if parsed is None:
             return self._exactly(data[: layout.size], offset, is_last=True)
         self._records += parsed.records
@@ -94,11 +91,13 @@ class BlockParser:
             read = self._options.read(layout, self._types)
         except pa.ArrowInvalid:
             return None
+        if self._has_blank_lines(read, layout):
+            return None
         arrays: list[pa.Array] = []
         for column, place in zip(self._conversion.columns, self._shape.places, strict=True):
             if place is None:
                 return None
-            array = _one(read.column(self._shape.names[place]))
+            array = one_array(read.column(self._shape.names[place]))
             if column.direct_type is None:
                 parts, refused = column.convert(array)
                 if refused:
@@ -126,11 +125,13 @@ class BlockParser:
             return None
         if ragged and self._shape.pads and min(ragged.values()) < self._shape.count:
             return None
+        if self._has_blank_lines(read, layout):
+            return None
         ends = layout.ends()
         if len(ends) != read.num_rows + len(ragged):
             return None
         texts = [
-            None if place is None else _one(read.column(self._shape.names[place]))
+            None if place is None else one_array(read.column(self._shape.names[place]))
             for place in self._shape.places
         ]
         table, refused = self._conversion.convert(texts, read.num_rows)
@@ -184,6 +185,12 @@ class BlockParser:
         self._records += len(spans)
         return Parsed(self._conversion.good(table, refused), tuple(rejects), len(spans)), at
 
+    def _has_blank_lines(self, read: pa.Table, layout: Layout) -> bool:
+        """Tell whether Arrow may have made a row of NULLs of a blank line."""
+        if self._shape.count == 1 or self._shape.pads or not self._dialect.blank_lines:
+            return False
+        return all(column.null_count for column in read.columns) and layout.has_blank_lines()
+
     def _append(self, columns: list[list[bytes | None]], fields: Sequence[bytes | None]) -> None:
         for column, place in zip(columns, self._shape.places, strict=True):
             column.append(None if place is None or place >= len(fields) else fields[place])
@@ -222,16 +229,16 @@ class _Options:
         """
         usual = self._dialect.usual
         return arrow_csv.read_csv(
-            pa.BufferReader(layout.data),
+            pa.BufferReader(pa.py_buffer(layout.data).slice(0, layout.length)),
             arrow_csv.ReadOptions(
-                column_names=self._names, use_threads=False, block_size=len(layout.data) + 1
+                column_names=self._names, use_threads=False, block_size=layout.length + 1
             ),
             arrow_csv.ParseOptions(
                 delimiter=usual.delimiter.decode(),
                 quote_char=usual.quote.decode() if layout.has_quotes else False,
                 escape_char=usual.escape.decode() if layout.has_escapes else False,
                 newlines_in_values=layout.has_quotes or layout.has_escapes,
-                ignore_empty_lines=not self._dialect.blank_lines,
+                ignore_empty_lines=not self._dialect.blank_lines and len(self._names) > 1,
                 invalid_row_handler=skip,
             ),
             arrow_csv.ConvertOptions(
@@ -246,14 +253,9 @@ class _Options:
         )
 
 
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
-
-
 def _without_end(data: bytes) -> bytes:
     return data[:-2] if data.endswith(b"\r\n") else data[:-1]
 
 
 def _widened(layout: Layout) -> int:
-    return 0 if len(layout.data) == layout.size else 1
+    return 0 if layout.length == layout.size else 1

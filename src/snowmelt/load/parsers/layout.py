@@ -28,21 +28,27 @@ BOM = b"\xef\xbb\xbf"
 class Layout:
     """Whole records at the front of a block: lines, but for line ends inside quotes.
 
-    `data` is what Arrow may read as CSV: the records, their ends made line ends. `size` is what
-    they take in the block. `has_escapes` and `has_blank_lines` say what is in them.
+    The first `length` bytes of `data` are what Arrow may read as CSV: the records, their ends made
+    line ends. `size` is what they take in the block. `quotes` are where the quotes are.
     """
 
     data: bytes
+    length: int
     size: int
     has_quotes: bool
     has_escapes: bool
-    has_blank_lines: bool
     quotes: Places | None
     end_width: int
 
+    def has_blank_lines(self) -> bool:
+        """Tell whether two line ends follow each other, be it inside quotes."""
+        data = self.data[: self.length]
+        begins = data.startswith((b"\n", b"\r\n"))
+        return begins or b"\n\n" in data or (b"\r" in data and b"\n\r\n" in data)
+
     def ends(self) -> Places:
         """Return where each record ends in `data`, behind its line end."""
-        values = np.frombuffer(self.data, np.uint8)
+        values = np.frombuffer(self.data, np.uint8, self.length)
         ends = np.flatnonzero(values == _LINE_END) + 1
         if self.quotes is not None:
             ends = ends[np.searchsorted(self.quotes, ends) % 2 == 0]
@@ -53,9 +59,7 @@ def layout_of(data: bytes, dialect: Dialect, *, is_last: bool) -> Layout | None:
     """Return the layout of a block's whole records; None if they must be read exactly."""
     usual = dialect.usual
     terminator = dialect.terminator or b"\n"
-    if dialect.own or data.startswith(BOM):
-        return None
-    if dialect.repeats:
+    if dialect.own or dialect.repeats or data.startswith(BOM):
         return None
     if is_last and not data.endswith(terminator):
         # So that the last record ends like the others, unless that would end it earlier.
@@ -64,29 +68,25 @@ def layout_of(data: bytes, dialect: Dialect, *, is_last: bool) -> Layout | None:
         data += terminator
     quoted = bool(usual.quote) and usual.quote in data
     escaped = bool(usual.escape) and usual.escape != usual.quote and usual.escape in data
-    if (quoted and escaped) or (escaped and (usual.null or not _plain_ends(dialect))):
+    if (quoted or escaped) and not _plain_ends(dialect) or (escaped and (quoted or usual.null)):
         return None
-    quotes = None
+    quotes, size = None, data.rfind(terminator) + len(terminator)
     if quoted:
-        found = _outside(data, usual.quote[0], usual.delimiter[0])
-        if found is None or not _plain_ends(dialect):
-            return None
-        quotes, size = found
+        quotes, size = _outside(data, usual.quote[0], usual.delimiter[0])
     elif escaped:
         size = _unescaped_end(data, usual.escape[0])
-    else:
-        size = data.rfind(terminator) + len(terminator)
-        size = 0 if size < len(terminator) else size
-    data = data[:size]
-    lines = _as_lines(data, dialect)
+    elif size < len(terminator):
+        size = 0
+    lines = None if quoted and quotes is None else _as_lines(data, size, dialect)
     if lines is None or (escaped and b"\r" in lines):
         return None
+    length = size if lines is data else len(lines)
     return Layout(
         lines,
+        length,
         size,
         has_quotes=quoted,
         has_escapes=escaped,
-        has_blank_lines=_has_blank_lines(lines),
         quotes=quotes,
         end_width=len(terminator),
     )
@@ -96,12 +96,12 @@ def _plain_ends(dialect: Dialect) -> bool:
     return dialect.terminator in {b"", b"\n", b"\r\n"}
 
 
-def _as_lines(data: bytes, dialect: Dialect) -> bytes | None:
+def _as_lines(data: bytes, size: int, dialect: Dialect) -> bytes | None:
     """Return the records as lines; None where a line end would be made of what is none."""
-    returns = data.count(b"\r") if b"\r" in data else 0
+    returns = data.count(b"\r", 0, size) if b"\r" in data else 0
     if dialect.terminator in {b"", b"\r\n"} and returns:
-        pairs = data.count(b"\r\n")
-        lines = data.count(b"\n") if dialect.terminator else pairs
+        pairs = data.count(b"\r\n", 0, size)
+        lines = data.count(b"\n", 0, size) if dialect.terminator else pairs
         # A line end alone is data where records end with both.
         return data if returns == pairs == lines else None
     if returns:
@@ -110,13 +110,7 @@ def _as_lines(data: bytes, dialect: Dialect) -> bytes | None:
         return data
     if b"\n" in data:
         return None
-    return data.replace(dialect.terminator, b"\n")
-
-
-def _has_blank_lines(data: bytes) -> bool:
-    if data.startswith((b"\n", b"\r\n")) or b"\n\n" in data:
-        return True
-    return b"\r" in data and b"\n\r\n" in data
+    return data[:size].replace(dialect.terminator, b"\n")
 
 
 def _unescaped_end(data: bytes, escape: int) -> int:
@@ -131,8 +125,8 @@ def _unescaped_end(data: bytes, escape: int) -> int:
     return 0
 
 
-def _outside(data: bytes, quote: int, delimiter: int) -> tuple[Places, int] | None:
-    """Return the quotes and the last record end outside them; None if a quote is out of place."""
+def _outside(data: bytes, quote: int, delimiter: int) -> tuple[Places | None, int]:
+    """Return the quotes and the last record end outside them; no quotes if one is out of place."""
     values = np.frombuffer(data, np.uint8)
     quotes = np.flatnonzero(values == quote)
     before, end = 0, data.rfind(b"\n")
@@ -142,13 +136,12 @@ def _outside(data: bytes, quote: int, delimiter: int) -> tuple[Places, int] | No
             break
         end = data.rfind(b"\n", 0, int(quotes[before - 1]))
     if end < 0:
-        return None
+        return None, 0
     quotes = quotes[:before]
     opening, closing = quotes[0::2], quotes[1::2]
     left = values[opening - 1]
     begins = (left == delimiter) | (left == _LINE_END) | (left == quote) | (opening == 0)
     right = values[closing + 1]
     ends = (right == delimiter) | (right == _LINE_END) | (right == quote) | (right == _RETURN)
-    if not begins.all() or not ends.all():
-        return None
-    return quotes, end + 1
+    fits = begins.all() and ends.all()
+    return (quotes if fits else None), end + 1
