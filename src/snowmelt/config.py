@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -142,6 +143,24 @@ def has_parent_pipe() -> bool:
 def inherited_environment() -> dict[str, str]:
     """Return a copy of this process's environment, to start a child with."""
     return dict(os.environ)
+
+
+_COMPILED = "NUMBA_CACHE_DIR"
+
+
+def keep_compiled_code(folder: Path, *, package: Path = Path(__file__).parent / "select") -> None:
+    """Let compiled queries be kept in a folder where they cannot lie beside the package.
+
+    To be called before numba is first imported; where `NUMBA_CACHE_DIR` is set, that stands.
+    """
+    if _COMPILED in os.environ:
+        return
+    beside = package / "__pycache__"
+    try:
+        beside.mkdir(exist_ok=True)
+        tempfile.TemporaryFile(dir=beside).close()
+    except OSError:
+        os.environ[_COMPILED] = str(folder)
 
 
 def _placed(values: dict[str, object]) -> dict[str, object]:

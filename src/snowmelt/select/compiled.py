@@ -1,7 +1,7 @@
 """How kernels are compiled: at their first call, outside the GIL, kept on disk if that can be.
 
 The compiled code lies in NUMBA_CACHE_DIR if that is set, else beside the package, else in the
-user's cache folder; several processes may fill it at once. It is renewed when a file with kernels,
+user's cache folder (a service's in its data folder); several processes may fill it at once. It is renewed when a file with kernels,
 the kind of processor or numba's version changes.
 """
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from snowmelt.buckets.cleanup import delete_dropped, sweep
 from snowmelt.buckets.directory import Directory, mount
 from snowmelt.buckets.uploads import Uploads
+from snowmelt.config import keep_compiled_code
 from snowmelt.server.listening import Listener, listen
 from snowmelt.server.s3.calls import Parts
 from snowmelt.server.s3.door import Door
@@ -112,6 +113,7 @@ class S3Service:
 
 
 def _selecting(settings: Settings) -> Selecting | None:
+    keep_compiled_code(settings.data_dir / "compiled")
     try:
         from snowmelt.server.s3.selecting import Selecting
     except ModuleNotFoundError as error:

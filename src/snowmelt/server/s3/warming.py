@@ -1,6 +1,6 @@
 """Makes compiled code ready when a service starts, so that no client waits for it.
 
-Compiled kernels are kept beside the package, or in the user's cache where that cannot be written;
+Compiled kernels are kept beside the package, or in the data folder where that cannot be written;
 a start loads them in half a second. The first start after an installation compiles them, which
 takes ten to twenty seconds of one processor; queries that come meanwhile wait for what they need.
 """
