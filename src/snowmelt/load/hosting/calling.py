@@ -27,8 +27,8 @@ class Caller:
     """One thread that makes calls, one after the other; for the use of one other thread.
 
     A call that lasts longer than `patience` seconds, or that goes on after `wake`, is told to stop
-    by `on_stop`, which may run while the call does; two seconds later it is left alone. Its thread
-    does not hold up the process's end.
+    by `on_stop`, which may run while the call does; two seconds later at most it is left alone. Its
+    thread does not hold up the process's end.
     """
 
     def __init__(self, patience: float, on_stop: Callable[[], object]) -> None:
@@ -70,7 +70,7 @@ class Caller:
         asking = threading.Thread(target=self._ask, name="snowmelt-cancel", daemon=True)
         asking.start()
         with contextlib.suppress(queue.Empty):
-            while self._results.get(timeout=_GRACE_SECONDS) is _WAKE:
+            while self._results.get(timeout=min(_GRACE_SECONDS, self._patience)) is _WAKE:
                 pass
             self.busy = False
         return not self.busy

@@ -166,7 +166,7 @@ def _own_source(host: Host, display: str, made: Any) -> Source | RecordSource:
 def _own_parser(host: Host, made: Any) -> Parser | RecordParser:
     if callable(getattr(made, "parse", None)) or callable(getattr(made, "parse_records", None)):
         return made  # type: ignore[no-any-return]
-    if not callable(getattr(made, "process", None)):
+    if not (callable(getattr(made, "process", None)) or _answers(made, "useSideChannel")):
         raise LoadRefused(what=host.name, reason="it has no method prepare, process or parse")
     return _parser(host, lambda target: (made, SizedColumnTypes.of(target.schema)))
 

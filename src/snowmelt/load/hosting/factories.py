@@ -56,7 +56,8 @@ class HostedDefinition(Definition[Phase]):
         Raises:
             LoadRefused: It refuses, or a parameter is of another type.
         """
-        typed = Definition[Mapping[str, object]](self.name, dict, self.parameters)
+        typed: Definition[Mapping[str, object]]
+        typed = Definition(self.name, dict, self.parameters)
         return {PLANNED: dict(self.planner(typed.build(self._known(given))))}
 
     def _known(self, given: Mapping[str, object]) -> dict[str, object]:

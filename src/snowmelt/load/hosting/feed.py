@@ -39,31 +39,34 @@ class Limits:
 
 
 class Window:
-    """The input buffer of one stream; those that derive from it fill it."""
+    """The input buffer of one stream; those that derive from it fill it.
 
-    def __init__(self, limits: Limits, start: InputState = InputState.OK) -> None:
+    With `within`, the stream begins in the middle of a file: calls are told START_OF_PORTION until
+    one of them has taken something.
+    """
+
+    def __init__(self, limits: Limits, *, within: bool = False) -> None:
         self.buffer = InputBuffer()
         self._limits = limits
-        self._start = start
-        self._state = start
+        self._starting = within
+        self._state = self._told = InputState.OK
 
-    @property
-    def state(self) -> InputState:
-        """What the next call is told."""
-        if self._state is self._start and self.buffer.consumed:
-            self._state = self._start = InputState.OK
-        return self._state
+    def tell(self) -> InputState:
+        """Return what the next call is told."""
+        self._starting = self._starting and not self.buffer.consumed
+        self._told = InputState.START_OF_PORTION if self._starting else self._state
+        return self._told
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing more will come."""
-        return self._state is InputState.END_OF_FILE
+        """Whether the last call was told that nothing more will come."""
+        return self._told is InputState.END_OF_FILE
 
     def begin(self) -> None:
         """Fetch the input of the first call."""
         if self._limits.whole_input:
             self._append(self._limits.window_bytes + 1)
-            if not self.is_last:
+            if self._state is not InputState.END_OF_FILE:
                 raise InputRefused(
                     f"its input is longer than {self._limits.window_bytes} bytes, which is the "
                     f"most that is given as a whole"
@@ -77,6 +80,9 @@ class Window:
         Raises:
             InputRefused: It took nothing of a window that may not grow further.
         """
+        if self._state is not InputState.OK and self._told is not self._state:
+            self._starting = False  # the end is told before what lies behind it is given
+            return
         left, chunk = self.buffer.remaining, self._limits.chunk_bytes
         if moved and left >= chunk:
             return  # or a phase that takes little at a time would pile up its input
@@ -91,7 +97,7 @@ class Window:
     def _put(self, pieces: list[bytes]) -> None:
         self.buffer.state = self._state
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        self.buffer.append(data, last=self.is_last)
+        self.buffer.append(data, last=self._state is InputState.END_OF_FILE)
 
 
 class Feed(Window):
@@ -104,7 +110,7 @@ class Feed(Window):
     def __init__(
         self, reader: Reader, limits: Limits, *, end: int | None = None, first: bool = True
     ) -> None:
-        super().__init__(limits, InputState.OK if first else InputState.START_OF_PORTION)
+        super().__init__(limits, within=not first)
         self._reader = reader
         self._end = end
         self._held = b""

@@ -60,7 +60,7 @@ class HostedFilter:
         done = False
         while not done:
             read, written = source.consumed, output.written
-            answer = process(server, source, feed.state, output)
+            answer = process(server, source, feed.tell(), output)
             if data := output.take():
                 yield data
             done = flow.after(

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+import queue
+import threading
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from snowmelt.errors import SnowmeltError
 from snowmelt.load.hosting.guest import place_of
+from snowmelt.load.hosting.vertica.states import InputState, StreamState
+from snowmelt.load.reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from snowmelt.load.hosting.guest import Host
-    from snowmelt.load.reader import Reader
+    from snowmelt.load.hosting.vertica.buffers import InputBuffer, OutputBuffer
+    from snowmelt.load.hosting.vertica.server import ServerInterface
+    from snowmelt.load.hosting.vertica.states import Answer
+    from snowmelt.load.phases import Filter
+
+
+class _Signal(Enum):
+    WANTS = "wants input"
+    DONE = "done"
+
+
+_WANTS, _DONE = _Signal.WANTS, _Signal.DONE
+_Step: TypeAlias = bytes | Exception | _Signal
 
 
 class OwnFilter:
@@ -45,6 +62,82 @@ class OwnFilter:
         cancel = getattr(self._owner, "cancel", None)
         if callable(cancel):
             cancel()
+
+
+class StateMachine:
+    """A filter of ours as a state machine, for a host that knows nothing else.
+
+    The generator runs on a thread of its own, which waits whenever it reads and there is nothing.
+    """
+
+    def __init__(self, phase: Filter) -> None:
+        self._phase = phase
+        self._input: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._output: queue.SimpleQueue[_Step] = queue.SimpleQueue()
+        self._waiting = False
+
+    def setup(self, server: ServerInterface) -> None:  # noqa: ARG002 - as hosts call it
+        """Begin a stream."""
+        self._input, self._output = queue.SimpleQueue(), queue.SimpleQueue()
+        self._waiting = False
+        streams = (self._input, self._output)
+        threading.Thread(
+            target=self._work, args=streams, name="snowmelt-generator", daemon=True
+        ).start()
+
+    def process(
+        self,
+        server: ServerInterface,  # noqa: ARG002 - as hosts call it
+        source: InputBuffer,
+        state: InputState,
+        output: OutputBuffer,
+    ) -> Answer:
+        """Hand input on if it is waited for, and output as it comes.
+
+        Raises:
+            Exception: What the filter raised.
+        """
+        if self._waiting:
+            data = source.read()
+            if data:
+                self._input.put(bytes(data) if not isinstance(data, str) else data.encode())
+            elif state == InputState.END_OF_FILE:
+                self._input.put(None)
+            else:
+                return StreamState.INPUT_NEEDED
+        step = self._output.get()
+        if isinstance(step, Exception):
+            raise step
+        self._waiting = step is _WANTS
+        if step is _DONE:
+            return StreamState.DONE
+        if isinstance(step, bytes):
+            output.write(step)
+            return StreamState.OUTPUT_NEEDED
+        more = source.getOffset() < source.getSize() or state == InputState.END_OF_FILE
+        return StreamState.OUTPUT_NEEDED if more else StreamState.INPUT_NEEDED
+
+    def destroy(self, server: ServerInterface) -> None:  # noqa: ARG002 - as hosts call it
+        """End the stream; a filter that still reads finds the end of its input."""
+        self._input.put(None)
+
+    def _work(
+        self, source: queue.SimpleQueue[bytes | None], output: queue.SimpleQueue[_Step]
+    ) -> None:
+        def pieces() -> Iterator[bytes]:
+            while True:
+                output.put(_WANTS)
+                piece = source.get()
+                if piece is None:
+                    return
+                yield piece
+
+        try:
+            for piece in self._phase.run(Reader(pieces())):
+                output.put(piece)
+            output.put(_DONE)
+        except Exception as error:  # noqa: BLE001 - it is raised in process
+            output.put(error)
 
 
 def checked_pieces(

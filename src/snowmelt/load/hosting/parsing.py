@@ -97,7 +97,7 @@ class HostedParser:
                     record = answer.rejected
                     if record is None:
                         record = guest.ask("getRejectedRecord")
-                    blocks.reject(record, offset)
+                    blocks.reject(record, source, offset)
                 else:
                     wrote = blocks.writer.waiting > waiting
                     done = flow.after(answer.code, read=source.consumed > offset, wrote=wrote)
@@ -112,7 +112,7 @@ class HostedParser:
     def _call(self, guest: Guest, feed: Window, blocks: RowBlocks) -> Callable[[], Answer]:
         process = guest.function("process", PARSE)
         server, source, writer = self._host.server, feed.buffer, blocks.writer
-        return lambda: process(server, source, feed.state, writer)
+        return lambda: process(server, source, feed.tell(), writer)
 
 
 class HostedRecordParser(HostedParser):
@@ -132,4 +132,4 @@ class HostedRecordParser(HostedParser):
         process = guest.function("processWithMetadata", PARSE_RECORDS)
         server, source, writer = self._host.server, feed.buffer, blocks.writer
         lengths = feed.lengths
-        return lambda: process(server, source, lengths, feed.state, writer)
+        return lambda: process(server, source, lengths, feed.tell(), writer)

@@ -73,7 +73,7 @@ class HostedRecordFilter:
             while not done:
                 read, used, written = source.consumed, lengths.offset, output.written
                 answer = process(
-                    host.server, source, lengths, feed.state, output, output_lengths
+                    host.server, source, lengths, feed.tell(), output, output_lengths
                 )  # fmt: skip
                 moved = source.consumed > read or lengths.offset > used
                 wrote = output.written > written or output_lengths.offset > 0

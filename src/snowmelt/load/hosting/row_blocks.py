@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from snowmelt.load.hosting.guest import Host
+    from snowmelt.load.hosting.vertica.buffers import InputBuffer
     from snowmelt.load.hosting.vertica.columns import SizedColumnTypes
     from snowmelt.load.parsed import Target
     from snowmelt.schema.rows import RowError
@@ -61,8 +62,8 @@ class RowBlocks:
         """Note where in the input the rows of the next call begin."""
         self._calls.append((self.writer.waiting, offset))
 
-    def reject(self, record: object, offset: int) -> None:
-        """Take a rejected record, which begins at a byte of the input.
+    def reject(self, record: object, source: InputBuffer, offset: int) -> None:
+        """Take a rejected record, which was read since the input's `offset`.
 
         Raises:
             PhaseFailed: There is none.
@@ -76,7 +77,8 @@ class RowBlocks:
         # What was set of its row is not the next row's.
         self.writer.drop_row()
         number = self._records + self.records_waiting + 1
-        self._rejects.append((self.writer.waiting, Rejected(number, offset, raw, reason)))
+        rejected = Rejected(number, source.place_of(data, offset), raw, reason)
+        self._rejects.append((self.writer.waiting, rejected))
 
     def check_finished(self, parser: str) -> None:
         """Refuse a row that was begun and not finished when the stream ended.

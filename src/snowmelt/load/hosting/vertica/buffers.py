@@ -160,6 +160,17 @@ class InputBuffer:
         # Both are of one type: an encoding is set before anything is read.
         self._window = left + more if left else more  # type: ignore[operator]
 
+    def place_of(self, data: object, since: int) -> int:
+        """Return the offset in the stream of what was read last, if it is `data`, or else `since`.
+
+        Only what was read since then is looked at.
+        """
+        start = since - self._dropped
+        if not data or not isinstance(data, type(self._window)) or start < 0:
+            return since
+        place = self._window.rfind(data, start, self._offset)  # type: ignore[arg-type]
+        return since if place < 0 else self._dropped + place
+
     def _decode(self, data: bytes, *, last: bool) -> Data:
         assert self._decoder is not None  # noqa: S101 - for the type checker
         held = len(self._decoder.getstate()[0])

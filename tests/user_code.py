@@ -1,0 +1,47 @@
+"""Code as users write it, loaded as a library, and what its phases make of some input."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+from typing import TYPE_CHECKING
+
+from snowmelt.load.library import load_library
+from snowmelt.load.parsed import Target
+from snowmelt.load.portion import InputFile, Portion
+from snowmelt.load.reader import Reader
+from snowmelt.schema.types import Column, Kind, TableSchema
+
+if TYPE_CHECKING:
+    from snowmelt.load.library import Library
+
+HEAD = """
+import vertica_sdk
+from vertica_sdk import InputState, StreamState
+"""
+NUMBER = Column("A", Kind.FIXED, 1, precision=38, scale=0)
+TEXT = Column("B", Kind.TEXT, 2, length=5, byte_length=20)
+
+
+def library(code: str, name: str = "lib") -> Library:
+    """Load a file that begins with the usual imports."""
+    return load_library(name, {"code.py": (HEAD + dedent(code)).encode()})
+
+
+def filtered(phase, *pieces: bytes) -> bytes:
+    """Return what a filter makes of a stream in pieces."""
+    return b"".join(phase.run(Reader(pieces)))
+
+
+def target(*columns: Column, **options) -> Target:
+    """Return a target; without columns a number A and a text B."""
+    return Target(TableSchema(1, columns or (NUMBER, TEXT)), **options)
+
+
+def parsed(phase, pieces, into: Target | None = None, portion: Portion | None = None):
+    """Return rows and rejects of a stream."""
+    whole = portion or Portion(InputFile("file"))
+    blocks = list(phase.parse(Reader(pieces), into or target(), whole))
+    rows = [row for block in blocks for row in block.rows.to_pylist()]
+    rejects = [reject for block in blocks for reject in block.rejects]
+    assert sum(block.records for block in blocks) == len(rows) + len(rejects)
+    return rows, rejects
