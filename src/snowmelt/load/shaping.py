@@ -35,7 +35,12 @@ class Shaper:
         parsed = native_schema(plan.target.schema)
         self._table = native_schema(plan.table)
         self._as_it_is = parsed.equals(self._table)
-        self._taken = {name: name for name in parsed.names}
+        self._taken = {
+            field.name: field.name
+            for column in plan.target.schema.columns
+            if plan.table.column(column.name) == column
+            for field in native_columns(column)
+        }
         evaluated = []
         for computed in plan.computed:
             copied = _copied(computed, plan)
