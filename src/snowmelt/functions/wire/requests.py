@@ -6,7 +6,7 @@ import datetime as dt
 from decimal import Decimal
 from functools import lru_cache
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -54,6 +54,15 @@ def _numbers(count: int) -> tuple[int, ...]:
     return tuple(range(count))
 
 
+class Batch(NamedTuple):
+    """The rows of a request, by argument; NULL is None."""
+
+    rows: int
+    columns: list[Sequence[Any]]
+    # False only where no argument that is declared without NULL holds one.
+    has_nulls: bool
+
+
 class RequestReader:
     """Reads requests of one function; for any number of threads."""
 
@@ -72,8 +81,8 @@ class RequestReader:
         )
         self._with_nulls = _decoder(kind if kind is Any else kind | None for kind in types)
 
-    def columns(self, body: bytes) -> tuple[int, list[Sequence[Any]]]:
-        """Return the number of rows, and the values of each argument; NULL is None.
+    def read(self, body: bytes) -> Batch:
+        """Return the number of rows, and the values of each argument.
 
         Raises:
             BatchInvalid: It is not the form, the numbers are not 0, 1, 2 …, or a value does not
@@ -84,22 +93,22 @@ class RequestReader:
                 rows = decoder.decode(body).data
             except (msgspec.DecodeError, exact.NotJson, RecursionError):
                 continue
-            return self._columns(rows)
-        return self._slow_columns(body)
+            return self._batch(rows, has_nulls=decoder is self._with_nulls)
+        return self._read_slowly(body)
 
-    def _columns(self, rows: list[tuple[Any, ...]]) -> tuple[int, list[Sequence[Any]]]:
+    def _batch(self, rows: list[tuple[Any, ...]], *, has_nulls: bool) -> Batch:
         count = len(rows)
         if not rows:
-            return 0, [() for _ in self._readers]
+            return Batch(0, [() for _ in self._readers], has_nulls=False)
         columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
         numbers = columns.pop(0)
         if numbers != _numbers(count):
             raise BatchInvalid(reason="its row numbers are not 0, 1, 2 and so on")
         for at, convert in self._afterwards:
             columns[at] = self._converted(columns[at], convert, at)
-        return count, columns
+        return Batch(count, columns, has_nulls)
 
-    def _slow_columns(self, body: bytes) -> tuple[int, list[Sequence[Any]]]:
+    def _read_slowly(self, body: bytes) -> Batch:
         """Read what the fast decoders refuse: take it if it can be understood, else say why."""
         try:
             top = exact.parse(body, lenient=True)
@@ -120,10 +129,11 @@ class RequestReader:
             if type(row[0]) is not int or row[0] != at:
                 raise BatchInvalid(reason="its row numbers are not 0, 1, 2 and so on")
         _, *columns = zip(*rows, strict=True) if rows else [()] * width
-        return len(rows), [
+        converted: list[Sequence[Any]] = [
             self._converted(column, convert, at)
             for at, (column, convert) in enumerate(zip(columns, self._readers, strict=True))
         ]
+        return Batch(len(rows), converted, has_nulls=True)
 
     def _converted(self, column: Iterable[Any], convert: Convert, argument: int) -> list[Any]:
         found: list[Any] = []

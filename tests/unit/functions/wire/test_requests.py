@@ -26,7 +26,7 @@ def arguments(*types, nullable=False):
 
 
 def columns(body, *types, **formats):
-    return RequestReader(arguments(*types), Formats(**formats)).columns(body)
+    return RequestReader(arguments(*types), Formats(**formats)).read(body)[:2]
 
 
 def test_the_published_example_is_read():
@@ -123,7 +123,7 @@ def test_what_is_written_is_read_again():
         {"a": 10**30},
     )
     body = RequestWriter(arguments(*types)).body(2, [(value, None) for value in row])
-    count, found = RequestReader(arguments(*types)).columns(body)
+    count, found = RequestReader(arguments(*types)).read(body)[:2]
     assert count == 2
     assert [column[0] for column in found] == list(row)
     assert {column[1] for column in found} == {None}

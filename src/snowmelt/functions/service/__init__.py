@@ -1,0 +1,35 @@
+"""The kit to write services that SQL calls: needs neither Spark nor a web framework.
+
+from snowmelt.functions.service import RemoteService
+
+svc = RemoteService("geo")
+
+@svc.function
+def city(lat: float, lon: float) -> str | None: ...
+
+app = svc.asgi()
+"""
+
+from __future__ import annotations
+
+from snowmelt.errors import Overloaded, PermanentError
+from snowmelt.functions.service.context import Context
+from snowmelt.functions.service.service import Limits, RemoteService, ServiceOptions
+from snowmelt.functions.service.sqlite_store import SqliteStore
+from snowmelt.functions.service.stores import BatchStore, Known, MemoryStore
+from snowmelt.functions.wire.values import BinaryForm, Formats
+
+__all__ = [
+    "BatchStore",
+    "BinaryForm",
+    "Context",
+    "Formats",
+    "Known",
+    "Limits",
+    "MemoryStore",
+    "Overloaded",
+    "PermanentError",
+    "RemoteService",
+    "ServiceOptions",
+    "SqliteStore",
+]

@@ -1,0 +1,305 @@
+"""A remote service: functions by name, and the answer to each request."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from snowmelt.errors import (
+    BatchInvalid,
+    BatchTooLarge,
+    DeclarationInvalid,
+    FunctionNotFound,
+)
+from snowmelt.functions.service.annotations import signature_of
+from snowmelt.functions.service.ddl import create_statement
+from snowmelt.functions.service.declared import DeclaredFunction, Mode, OnError, Options
+from snowmelt.functions.service.desk import Desk, Order
+from snowmelt.functions.service.durations import seconds_of
+from snowmelt.functions.service.messages import Answer, Request, Response
+from snowmelt.functions.service.problems import answer as problem_answer
+from snowmelt.functions.service.problems import problem
+from snowmelt.functions.service.stores import MemoryStore
+from snowmelt.functions.signature import arguments_of
+from snowmelt.functions.wire import coding, exact
+from snowmelt.functions.wire import headers as names
+from snowmelt.functions.wire.replies import MAX_REPLY_BYTES
+from snowmelt.functions.wire.values import Formats
+from snowmelt.schema.types import SEMI_STRUCTURED
+
+if TYPE_CHECKING:
+    from snowmelt.functions.service.asgi import AsgiApp
+    from snowmelt.functions.service.stores import BatchStore
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+Duration = str | float | dt.timedelta
+
+_THREADS = 32
+_WORTH_COMPRESSING = 1024
+_TOO_LARGE = 413
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Sizes in bytes: of a request once decompressed, and of a reply before it is compressed."""
+
+    request_bytes: int = 64 * 1024 * 1024
+    reply_bytes: int = MAX_REPLY_BYTES
+
+
+@dataclass(slots=True, kw_only=True)
+class ServiceOptions:
+    """What holds for all functions of a service."""
+
+    content_md5: bool = True
+    debug: bool = False
+    limits: Limits = field(default_factory=Limits)
+    formats: Formats = field(default_factory=Formats)
+
+
+class RemoteService:
+    """Functions that SQL calls."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        max_concurrency: int | None = None,
+        deadline: Duration | None = None,
+        keep: Duration = "12h",
+        store: BatchStore | None = None,
+        options: ServiceOptions | None = None,
+    ) -> None:
+        """Make a service without functions.
+
+        Args:
+            name: For logs and statements.
+            max_concurrency: Batches worked on at a time; a caller with one more gets 429.
+            deadline: After which a caller gets 202 and asks again; None for never. Give a little
+                less than the gateway in front allows, such as `"25s"`.
+            keep: How long an answer is remembered for attempts that come again.
+            store: Remembers answers; `MemoryStore()` if None.
+            options: Sizes, forms of texts, checksums.
+        """
+        self.name = name
+        self.options = options or ServiceOptions()
+        self.functions: dict[str, DeclaredFunction] = {}
+        self.store: BatchStore = MemoryStore() if store is None else store
+        self._deadline_s = None if deadline is None else seconds_of(deadline)
+        self._keep_s = seconds_of(keep)
+        self._max_concurrency = max_concurrency
+        self._executor = ThreadPoolExecutor(
+            max_workers=max_concurrency or _THREADS, thread_name_prefix=f"functions-{name}"
+        )
+        self._desk = Desk(self.store, self._executor, max_concurrency=max_concurrency)
+
+    @overload
+    def function(self, work: _Function, /) -> _Function: ...
+    @overload
+    def function(
+        self,
+        work: None = None,
+        /,
+        *,
+        name: str | None = None,
+        mode: str = "row",
+        arguments: Sequence[str] | None = None,
+        returns: str | None = None,
+        **options: Any,
+    ) -> Callable[[_Function], _Function]: ...
+
+    def function(
+        self,
+        work: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        mode: str = "row",
+        arguments: Sequence[str] | None = None,
+        returns: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """Declare a function, as `@svc.function` or with options.
+
+        Args:
+            work: The function, where there are no options.
+            name: In SQL; the Python name if None.
+            mode: `row` is called per row, `batch` with a list per argument, `arrow` with an Arrow
+                array per argument; `async` per row, and the caller is told to ask again.
+            arguments: SQL types of the arguments instead of annotations.
+            returns: SQL type of the result instead of its annotation.
+            **options: `blocking=False` for a function that only computes: it runs on the event
+                loop, without the hop to a thread. `deadline` and `keep` as of the service.
+                `on_error`: what a failed row is for callers that cannot take errors of rows:
+                `fail` fails the batch, `null` makes it NULL, `value` an object with the error.
+                `rows_at_once`: how many rows of an `async def` are awaited at a time (16).
+                `immutable`, `max_batch_rows` and `comment` go into the statement of `create_sql`.
+
+        Raises:
+            DeclarationInvalid: The declaration cannot be understood, or the name is taken.
+        """
+
+        def declare(call: _Function) -> _Function:
+            self._declare(call, name or call.__name__, mode, (arguments, returns), options)
+            return call
+
+        return declare if work is None else declare(work)
+
+    def _declare(
+        self,
+        call: Callable[..., Any],
+        name: str,
+        mode: str,
+        types: tuple[Sequence[str] | None, str | None],
+        options: dict[str, Any],
+    ) -> None:
+        if name.upper() in self.functions:
+            raise DeclarationInvalid(reason=f"there is a function {name} already")
+        try:
+            settled = self._settled(Mode(mode), dict(options))
+        except (TypeError, ValueError) as error:
+            raise DeclarationInvalid(reason=f"{name}: {error}") from None
+        signature, context_at = signature_of(
+            call,
+            name,
+            columns=settled.mode in {Mode.BATCH, Mode.ARROW},
+            arguments=types[0],
+            returns=types[1],
+        )
+        if settled.on_error is OnError.VALUE and signature.returns.kind not in SEMI_STRUCTURED:
+            raise DeclarationInvalid(reason=f"{name}: errors as values need a VARIANT as result")
+        self.functions[name.upper()] = DeclaredFunction(
+            call, signature, context_at, settled, self.options.formats
+        )
+
+    def _settled(self, mode: Mode, options: dict[str, Any]) -> Options:
+        deadline = options.pop("deadline", None)
+        deadline_s = self._deadline_s if deadline is None else seconds_of(deadline)
+        keep = options.pop("keep", None)
+        return Options(
+            mode=mode,
+            deadline_s=0.0 if mode is Mode.ASYNC else deadline_s,
+            keep_s=self._keep_s if keep is None else seconds_of(keep),
+            on_error=OnError(options.pop("on_error", OnError.FAIL)),
+            debug=self.options.debug,
+            **options,
+        )
+
+    async def answer(self, request: Request) -> Response:
+        """Answer one request, whatever it is; never raises."""
+        try:
+            answer = await self._answer(request)
+        except Exception as error:  # noqa: BLE001 - everything becomes an answer
+            answer = problem(error, debug=self.options.debug)
+        return self._response(request, answer)
+
+    async def _answer(self, request: Request) -> Answer:
+        if request.method == "GET":
+            return await self._poll(request)
+        if request.method != "POST":
+            return problem_answer(405, "method_refused", "Batches come by POST, polls by GET.")
+        function = self._function(request)
+        limit = self.options.limits.request_bytes
+        body = coding.decoded(request.body, request.headers.get("content-encoding"), limit=limit)
+        _check_width(function, request)
+
+        async def work() -> Answer:
+            try:
+                answer = await function.reply(body, request.headers, self._executor)
+                self._check_size(answer)
+            except Exception as error:  # noqa: BLE001 - the author's code may raise anything
+                return problem(error, debug=self.options.debug)
+            return answer
+
+        return await self._desk.take(
+            Order(
+                _key(function, request),
+                body,
+                work,
+                function.at_once,
+                function.options.deadline_s,
+                function.options.keep_s,
+            )
+        )
+
+    async def _poll(self, request: Request) -> Answer:
+        if names.BATCH_ID not in request.headers:
+            listed = [
+                {"name": each.name, "declaration": each.signature.ddl().replace("\n", " ")}
+                for each in self.functions.values()
+            ]
+            return Answer(200, exact.write({"service": self.name, "functions": listed}))
+        key = _key(self._function(request), request)
+        answer = None if key is None else await self._desk.poll(key)
+        if answer is None:
+            return problem_answer(404, "batch_not_found", "This batch is not known here.")
+        return answer
+
+    def _function(self, request: Request) -> DeclaredFunction:
+        """Find the function by the path's last part, else by its header."""
+        found = self.functions.get(request.path.rstrip("/").rpartition("/")[2].upper())
+        if found is None:
+            said = names.text_of(request.headers, names.NAME)
+            if said is None and len(self.functions) == 1:
+                return next(iter(self.functions.values()))
+            # A caller may name the function as it likes; what it says last is its own name.
+            found = self.functions.get((said or "").rpartition(".")[2].strip('"').upper())
+        if found is None:
+            raise FunctionNotFound
+        return found
+
+    def _check_size(self, answer: Answer) -> None:
+        limit = self.options.limits.reply_bytes
+        if len(answer.body) > limit:
+            raise BatchTooLarge(what="reply", limit=limit)
+
+    def _response(self, request: Request, answer: Answer) -> Response:
+        headers = {"content-type": "application/json"}
+        body = answer.body
+        if self.options.content_md5:
+            headers["content-md5"] = coding.md5(body)
+        if len(body) >= _WORTH_COMPRESSING:
+            encoding = coding.accepted(request.headers.get("accept-encoding"))
+            if encoding is not None:
+                body = coding.encoded(body, encoding)
+                headers["content-encoding"] = encoding
+        if answer.retry_after_s is not None:
+            headers["retry-after"] = str(max(round(answer.retry_after_s), 0))
+        return Response(answer.status, body, headers)
+
+    def asgi(self) -> AsgiApp:
+        """Return the service for any ASGI server."""
+        from snowmelt.functions.service.asgi import AsgiApp
+
+        return AsgiApp(self.answer, limit=self.options.limits.request_bytes)
+
+    def create_sql(self, url: str, integration: str, *, replace: bool = True) -> str:
+        """Return statements that create all functions for callers.
+
+        Args:
+            url: Of this service as callers reach it.
+            integration: Name of the API integration to go through.
+            replace: `CREATE OR REPLACE`.
+        """
+        return "\n\n".join(
+            create_statement(each, url, integration, replace=replace)
+            for each in self.functions.values()
+        )
+
+
+def _key(function: DeclaredFunction, request: Request) -> str | None:
+    batch_id = request.headers.get(names.BATCH_ID)
+    return None if not batch_id else f"{function.name}/{batch_id}"
+
+
+def _check_width(function: DeclaredFunction, request: Request) -> None:
+    said = names.text_of(request.headers, names.SIGNATURE)
+    arguments = None if said is None else arguments_of(said)
+    declared = len(function.signature.arguments)
+    if arguments is not None and len(arguments) != declared:
+        raise BatchInvalid(
+            reason=f"its signature has {len(arguments)} arguments, {function.name} has {declared}"
+        )

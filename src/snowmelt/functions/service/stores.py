@@ -1,0 +1,135 @@
+"""What was answered to which batch, so that an attempt that comes again is not work again."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from snowmelt.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from snowmelt.clock import Clock
+
+DEFAULT_BYTES = 64 * 1024 * 1024
+_ENTRY_BYTES = 400  # of an entry without its body, roughly
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A batch that was met before; `status` is None while it is being worked on."""
+
+    fingerprint: bytes
+    status: int | None = None
+    body: bytes = b""
+
+    @property
+    def failed(self) -> bool:
+        """Whether another attempt may work on it again."""
+        return self.status is not None and self.status >= 500
+
+
+class BatchStore(Protocol):
+    """Remembers batches by a key that holds function and batch id; used from several threads."""
+
+    @property
+    def blocking(self) -> bool:
+        """Whether calls wait for a disk or a network, and so must not run on the event loop."""
+
+    @property
+    def renew_every_s(self) -> float | None:
+        """How often `renew` must be called for batches that are worked on; None is never."""
+
+    def find(self, key: str) -> Known | None:
+        """Return what is known of a batch."""
+
+    def begin(self, key: str, fingerprint: bytes) -> Known | None:
+        """Claim a batch for the caller, who then must `finish` or `release` it; atomic.
+
+        Return None where it is the caller's now, else what is known: it is finished, or somebody
+        works on it. A batch that failed, or whose worker has not renewed it in time, can be
+        claimed again.
+        """
+
+    def finish(self, key: str, known: Known, keep_s: float) -> None:
+        """Keep the answer for `keep_s` seconds, or until there is no room."""
+
+    def release(self, key: str) -> None:
+        """Forget a batch: the next attempt begins anew."""
+
+    def renew(self, keys: Collection[str]) -> None:
+        """Say that these are still being worked on."""
+
+    def close(self) -> None:
+        """Let go of what is open."""
+
+
+class MemoryStore:
+    """Remembers in memory: for one process that lives on, such as a web server."""
+
+    blocking = False
+    renew_every_s = None
+
+    def __init__(self, max_bytes: int = DEFAULT_BYTES, *, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._running: dict[str, Known] = {}
+        # The oldest answer first.
+        self._finished: OrderedDict[str, tuple[Known, float]] = OrderedDict()
+
+    def find(self, key: str) -> Known | None:
+        """Return what is known of a batch."""
+        with self._lock:
+            return self._running.get(key) or self._fresh(key)
+
+    def begin(self, key: str, fingerprint: bytes) -> Known | None:
+        """Claim a batch."""
+        with self._lock:
+            known = self._running.get(key) or self._fresh(key)
+            if known is not None and not known.failed:
+                return known
+            self._forget(key)
+            self._running[key] = Known(fingerprint)
+            return None
+
+    def finish(self, key: str, known: Known, keep_s: float) -> None:
+        """Keep the answer; the oldest ones make room."""
+        with self._lock:
+            self._running.pop(key, None)
+            self._forget(key)
+            self._finished[key] = (known, self._clock.monotonic() + keep_s)
+            self._bytes += len(known.body) + _ENTRY_BYTES
+            while self._bytes > self._max_bytes and self._finished:
+                self._forget(next(iter(self._finished)))
+
+    def release(self, key: str) -> None:
+        """Forget a batch."""
+        with self._lock:
+            self._running.pop(key, None)
+            self._forget(key)
+
+    def renew(self, keys: Collection[str]) -> None:
+        """Nothing to do: what works on a batch dies with this store."""
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+    def _fresh(self, key: str) -> Known | None:
+        kept = self._finished.get(key)
+        if kept is None:
+            return None
+        known, until = kept
+        if until < self._clock.monotonic():
+            self._forget(key)
+            return None
+        return known
+
+    def _forget(self, key: str) -> None:
+        kept = self._finished.pop(key, None)
+        if kept is not None:
+            self._bytes -= len(kept[0].body) + _ENTRY_BYTES

@@ -1,0 +1,55 @@
+"""A service of the kit on a real port, and what a caller would say to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+
+import httpx
+
+from snowmelt.functions.service.messages import Request
+from snowmelt.server.listening import Listener, listen
+
+BATCH = "sf-external-function-query-batch-id"
+
+
+@contextlib.contextmanager
+def hosted(app):
+    """Serve an ASGI app on a free port of loopback; yields its URL."""
+    listener = Listener(app, listen("127.0.0.1", 0, setting="port"), drain_s=1)
+    listener.start("functions-test")
+    try:
+        yield listener.url
+    finally:
+        listener.close()
+
+
+def ask(service, *rows, path="/", method="POST", body=None, loop=None, **headers):
+    """Ask a service in this process; returns its response.
+
+    Header names are given with underscores for hyphens; `batch_id` is the batch's id.
+    """
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    if "batch-id" in sent:
+        sent[BATCH] = sent.pop("batch-id")
+    if body is None:
+        body = json.dumps({"data": [[at, *row] for at, row in enumerate(rows)]}).encode()
+    answering = service.answer(Request(method, path, sent, body))
+    return asyncio.run(answering) if loop is None else loop.run_until_complete(answering)
+
+
+def values(response):
+    """Return the values of a good reply."""
+    assert response.status == 200, response.body
+    data = json.loads(response.body)["data"]
+    assert [at for at, _ in data] == list(range(len(data)))
+    return [value for _, value in data]
+
+
+def message(response):
+    return json.loads(response.body)["error"]["message"]
+
+
+def client(url):
+    return httpx.Client(base_url=url, trust_env=False)
