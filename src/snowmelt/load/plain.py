@@ -33,6 +33,7 @@ _SHAPES = {
         TIMESTAMPS, rf"^[1-9][0-9]{{3}}-[0-9]{{2}}-[0-9]{{2}}[T ]{_CLOCK}(Z|{_OFFSET})?$"
     ),
 }
+_MAX_INT64 = 2**63 - 1
 _FIRST_YEAR_US = -62_135_596_800_000_000
 
 
@@ -64,6 +65,9 @@ class Plain:
 
     def finished(self, array: pa.Array) -> list[pa.Array] | None:
         """Turn values of `direct_type` into native form; None if some need the exact rules."""
+        if self._kind is Kind.FIXED:
+            # Arrow looks at the digits before it moves the point.
+            return [array] if _within_precision(array) else None
         if self._kind is Kind.REAL:
             # Infinities and NaN have many spellings, of which some are refused.
             return None if pc.all(pc.is_finite(array)).as_py() is False else [array]
@@ -160,6 +164,17 @@ class Plain:
             pc.less_equal(pc.binary_length(texts), MAX_TEXT_BYTES),
         )
         return np.asarray(pc.fill_null(fits, True))
+
+
+def _within_precision(array: pa.Array) -> bool:
+    limit = 10**array.type.precision
+    if limit < _MAX_INT64 and len(array):
+        words = np.frombuffer(array.buffers()[1], np.int64).reshape(-1, 2)
+        words = words[array.offset : array.offset + len(array)]
+        low = words[:, 0]
+        return bool(low.max() < limit and low.min() > -limit and (words[:, 1] == low >> 63).all())
+    bounds = pc.min_max(array.view(pa.decimal128(38, 0))).as_py()
+    return bounds["min"] is None or (bounds["max"] < limit and bounds["min"] > -limit)
 
 
 def _offsets(texts: pa.Array) -> Int64s:

@@ -189,7 +189,9 @@ class BlockParser:
         """Tell whether Arrow may have made a row of NULLs of a blank line."""
         if self._shape.count == 1 or self._shape.pads or not self._dialect.blank_lines:
             return False
-        return all(column.null_count for column in read.columns) and layout.has_blank_lines()
+        # An empty field is NULL by default: then a blank line is NULL everywhere.
+        seen = self._dialect.usual.null or all(column.null_count for column in read.columns)
+        return bool(seen) and layout.has_blank_lines()
 
     def _append(self, columns: list[list[bytes | None]], fields: Sequence[bytes | None]) -> None:
         for column, place in zip(columns, self._shape.places, strict=True):

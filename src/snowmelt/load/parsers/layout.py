@@ -68,7 +68,7 @@ def layout_of(data: bytes, dialect: Dialect, *, is_last: bool) -> Layout | None:
         data += terminator
     quoted = bool(usual.quote) and usual.quote in data
     escaped = bool(usual.escape) and usual.escape != usual.quote and usual.escape in data
-    if (quoted or escaped) and not _plain_ends(dialect) or (escaped and (quoted or usual.null)):
+    if ((quoted or escaped) and not _plain_ends(dialect)) or (escaped and (quoted or usual.null)):
         return None
     quotes, size = None, data.rfind(terminator) + len(terminator)
     if quoted:
