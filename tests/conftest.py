@@ -33,6 +33,7 @@ _TOPICS = (
     "fix_postgres",
     "fix_catalog",
     "fix_chunks",
+    "fix_copy",
     "fix_service",
     "fix_s3",
     "fix_sdk",

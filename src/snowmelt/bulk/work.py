@@ -44,7 +44,8 @@ class WorkPlan:
     """What all portions of a load share; picklable.
 
     Rows go to files of `folder` in the warehouse, rejects to `reject_folder`. With `tolerant` a
-    file that fails does not stop the others.
+    file that fails does not stop the others. `shown` is how the input is called where its path
+    would say nothing (standard input).
     """
 
     load_id: str
@@ -54,6 +55,7 @@ class WorkPlan:
     cluster_by: tuple[str, ...] = ()
     reject_folder: str | None = None
     tolerant: bool = False
+    shown: str | None = None
     functions: Functions = field(default_factory=Functions)
 
 
@@ -176,6 +178,5 @@ class _Attempt:
             self._rejects.add(rejects)
 
     def _origin(self) -> RejectOrigin:
-        return RejectOrigin(
-            self._plan.load_id, platform.node(), self._task.portion.file.path, self._task.number
-        )
+        file = self._plan.shown or self._task.portion.file.path
+        return RejectOrigin(self._plan.load_id, platform.node(), file, self._task.number)

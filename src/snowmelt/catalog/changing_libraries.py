@@ -10,7 +10,7 @@ from snowmelt.catalog.changing import change
 from snowmelt.catalog.libraries import FunctionRecord, LibraryRecord
 from snowmelt.catalog.results import Result
 from snowmelt.catalog.statements import CreateFunction, CreateLibrary, DropLoadObject, Existing
-from snowmelt.errors import NotFound, UserError
+from snowmelt.errors import NotFound, ObjectMissing, UserError
 from snowmelt.schema.types import display_name
 from snowmelt.storage.opening import open_store
 
@@ -90,6 +90,8 @@ def _drop(statement: DropLoadObject, session: Session) -> Result:
 def _read(statement: CreateLibrary) -> dict[str, bytes]:
     """Read a library's files, the named one first; others by their path beneath DEPENDS."""
     folder, _, name = statement.path.rpartition("/")
+    if "://" not in folder and not Path(statement.path).is_file():
+        raise ObjectMissing(path=name, store=folder or ".")
     contents = {name: open_store(folder or ".").get(name)}
     size = len(contents[name])
     for path, data in _needed(statement.depends):

@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from snowmelt.catalog import changing_buckets, changing_libraries  # noqa: F401 - join `change`
 from snowmelt.catalog.access import ACCOUNTADMIN, effective_role, roles
 from snowmelt.catalog.changing import change
-from snowmelt.catalog.parsing import is_copy, is_query, parse
+from snowmelt.catalog.parsing import is_query, parse
 from snowmelt.catalog.results import Result
 from snowmelt.catalog.session import Session
 from snowmelt.catalog.showing import show
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.database import Database
     from snowmelt.clock import Clock
 
-__all__ = ["Result", "execute", "is_copy", "is_query"]
+__all__ = ["Result", "execute", "is_query"]
 
 _ATTEMPTS = 3
 

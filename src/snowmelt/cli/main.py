@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _COMMANDS = (
     "serve",
     "sql",
+    "copy",
+    "load",
     "migrate",
     "select",
     "channels",

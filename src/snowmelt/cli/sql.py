@@ -82,7 +82,7 @@ class _Runner:
         self._lake: Snowmelt | None = None
 
     def run(self, piece: Piece) -> None:
-        from snowmelt.bulk.copying import is_copy
+        from snowmelt.bulk.statements import is_copy
         from snowmelt.catalog.execution import execute, is_query
 
         if is_query(piece.text):

@@ -1,4 +1,4 @@
-"""The view of migrations: what was made of streamed chunks, and when."""
+"""The views of what was done: migrations of streamed chunks, loads, and files of loads."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from snowmelt.catalog.access import require_table
 from snowmelt.catalog.history import migrations_of
+from snowmelt.catalog.loads import file_history, loads_of
 from snowmelt.catalog.tables import table_by_id
 from snowmelt.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from pyspark.sql import DataFrame, SparkSession
     from sqlalchemy import Connection
 
     from snowmelt.catalog.database import Database
     from snowmelt.catalog.tables import TableRecord
 
-HISTORY_VIEW = "SNOWPIPE_STREAMING_FILE_MIGRATION_HISTORY"
 _PLACES = frozenset({(), ("ACCOUNT_USAGE",), ("SNOWMELT", "ACCOUNT_USAGE")})
 
-_SCHEMA = StructType(
+_MIGRATIONS = StructType(
     [
         StructField("START_TIME", TimestampType()),
         StructField("END_TIME", TimestampType()),
@@ -42,27 +44,73 @@ _SCHEMA = StructType(
 )
 
 
+_LOADS = StructType(
+    [
+        StructField("START_TIME", TimestampType()),
+        StructField("END_TIME", TimestampType()),
+        StructField("TABLE_ID", LongType()),
+        StructField("TABLE_DATABASE", StringType()),
+        StructField("TABLE_SCHEMA", StringType()),
+        StructField("TABLE_NAME", StringType()),
+        StructField("STREAM_NAME", StringType()),
+        StructField("STATE", StringType()),
+        StructField("FILES", LongType()),
+        StructField("ROW_COUNT", LongType()),
+        StructField("REJECTED_COUNT", LongType()),
+        StructField("BYTES", LongType()),
+        StructField("FIRST_ERROR", StringType()),
+        StructField("MESSAGE", StringType()),
+        StructField("ROLE", StringType()),
+        StructField("STATEMENT", StringType()),
+        StructField("LOAD_ID", StringType()),
+        StructField("SNAPSHOT_ID", LongType()),
+    ]
+)
+_FILES = StructType(
+    [
+        StructField("FILE_NAME", StringType()),
+        StructField("TABLE_DATABASE", StringType()),
+        StructField("TABLE_SCHEMA", StringType()),
+        StructField("TABLE_NAME", StringType()),
+        StructField("STATUS", StringType()),
+        StructField("ROW_COUNT", LongType()),
+        StructField("REJECTED_COUNT", LongType()),
+        StructField("BYTES", LongType()),
+        StructField("FILE_SIZE", LongType()),
+        StructField("FIRST_ERROR", StringType()),
+        StructField("START_TIME", TimestampType()),
+        StructField("END_TIME", TimestampType()),
+        StructField("STREAM_NAME", StringType()),
+        StructField("LOAD_ID", StringType()),
+    ]
+)
+
+
 def is_history(parts: tuple[str, ...]) -> bool:
-    """Tell whether a table's name is that of the view."""
-    return parts[-1:] == (HISTORY_VIEW,) and parts[:-1] in _PLACES
+    """Tell whether a table's name is that of a view of what was done."""
+    return parts[-1:] != () and parts[-1] in _VIEWS and parts[:-1] in _PLACES
 
 
-def history_frame(spark: SparkSession, database: Database, role: str) -> DataFrame:
-    """Return the runs of the tables that the role may read, the newest first.
+def history_frame(spark: SparkSession, database: Database, role: str, view: str) -> DataFrame:
+    """Return what was done to the tables that the role may read, the newest first.
 
-    Numbers are missing until a run has committed; tables that are gone for good are left out.
+    Numbers are missing until a run has ended; tables that are gone for good are left out.
     """
+    schema, rows_of = _VIEWS[view]
     with database.reading() as connection:
-        runs = migrations_of(connection)
-        tables = _readable(connection, {run.table_id for run in runs}, role)
-    rows = [
+        rows = list(rows_of(connection, role))
+    return spark.createDataFrame(rows, schema)
+
+
+def _migrations(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
+    runs = migrations_of(connection)
+    tables = _readable(connection, {run.table_id for run in runs}, role)
+    return [
         (
             run.started_at,
             run.ended_at,
             run.table_id,
-            table.name.database,
-            table.name.schema,
-            table.name.table,
+            *_named(tables[run.table_id]),
             run.bytes,
             run.rows,
             run.files,
@@ -74,9 +122,69 @@ def history_frame(spark: SparkSession, database: Database, role: str) -> DataFra
             run.snapshot_id,
         )
         for run in runs
-        if (table := tables.get(run.table_id)) is not None
+        if run.table_id in tables
     ]
-    return spark.createDataFrame(rows, _SCHEMA)
+
+
+def _loads(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
+    found = loads_of(connection)
+    tables = _readable(connection, {load.table_id for load in found}, role)
+    return [
+        (
+            load.started_at,
+            load.ended_at,
+            load.table_id,
+            *_named(tables[load.table_id]),
+            load.stream_name,
+            str(load.state),
+            load.files,
+            load.rows,
+            load.rejects,
+            load.bytes,
+            load.first_error,
+            load.message,
+            load.role,
+            load.statement,
+            load.load_id,
+            load.snapshot_id,
+        )
+        for load in found
+        if load.table_id in tables
+    ]
+
+
+def _files(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
+    found = file_history(connection)
+    tables = _readable(connection, {each.load.table_id for each in found}, role)
+    return [
+        (
+            each.file.path,
+            *_named(tables[each.load.table_id]),
+            str(each.file.state),
+            each.file.rows,
+            each.file.rejects,
+            each.file.bytes,
+            each.file.size,
+            each.file.first_error,
+            each.load.started_at,
+            each.load.ended_at,
+            each.load.stream_name,
+            each.load.load_id,
+        )
+        for each in found
+        if each.load.table_id in tables
+    ]
+
+
+_VIEWS: dict[str, tuple[StructType, Callable[[Connection, str], Iterable[tuple[object, ...]]]]] = {
+    "SNOWPIPE_STREAMING_FILE_MIGRATION_HISTORY": (_MIGRATIONS, _migrations),
+    "LOAD_HISTORY": (_LOADS, _loads),
+    "COPY_HISTORY": (_FILES, _files),
+}
+
+
+def _named(table: TableRecord) -> tuple[str, str, str]:
+    return table.name.database, table.name.schema, table.name.table
 
 
 def _readable(connection: Connection, table_ids: set[int], role: str) -> dict[int, TableRecord]:

@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from snowmelt.bulk.copying import Copied, CopyContext, copy_into
+from snowmelt.bulk.statements import is_copy
 from snowmelt.catalog.access import ACCOUNTADMIN
 from snowmelt.catalog.chunks import tables_with_backlog
 from snowmelt.catalog.database import Database, open_database
 from snowmelt.catalog.execution import execute, is_query
 from snowmelt.catalog.keys import KeyRing, load_master_key
+from snowmelt.catalog.results import Result
 from snowmelt.catalog.tables import find_table, table_by_id
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
 from snowmelt.errors import ConflictError, TableNotFound
 from snowmelt.schema.types import TableName, internal_name
 from snowmelt.spark.history import history_frame, is_history
+from snowmelt.spark.load import SparkRunner
 from snowmelt.spark.migrate import migrate_table
 from snowmelt.spark.planning import Planner
 from snowmelt.spark.queries import name_of, read_query, rewrite
@@ -35,7 +39,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from snowmelt.catalog.results import Result
     from snowmelt.clock import Clock
     from snowmelt.spark.planning import Planned
     from snowmelt.spark.queries import Query
@@ -165,6 +168,8 @@ class Snowmelt:
     ) -> DataFrame:
         """Run one statement: a query becomes a DataFrame over one snapshot, the rest is done.
 
+        A COPY answers with one row that says what it loaded.
+
         Tables are named in full (`database.schema.table`), or, where a database is given, in
         short; other names are the session's own. A DataFrame sees the same rows as long as it
         is used, which may be for 50 minutes.
@@ -180,6 +185,9 @@ class Snowmelt:
             ColumnNotFound: A column does not exist.
             PrivilegeMissing: The role may not do this.
         """
+        if is_copy(text):
+            copied = self.copy(text, database=database, schema=schema)
+            return self._shown(Result(Copied.COLUMNS, (copied.row(),)))
         if not is_query(text):
             done = execute(
                 self._database,
@@ -195,13 +203,41 @@ class Snowmelt:
         frames = {each.index: self._tables.frame(each.read) for each in planned}
         for index, reference in enumerate(query.references):
             if is_history(reference.parts):
-                frames[index] = history_frame(self.spark, self._database, self.role)
+                view = reference.parts[-1]
+                frames[index] = history_frame(self.spark, self._database, self.role, view)
         with understood(lambda: self.spark.sql(text), lambda: _column_names(planned)):
             if not frames:
                 return self.spark.sql(text)
             rewritten = rewrite(query, {index: f"{{table_{index}}}" for index in frames})
             named: dict[str, Any] = {f"table_{index}": each for index, each in frames.items()}
             return self.spark.sql(rewritten, **named)
+
+    def copy(self, text: str, *, database: str | None = None, schema: str | None = None) -> Copied:
+        """Run a COPY on Spark: one task for each portion of its files, one commit for all.
+
+        Args:
+            text: The statement.
+            database: Where tables without a database are, written as in SQL.
+            schema: Where tables without a schema are; PUBLIC when not given.
+
+        Raises:
+            StatementError: It cannot be understood.
+            TableNotFound: The table does not exist, or the role may not insert into it.
+            LoadRefused: Something that it names does not exist, or does not fit.
+            LoadFailed: A file cannot be loaded, or too many records were rejected. Nothing was
+                loaded.
+            LoadOvertaken: Another load was faster with the same files.
+        """
+        context = CopyContext(
+            self._database,
+            self._migration.warehouse_url,
+            self.role,
+            self._clock,
+            None if database is None else internal_name(database),
+            None if schema is None else internal_name(schema),
+            self._migration.lease_s,
+        )
+        return copy_into(context, text, SparkRunner(self.spark))
 
     def table(self, name: str) -> DataFrame:
         """Return a table as a DataFrame, all its columns, in one snapshot.

@@ -113,13 +113,15 @@ def rejects_of(origin: RejectOrigin, rows: Sequence[RejectedRow]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def numbered(rows: pa.Table, before: int) -> pa.Table:
-    """Return rejects with the records of earlier portions counted into their row numbers."""
-    if not before:
-        return rows
+def numbered(rows: pa.Table, before: int | None) -> pa.Table:
+    """Return rejects with the records of earlier portions counted into their row numbers.
+
+    None, for a number that is not known, makes them NULL.
+    """
     field = rows.schema.field(ROW_NUMBER)
-    numbers = rows.column(ROW_NUMBER).cast(pa.int64())
-    moved = pc.add(numbers, before)
+    if before is None:
+        return rows.set_column(ROW_NUMBER, field, pa.nulls(rows.num_rows, field.type))
+    moved = pc.add(rows.column(ROW_NUMBER).cast(pa.int64()), before)
     return rows.set_column(ROW_NUMBER, field, _decimal(moved, field.type))
 
 

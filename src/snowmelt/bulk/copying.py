@@ -1,0 +1,357 @@
+"""COPY: from the statement to the commit, on whatever runs the portions.
+
+A load begins, its portions are run anywhere, their outcomes are added up. Rejects are published
+first, keyed by the load, so that they are there even when the load is given up; then one
+transaction makes the rows part of the table, or nothing is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from snowmelt.bulk.publishing import numbered_files, write_reject_files
+from snowmelt.bulk.settling import failed_inputs, settle
+from snowmelt.bulk.work import WorkPlan
+from snowmelt.catalog.access import require_table
+from snowmelt.catalog.libraries import functions_of, library_files
+from snowmelt.catalog.loads import LoadTotals, loaded_already
+from snowmelt.catalog.session import Session
+from snowmelt.catalog.tables import find_table
+from snowmelt.errors import ConflictError, LoadFailed, LoadRefused, UnknownOutcome
+from snowmelt.load.copy_grammar import parse_copy
+from snowmelt.load.copying import StandardInput
+from snowmelt.load.functions import Functions, UserFunction
+from snowmelt.load.planning import plan_load
+from snowmelt.load.portioning import SMALLEST_PORTION
+from snowmelt.table.loading import (
+    LoadRequest,
+    LoadResult,
+    abandon_load,
+    begin_load,
+    commit_load,
+    kept_load,
+    publish_rejects,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    import sqlalchemy as sa
+
+    from snowmelt.bulk.settling import Settled
+    from snowmelt.bulk.work import Portioned
+    from snowmelt.catalog.database import Database
+    from snowmelt.catalog.tables import TableRecord
+    from snowmelt.clock import Clock
+    from snowmelt.load.copying import CopyStatement
+    from snowmelt.load.planning import LoadPlan
+    from snowmelt.load.steps import LoadTask
+    from snowmelt.schema.types import TableName
+    from snowmelt.table.loading import OpenLoad
+
+
+class Runner(Protocol):
+    """What runs the portions of a load: this process, or Spark."""
+
+    @property
+    def parallelism(self) -> int:
+        """How many portions it runs at a time."""
+
+    def __call__(self, plan: WorkPlan, tasks: Sequence[LoadTask]) -> Iterable[Portioned]:
+        """Run portions, each once as far as is seen from here; their outcomes in any order."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyContext:
+    """Whose COPY it is, and what short names mean to them; names are internal.
+
+    No portion of a file is smaller than `smallest_portion` bytes.
+    """
+
+    database: Database
+    warehouse_url: str
+    role: str
+    clock: Clock
+    default_database: str | None = None
+    default_schema: str | None = None
+    lease_s: float = 60.0
+    smallest_portion: int = SMALLEST_PORTION
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What a COPY did. Without a `load_id` there was nothing to load.
+
+    `skipped` counts files that the table has already; `reasons` are the most frequent ones of
+    rejects, `rejected_to` says where those are (None: nowhere). `failed` are files that were
+    left out, each with the reason (only with ERROR TOLERANCE).
+    """
+
+    load_id: str | None
+    table: TableName
+    totals: LoadTotals
+    skipped: int
+    reasons: tuple[tuple[str, int], ...] = ()
+    rejected_to: str | None = None
+    failed: tuple[tuple[str, str], ...] = ()
+
+    COLUMNS: ClassVar = (
+        "table",
+        "rows_loaded",
+        "rows_rejected",
+        "files_loaded",
+        "files_skipped",
+        "files_failed",
+        "bytes",
+        "first_error",
+        "rejected_to",
+        "load_id",
+    )
+
+    def row(self) -> tuple[object, ...]:
+        """Return it as a row of COLUMNS."""
+        return (
+            str(self.table),
+            self.totals.rows,
+            self.totals.rejects,
+            self.totals.files,
+            self.skipped,
+            len(self.failed),
+            self.totals.bytes,
+            self.totals.first_error,
+            self.rejected_to,
+            self.load_id,
+        )
+
+
+def copy_into(
+    context: CopyContext,
+    text: str,
+    run: Runner,
+    *,
+    progress: Callable[[Portioned, int], None] | None = None,
+) -> Copied:
+    """Run one COPY statement.
+
+    Args:
+        context: Whose it is.
+        text: The statement.
+        run: What runs the portions.
+        progress: Is told of each portion that is done, and how many there are in all.
+
+    Raises:
+        StatementError: The statement cannot be understood.
+        TableNotFound: The table does not exist, or the role may not insert into it.
+        LoadRefused: A source, filter, parser, parameter or table of rejects is refused.
+        LoadFailed: A file cannot be loaded, or too many records were rejected. Nothing was
+            loaded; rejects are published all the same.
+        LoadOvertaken: Another load was faster with the same files. Nothing was loaded.
+        UnknownOutcome: It may have been committed; LOAD_HISTORY will tell.
+    """
+    statement = parse_copy(text)
+    if statement.no_commit:
+        raise LoadRefused(
+            what="NO COMMIT",
+            reason="each COPY is a transaction of its own here, and commits when it succeeds; "
+            "leave the words out",
+        )
+    prepared = _prepared(context, statement, run.parallelism)
+    if not prepared.plan.tasks:
+        if prepared.plan.failed:
+            where, reason = prepared.plan.failed[0]
+            raise LoadFailed(where=where, reason=reason.rstrip("."))
+        totals = LoadTotals(0, 0, 0, 0)
+        return Copied(None, prepared.table.name, totals, len(prepared.plan.skipped))
+    load = begin_load(
+        context.database,
+        LoadRequest(
+            prepared.table.name,
+            statement.text,
+            context.role,
+            prepared.rejects,
+            statement.stream_name,
+        ),
+        warehouse_url=context.warehouse_url,
+        clock=context.clock,
+        lease_s=context.lease_s,
+    )
+    return _Copy(context, statement, prepared, load).run(run, progress)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    table: TableRecord
+    rejects: TableName | None
+    functions: Functions
+    plan: LoadPlan
+
+
+def _prepared(context: CopyContext, statement: CopyStatement, parallelism: int) -> _Prepared:
+    with context.database.reading() as connection:
+        session = Session(
+            connection=connection,
+            user=None,
+            role=context.role,
+            database=context.default_database,
+            schema=context.default_schema,
+            now=context.clock.now(),
+        )
+        table = find_table(connection, session.table_name(statement.table))
+        require_table(connection, context.role, table, "INSERT")
+        sink = statement.rejects.table
+        rejects = None if sink is None else session.table_name(sink)
+        functions = functions_in(connection)
+    plan = plan_load(
+        statement,
+        table.schema,
+        functions,
+        tasks=parallelism,
+        started_at=context.clock.now(),
+        smallest=context.smallest_portion,
+    )
+    if not statement.force:
+        with context.database.reading() as connection:
+            paths = {task.portion.file.path for task in plan.tasks}
+            known = set(loaded_already(connection, table.table_id, paths))
+        plan = plan.without({(key.path, key.size, key.tag) for key in known})
+    return _Prepared(table, rejects, functions, plan)
+
+
+def functions_in(connection: sa.Connection) -> Functions:
+    """Return the filters, parsers and sources of users, with the files of their libraries."""
+    made = functions_of(connection)
+    libraries = library_files(connection, [each.library for each in made])
+    return Functions(
+        tuple(UserFunction(each.kind, each.name, each.factory, each.library) for each in made),
+        libraries,
+    )
+
+
+class _Copy:
+    """One COPY that has begun: it ends by a commit, or is given up."""
+
+    def __init__(
+        self, context: CopyContext, statement: CopyStatement, prepared: _Prepared, load: OpenLoad
+    ) -> None:
+        self._context = context
+        self._statement = statement
+        self._prepared = prepared
+        self._load = load
+        self._plan = WorkPlan(
+            load_id=load.load_id,
+            warehouse_url=load.warehouse_url,
+            folder=load.folder,
+            schema=load.table.schema,
+            cluster_by=load.table.cluster_by,
+            reject_folder=self._reject_folder(),
+            tolerant=statement.error_tolerance,
+            shown="STDIN" if isinstance(statement.inputs, StandardInput) else None,
+            functions=prepared.functions,
+        )
+
+    def run(self, run: Runner, progress: Callable[[Portioned, int], None] | None) -> Copied:
+        context, load, tasks = self._context, self._load, self._prepared.plan.tasks
+        settled: Settled | None = None
+        try:
+            with kept_load(context.database, load, clock=context.clock):
+                outcomes: list[Portioned] = []
+                for each in run(self._plan, tasks):
+                    outcomes.append(each)
+                    if progress is not None:
+                        progress(each, len(tasks))
+                settled = settle(
+                    tasks,
+                    outcomes,
+                    unlisted=self._prepared.plan.failed,
+                    shown=self._plan.shown,
+                    reject_limit=self._statement.limit_of_rejects(),
+                    tolerant=self._statement.error_tolerance,
+                )
+                self._publish(outcomes, settled)
+                self._commit(settled)
+        except UnknownOutcome:
+            # It may have been committed: only clean-up, when the lease has run out, closes it.
+            raise
+        except BaseException as error:
+            self._give_up(error, settled)
+            raise
+        return self._told(settled)
+
+    def _publish(self, outcomes: Sequence[Portioned], settled: Settled) -> None:
+        folder = self._plan.reject_folder
+        if folder is None or not any(each.reject_files for each in outcomes):
+            return
+        files = numbered_files(
+            outcomes,
+            settled.first_records,
+            warehouse_url=self._load.warehouse_url,
+            folder=folder,
+        )
+        publish_rejects(self._context.database, self._load, files, clock=self._context.clock)
+        sink = self._statement.rejects
+        if sink.table is None:
+            write_reject_files(
+                files,
+                warehouse_url=self._load.warehouse_url,
+                data_path=sink.data_path,
+                exceptions_path=sink.exceptions_path,
+            )
+
+    def _commit(self, settled: Settled) -> None:
+        if settled.failure is not None:
+            where = f"COPY {self._load.table.name}"
+            raise LoadFailed(where=where, reason=settled.failure.rstrip("."))
+        result = LoadResult(
+            settled.files,
+            settled.inputs,
+            settled.totals,
+            force=self._statement.force,
+        )
+        commit_load(self._context.database, self._load, result, clock=self._context.clock)
+
+    def _give_up(self, error: BaseException, settled: Settled | None) -> None:
+        reason = str(error) or type(error).__name__
+        inputs = () if settled is None else failed_inputs(settled.inputs, reason)
+        totals = None
+        if settled is not None and not isinstance(error, ConflictError):
+            totals = LoadTotals(
+                files=0,
+                rows=0,
+                rejects=settled.totals.rejects,
+                bytes=settled.totals.bytes,
+                first_error=settled.totals.first_error,
+            )
+        abandon_load(
+            self._context.database,
+            self._load,
+            reason,
+            clock=self._context.clock,
+            inputs=inputs,
+            totals=totals,
+        )
+
+    def _reject_folder(self) -> str | None:
+        sink = self._statement.rejects
+        if sink.table is not None:
+            return self._load.reject_folder
+        wanted = sink.data_path is not None or sink.exceptions_path is not None
+        return f"{self._load.folder}/rejects" if wanted else None
+
+    def _told(self, settled: Settled) -> Copied:
+        sink = self._statement.rejects
+        paths = [path for path in (sink.data_path, sink.exceptions_path) if path is not None]
+        place = str(self._prepared.rejects) if sink.table is not None else " and ".join(paths)
+        return Copied(
+            load_id=self._load.load_id,
+            table=self._load.table.name,
+            totals=settled.totals,
+            skipped=len(self._prepared.plan.skipped),
+            reasons=settled.reasons,
+            rejected_to=place or None,
+            failed=tuple(
+                (each.path, each.first_error or "")
+                for each in settled.inputs
+                if each.state == "LOAD_FAILED"
+            ),
+        )

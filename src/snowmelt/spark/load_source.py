@@ -1,0 +1,264 @@
+"""`spark.read.format("snowmelt-load")`: raw files through filters and a parser, as a DataFrame.
+
+What stands behind FROM in a COPY is the option `copy` (or the path given to `load`, and the rest
+as the option). Rejected records are never lost without a word: a column `_rejected` in the
+schema takes them, or the option `rejects` names a folder for them; without either the first one
+fails the query, unless the option `ignore_rejects` is true.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import types as st
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from snowmelt.bulk.statements import is_copy
+from snowmelt.errors import LoadFailed, LoadRefused
+from snowmelt.load.copy_grammar import parse_copy
+from snowmelt.load.functions import Functions
+from snowmelt.load.planning import plan_load
+from snowmelt.load.stack import run_portion
+from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, Kind, TableSchema
+from snowmelt.table.native import NativeWriter
+from snowmelt.table.rejects import RejectedRow, RejectOrigin, rejects_of
+from snowmelt.table.warehouse import cached_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from snowmelt.load.parsed import Rejected
+    from snowmelt.load.steps import LoadTask
+
+FORMAT = "snowmelt-load"
+FUNCTIONS = "secret_functions"
+REJECTED = "_rejected"
+# What a column `_rejected` holds of a rejected record.
+REJECTED_TYPE = st.StructType(
+    [
+        st.StructField("file", st.StringType()),
+        st.StructField("record", st.LongType()),
+        st.StructField("offset", st.LongType()),
+        st.StructField("data", st.BinaryType()),
+        st.StructField("reason", st.StringType()),
+        st.StructField("column", st.StringType()),
+    ]
+)
+_TASKS = 8
+_INTEGERS: dict[type[st.DataType], int] = {st.ByteType: 3, st.ShortType: 5, st.IntegerType: 10, st.LongType: 19}
+_KINDS: dict[type[st.DataType], Mapping[str, Any]] = {
+    st.StringType: {
+        "kind": Kind.TEXT,
+        "length": MAX_TEXT_BYTES,
+        "byte_length": MAX_TEXT_BYTES,
+    },
+    st.BinaryType: {"kind": Kind.BINARY, "byte_length": MAX_BINARY_BYTES},
+    st.BooleanType: {"kind": Kind.BOOLEAN},
+    st.FloatType: {"kind": Kind.REAL},
+    st.DoubleType: {"kind": Kind.REAL},
+    st.DateType: {"kind": Kind.DATE},
+    st.TimestampType: {"kind": Kind.TIMESTAMP_LTZ, "scale": 6},
+    st.TimestampNTZType: {"kind": Kind.TIMESTAMP_NTZ, "scale": 6},
+}
+
+
+class LoadPartition(InputPartition):
+    """One portion of the files, for one Spark task."""
+
+    def __init__(self, task: LoadTask) -> None:
+        self.task = task
+
+
+class LoadSource(DataSource):
+    """The data source that Spark knows under the name `snowmelt-load`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return FORMAT
+
+    def reader(self, schema: st.StructType) -> DataSourceReader:
+        """Return the reader of the files that the options name.
+
+        Raises:
+            LoadRefused: Options are missing, or a column has a type that files cannot be read as.
+        """
+        return _Reader(dict(self.options), schema)
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, options: Mapping[str, str], schema: st.StructType) -> None:
+        self._schema = schema
+        self._statement = parse_copy(statement_of(options))
+        self._table = table_of(schema)
+        self._rejects = options.get("rejects")
+        self._ignored = options.get("ignore_rejects", "").lower() == "true"
+        given = options.get(FUNCTIONS)
+        # Only bytes that this very process's driver has pickled come here.
+        self._functions: Functions = (
+            Functions() if given is None else pickle.loads(base64.b85decode(given))  # noqa: S301
+        )
+
+    def partitions(self) -> Sequence[InputPartition]:
+        plan = plan_load(self._statement, self._table, self._functions, tasks=_TASKS)
+        return [LoadPartition(task) for task in plan.tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, LoadPartition)  # noqa: S101  Spark hands back our own
+        task = partition.task
+        wanted = to_arrow_schema(self._schema, timezone="UTC")
+        sink = None if self._rejects is None else _Sink(self._rejects, task)
+        with contextlib.ExitStack() as opened:
+            if sink is not None:
+                opened.callback(sink.abort)
+            for block in run_portion(task, self._functions):
+                if block.rejects:
+                    yield from self._rejected(task, block.rejects, wanted, sink)
+                if block.rows.num_rows:
+                    yield from shaped(block.rows, wanted).to_batches()
+            if sink is not None:
+                sink.finish()
+
+    def _rejected(
+        self,
+        task: LoadTask,
+        rejects: Sequence[Rejected],
+        wanted: pa.Schema,
+        sink: _Sink | None,
+    ) -> Iterator[pa.RecordBatch]:
+        file = task.portion.file.path
+        if REJECTED in wanted.names:
+            yield from _rows_of(file, rejects, wanted).to_batches()
+        elif sink is not None:
+            sink.add(rejects)
+        elif not self._ignored:
+            first = rejects[0]
+            raise LoadFailed(
+                where=f"{file}, record {first.record:,} of the portion from byte "
+                f"{task.portion.offset:,} on",
+                reason=f"{first.reason}; a column {REJECTED} or the option `rejects` would keep "
+                "rejected records",
+            )
+
+
+def statement_of(options: Mapping[str, str]) -> str:
+    """Return the COPY that options describe, into a table that is not there.
+
+    Raises:
+        LoadRefused: They name no files.
+    """
+    copy, path = options.get("copy", "").strip(), options.get("path")
+    if is_copy(copy):
+        return copy
+    if path is not None:
+        quoted = path.replace("'", "''")
+        return f"COPY frame FROM '{quoted}' {copy}"
+    if not copy:
+        raise LoadRefused(
+            what=f"format {FORMAT}",
+            reason="give the files to `load`, or what follows COPY as the option `copy`: "
+            "\"FROM '/data/*.csv.gz' PARSER fcsvparser()\"",
+        )
+    return f"COPY frame {copy}"
+
+
+def table_of(schema: st.StructType) -> TableSchema:
+    """Return the columns that are parsed for a DataFrame.
+
+    Raises:
+        LoadRefused: A type cannot be parsed.
+    """
+    fields = [field for field in schema.fields if field.name != REJECTED]
+    return TableSchema(
+        1, tuple(_column(field, ordinal) for ordinal, field in enumerate(fields, start=1))
+    )
+
+
+def shaped(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
+    """Return parsed rows with the types and names that Spark wants.
+
+    Raises:
+        ArrowInvalid: A number is beyond the type.
+    """
+    columns = iter(rows.columns)
+    arrays = [
+        pa.nulls(rows.num_rows, field.type)
+        if field.name == REJECTED
+        else next(columns).cast(field.type)
+        for field in wanted
+    ]
+    return pa.Table.from_arrays(arrays, schema=wanted).combine_chunks()
+
+
+def _rows_of(file: str, rejects: Sequence[Rejected], wanted: pa.Schema) -> pa.Table:
+    values = [
+        {
+            "file": file,
+            "record": each.record,
+            "offset": each.offset,
+            "data": each.data,
+            "reason": each.reason,
+            "column": each.column,
+        }
+        for each in rejects
+    ]
+    arrays = [
+        pa.array(values, field.type)
+        if field.name == REJECTED
+        else pa.nulls(len(rejects), field.type)
+        for field in wanted
+    ]
+    return pa.Table.from_arrays(arrays, schema=wanted)
+
+
+def _column(field: st.StructField, ordinal: int) -> Column:
+    kind, name = field.dataType, field.name.upper()
+    if isinstance(kind, st.DecimalType):
+        return Column(name, Kind.FIXED, ordinal, precision=kind.precision, scale=kind.scale)
+    digits = _INTEGERS.get(type(kind))
+    if digits is not None:
+        return Column(name, Kind.FIXED, ordinal, precision=digits, scale=0)
+    found = _KINDS.get(type(kind))
+    if found is None:
+        raise LoadRefused(
+            what=f"column {field.name}",
+            reason=f"files cannot be read as {kind.simpleString()}; read it as a string",
+        )
+    return Column(name=name, ordinal=ordinal, **found)
+
+
+class _Sink:
+    """The rejects of one portion as one file, the same one however often the portion is read."""
+
+    def __init__(self, folder: str, task: LoadTask) -> None:
+        portion = task.portion
+        mark = f"{portion.file.path}\0{portion.file.tag}\0{portion.offset}"
+        self._path = f"{hashlib.sha256(mark.encode()).hexdigest()[:32]}.parquet"
+        self._store = cached_store(folder)
+        self._origin = RejectOrigin("0" * 32, "", portion.file.path, task.number)
+        self._writer: NativeWriter | None = None
+
+    def add(self, rejects: Sequence[Rejected]) -> None:
+        """Take rejected records."""
+        rows = [RejectedRow(r.record, r.offset, r.data, r.reason, r.column) for r in rejects]
+        table = rejects_of(self._origin, rows)
+        if self._writer is None:
+            self._writer = NativeWriter(self._store, self._path, table.schema)
+        self._writer.write(table)
+
+    def finish(self) -> None:
+        """Publish the file in place of an older one."""
+        self._store.delete(self._path)
+        if self._writer is not None:
+            self._writer.finish()
+
+    def abort(self) -> None:
+        """Leave no unfinished file behind."""
+        if self._writer is not None:
+            self._writer.abort()
