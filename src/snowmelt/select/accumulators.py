@@ -149,13 +149,7 @@ class Sum:
         total = self.total()
         if total is None:
             return 0 if self._dialect is Dialect.CEPH_2020 else None
-        if not isinstance(total, int):
-            return total
-        try:
-            return fit_int(total, self._dialect)
-        except SelectError as error:
-            message = f"{self._name} of {self.count} integers: {error}"
-            raise SelectError(error.s3_code, message) from None
+        return fit_int(total, self._dialect) if isinstance(total, int) else total
 
     def _exact(self) -> int | Decimal:
         if self._decimal is None:
@@ -243,8 +237,10 @@ class Extreme:
 
     def add_vector(self, data: Numbers, null: Mask) -> None:
         """Compare the best of a vector."""
-        present: Any = data[~null]
-        numbers = present[~np.isnan(present)] if present.dtype == np.float64 else present
+        present: Any = data[~null] if null.any() else data
+        numbers = present
+        if present.dtype == np.float64 and np.isnan(present).any():
+            numbers = present[~np.isnan(present)]
         if not len(present):
             return
         if not len(numbers) or (self._greatest and len(numbers) < len(present)):
