@@ -18,6 +18,7 @@ from snowmelt.errors import LoadRefused
 from snowmelt.load.hosting import vertica
 from snowmelt.load.hosting.defining import filter_definition, parser_definition, source_definition
 from snowmelt.load.hosting.factories import refusal_of
+from snowmelt.load.hosting.guest import LIBRARY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
         Source,
     )
 
-_PREFIX = "snowmelt_library_"
 _SDK = "vertica_sdk"
 
 
@@ -100,16 +100,16 @@ class Library:
             reason=f"it has no {name}; it has {', '.join(offered) or 'nothing'}",
         )
 
-    def modules(self) -> list[ModuleType]:
-        """Return the modules of its files, all of them run.
+    def offered(self) -> dict[str, Any]:
+        """Return the classes and functions that its first file defines.
 
         Raises:
-            LoadRefused: One of them cannot be run.
+            LoadRefused: The file cannot be run.
         """
-        modules = [module for path in self._tops if (module := self._module(path)) is not None]
-        for refusal in self._broken.values():
-            raise refusal
-        return modules
+        module = self._module(self._tops[0])
+        if module is None:
+            raise self._broken[self._tops[0]]
+        return {name: getattr(module, name) for name in _offered(module)}
 
     def _module(self, path: str) -> ModuleType | None:
         if path in self._broken:
@@ -146,7 +146,7 @@ class _Finder:
     def add(self, name: str, files: dict[str, bytes]) -> str:
         """Return the name under which a library's modules are imported."""
         digest = hashlib.sha256(repr((name, list(files.items()))).encode()).hexdigest()
-        root = f"{_PREFIX}{digest[:16]}"
+        root = f"{LIBRARY_PREFIX}{digest[:16]}"
         self._files[root] = (name, files)
         if self not in sys.meta_path:
             sys.meta_path.append(self)

@@ -26,6 +26,7 @@ PLANNED = "$plan"
 _HOST_PARAMETERS = (
     Parameter("whole_input", bool),
     Parameter("patience", dt.timedelta),
+    Parameter("chunk_bytes", int),
 )
 _KINDS: dict[object, type] = {kind: kind for kind in (str, int, float, bool, dt.timedelta)}
 _KINDS |= {kind.__name__: kind for kind in (str, int, float, bool)}
@@ -220,9 +221,11 @@ def _plain(annotation: object) -> object:
 
 def _limits(values: Mapping[str, object]) -> Limits:
     limits = Limits()
-    whole, patience = values.get("whole_input"), values.get("patience")
+    whole, patience, chunk = (values.get(parameter.name) for parameter in _HOST_PARAMETERS)
     if whole is not None:
         limits = replace(limits, whole_input=bool(whole))
     if patience is not None:
         limits = replace(limits, patience_seconds=cast("dt.timedelta", patience).total_seconds())
+    if chunk is not None:
+        limits = replace(limits, chunk_bytes=max(1, cast("int", chunk)))
     return limits

@@ -20,7 +20,10 @@ from snowmelt.load.hosting.vertica.states import Answer, answer_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-_OURS = "snowmelt/load/hosting/"
+LIBRARY_PREFIX = "snowmelt_library_"
+"""How names of modules begin that hold code of users."""
+
+_OURS = "snowmelt.load."
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +178,11 @@ class Guest:
 
 
 def place_of(error: BaseException) -> str:
-    """Return where in user code it was raised."""
-    frames = traceback.extract_tb(error.__traceback__)
-    user = [frame for frame in frames if _OURS not in frame.filename.replace("\\", "/")]
-    return f" ({user[-1].filename}, line {user[-1].lineno})" if user else ""
+    """Return where in user code it was raised, or else the last place that is not the host's."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    modules = [str(frame.f_globals.get("__name__", "")) for frame, _ in frames]
+    for begins in (True, False):
+        for module, (frame, line) in zip(reversed(modules), reversed(frames), strict=True):
+            if module.startswith(LIBRARY_PREFIX) or not (begins or module.startswith(_OURS)):
+                return f" ({frame.f_code.co_filename}, line {line})"
+    return ""

@@ -1,0 +1,57 @@
+"""Parameters by name: any case, right types, and a sentence for everything else."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from snowmelt.errors import LoadRefused
+from snowmelt.load.definition import Definition, Parameter
+
+DEFINITION = Definition(
+    "Filter f",
+    dict,
+    (
+        Parameter("text", str, required=True),
+        Parameter("Count", int),
+        Parameter("ratio", float),
+        Parameter("flag", bool),
+        Parameter("wait", dt.timedelta),
+    ),
+)
+
+
+def test_names_are_taken_in_any_case_and_what_is_not_given_is_left_out():
+    assert DEFINITION.build({"TEXT": "x", "count": 2, "flag": None}) == {"text": "x", "Count": 2}
+
+
+def test_truth_is_written_in_many_ways_and_whole_numbers_are_numbers():
+    for word, value in (("t", True), ("TRUE", True), ("no", False), ("0", False), (1, True)):
+        assert DEFINITION.build({"text": "", "flag": word})["flag"] is value
+    assert DEFINITION.build({"text": "", "ratio": 2})["ratio"] == 2.0
+    wait = dt.timedelta(seconds=1)
+    assert DEFINITION.build({"text": "", "wait": wait})["wait"] == wait
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({}, "Filter f: parameter text is missing, a text"),
+        ({"text": 5}, "parameter text is a text, not 5"),
+        ({"text": "x", "count": "2"}, "parameter Count is a whole number, not '2'"),
+        ({"text": "x", "count": True}, "parameter Count is a whole number, not True"),
+        ({"text": "x", "ratio": True}, "parameter ratio is a number, not True"),
+        ({"text": "x", "flag": "maybe"}, "parameter flag is true or false, not 'maybe'"),
+        ({"text": "x", "wait": 5}, "parameter wait is an interval, not 5"),
+        ({"text": "x", "TEXT": "y"}, "parameter text is given twice"),
+        ({"text": "x", "other": 1}, "no parameter other; it takes text, Count, ratio, flag, wait"),
+    ],
+)
+def test_what_is_wrong_is_refused_with_a_sentence(given, reason):
+    with pytest.raises(LoadRefused, match=reason.replace("(", r"\(")):
+        DEFINITION.build(given)
+
+
+def test_what_is_built_in_plans_nothing():
+    assert DEFINITION.plan({"text": "x"}) == {}
