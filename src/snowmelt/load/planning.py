@@ -10,6 +10,7 @@ from snowmelt.load.copying import Call, Compression, Expression, Filler, Standar
 from snowmelt.load.parsed import Target
 from snowmelt.load.portioning import SMALLEST_PORTION, cut
 from snowmelt.load.sources.files import FileSource, list_files
+from snowmelt.load.sources.stdin import StdinSource
 from snowmelt.load.stack import Stack
 from snowmelt.load.steps import Computed, LoadTask, StackPlan, Step
 from snowmelt.schema.types import TableSchema, display_name
@@ -262,7 +263,7 @@ def _splittable(
     stack: Stack, compressions: Mapping[str, Compression | None]
 ) -> Callable[[InputFile], bool]:
     """Return whether a file can be read from its middle on, and parsed from there."""
-    seekable = stack.splittable and isinstance(stack.source, FileSource)
+    seekable = stack.splittable and isinstance(stack.source, FileSource | StdinSource)
 
     def splittable(file: InputFile) -> bool:
         remote = file.path.lower().startswith(("http://", "https://"))

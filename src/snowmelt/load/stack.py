@@ -108,7 +108,7 @@ class PortionRun:
                 if self.counts.limited:
                     return
             self._check_end(flows)
-        except GeneratorExit:
+        except (GeneratorExit, KeyboardInterrupt, SystemExit):
             self.cancel()
             raise
         finally:

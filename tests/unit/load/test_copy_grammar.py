@@ -1,0 +1,256 @@
+"""The grammar of COPY: what each form says, and where it is wrong."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+from typing import Any
+
+import pytest
+
+from snowmelt.errors import StatementError
+from snowmelt.load.copy_grammar import parse_copy
+from snowmelt.load.copying import (
+    Call,
+    Compression,
+    Expression,
+    Filler,
+    InputPath,
+    ParsedColumn,
+    StandardInput,
+)
+from snowmelt.schema.types import Kind
+
+
+def test_the_example_of_the_sdk_is_understood() -> None:
+    copy = parse_copy("COPY jsonSample FROM stdin WITH FILTER PyJsonFilter() PARSER fjsonparser();")
+    assert copy.table.parts == ("JSONSAMPLE",)
+    assert isinstance(copy.inputs, StandardInput)
+    assert [call.name for call in copy.filters] == ["PyJsonFilter"]
+    assert copy.parser is not None
+    assert copy.parser.name == "fjsonparser"
+    assert copy.text.endswith("fjsonparser()")
+    assert pickle.loads(pickle.dumps(copy)) == copy
+
+
+def test_columns_are_parsed_filled_and_computed() -> None:
+    copy = parse_copy(
+        """COPY demo.public.t (
+            a, "b" FORMAT 'YYYY-MM-DD' NULL AS '-' TRIM ' ',
+            c FILLER NUMERIC(10,2) DELIMITER ';' ENCLOSED BY '"' ENFORCELENGTH,
+            d AS coalesce(c, (1 + 2)) || ', )' , -- the sum
+            e FILLER LONG VARCHAR NO ESCAPE, f AS c
+        ) FROM 'x'"""
+    )
+    assert copy.table.parts == ("DEMO", "PUBLIC", "T")
+    assert copy.items is not None
+    a, b, c, d, e, f = copy.items
+    assert isinstance(a, ParsedColumn)
+    assert isinstance(b, ParsedColumn)
+    assert (a.name, b.name) == ("A", "b")
+    assert (b.options.format, b.options.null, b.options.trim) == ("YYYY-MM-DD", "-", " ")
+    assert isinstance(c, Filler)
+    assert (c.column.kind, c.column.precision, c.column.scale) == (Kind.FIXED, 10, 2)
+    assert (c.options.delimiter, c.options.enclosed_by) == (";", '"')
+    assert c.options.enforce_length
+    assert isinstance(d, Expression)
+    assert d.sql == "coalesce(c, (1 + 2)) || ', )'"
+    assert isinstance(e, Filler)
+    assert (e.column.kind, e.options.escape) == (Kind.TEXT, "")
+    assert isinstance(f, Expression)
+    assert f.sql == "c"
+    assert set(copy.column_options) == {"A", "b", "C", "E"}
+
+
+def test_options_of_columns_come_from_both_places() -> None:
+    copy = parse_copy(
+        "COPY t (a, b NULL 'x') COLUMN OPTION (b DELIMITER ',', a ESCAPE AS '^') FROM 'x'"
+    )
+    assert copy.column_options["A"].escape == "^"
+    assert copy.column_options["B"].null == "x"
+    assert copy.column_options["B"].delimiter == ","
+
+
+def test_paths_have_compressions_of_their_own() -> None:
+    copy = parse_copy(
+        "COPY t FROM 'a' ON ANY NODE GZIP, 'b' BZIP ON EACH NODE, 's3://c/*' , 'd' UNCOMPRESSED"
+    )
+    assert isinstance(copy.inputs, tuple)
+    assert [(each.path, each.compression) for each in copy.inputs] == [
+        ("a", Compression.GZIP),
+        ("b", Compression.BZIP),
+        ("s3://c/*", None),
+        ("d", Compression.UNCOMPRESSED),
+    ]
+
+
+def test_local_and_standard_input() -> None:
+    copy = parse_copy("copy t from local stdin zstd")
+    assert copy.local
+    assert isinstance(copy.inputs, StandardInput)
+    assert copy.inputs.compression is Compression.ZSTD
+    copy = parse_copy("COPY t FROM LOCAL 'x', 'y'")
+    assert copy.local
+    assert isinstance(copy.inputs, tuple)
+    assert all(isinstance(each, InputPath) for each in copy.inputs)
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        "WITH FILTER a(x=1) FILTER b() FILTER c()",
+        "FILTER a(x=1), b(), c()",
+        "WITH FILTER a(x=1) b() c()",
+        "FILTER a(x=1), b WITH FILTER c()",
+        "FILTER a(x=1) b() DELIMITER ',' FILTER c()",
+    ],
+)
+def test_filters_run_in_the_order_they_are_written_in_any_form(filters: str) -> None:
+    copy = parse_copy(f"COPY t FROM 'x' {filters} PARSER p(y='z') REJECTMAX 3")
+    assert [call.name for call in copy.filters] == ["a", "b", "c"]
+    assert copy.filters[0].parameters == {"x": 1}
+    assert copy.parser is not None
+    assert copy.parser.parameters == {"y": "z"}
+    assert copy.reject_max == 3
+
+
+def test_a_source_has_parameters_of_all_kinds() -> None:
+    copy = parse_copy(
+        r"""COPY t WITH SOURCE KafkaSource(stream='a|0|-2,a|1|-2', duration = INTERVAL '10 seconds',
+        eof_timeout=interval '2' minute, stop_on_eof=TRUE, x=false, n = -3, f=1.5, z=NULL,
+        "Q"=E'\t')  FILTER KafkaInsertDelimiters(delimiter = E'\n') DELIMITER ','"""
+    )
+    assert isinstance(copy.inputs, Call)
+    assert copy.inputs.parameters == {
+        "stream": "a|0|-2,a|1|-2",
+        "duration": dt.timedelta(seconds=10),
+        "eof_timeout": dt.timedelta(minutes=2),
+        "stop_on_eof": True,
+        "x": False,
+        "n": -3,
+        "f": 1.5,
+        "z": None,
+        "Q": "\t",
+    }
+    assert copy.filters[0].parameters == {"delimiter": "\n"}
+    assert copy.parsing == {"delimiter": ","}
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "value"),
+    [
+        ("REJECTMAX 7", "reject_max", 7),
+        ("ABORT ON ERROR", "abort_on_error", True),
+        ("ERROR TOLERANCE", "error_tolerance", True),
+        ("ENFORCELENGTH", "enforce_length", True),
+        ("NO COMMIT", "no_commit", True),
+        ("STREAM NAME 'nightly'", "stream_name", "nightly"),
+        ("FORCE", "force", True),
+        ("DIRECT TRICKLE AUTO FORCE", "force", True),
+    ],
+)
+def test_options_of_the_statement(options: str, name: str, value: Any) -> None:
+    assert getattr(parse_copy(f"COPY t FROM 'x' {options};"), name) == value
+
+
+@pytest.mark.parametrize(
+    ("options", "parsing"),
+    [
+        (r"DELIMITER AS E'\001' ENCLOSED BY '^'", {"delimiter": "\x01", "enclosed_by": "^"}),
+        (r"ESCAPE AS '\'", {"escape": "\\"}),
+        ("NO ESCAPE", {"no_escape": True}),
+        ("NULL 'NA' SKIP 2 TRAILING NULLCOLS", {"null": "NA", "skip": 2, "trailing_nullcols": True}),
+        (r"RECORD TERMINATOR E'\r\n' TRIM ' '", {"record_terminator": "\r\n", "trim": " "}),
+        ("SKIP BYTES 10 COLSIZES (2, 3)", {"skip_bytes": 10, "colsizes": "2,3"}),
+        (
+            "COLLECTIONDELIMITER ';' COLLECTIONOPEN AS '<' COLLECTIONCLOSE '>' "
+            "COLLECTIONENCLOSE '''' COLLECTIONNULLELEMENT 'nil'",
+            {
+                "collection_delimiter": ";",
+                "collection_open": "<",
+                "collection_close": ">",
+                "collection_enclose": "'",
+                "collection_null_element": "nil",
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_options_of_the_parser(options: str, parsing: dict[str, Any]) -> None:
+    assert parse_copy(f"COPY t FROM 'x' {options}").parsing == parsing
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ("PARQUET", "PARQUET"),
+        ("PARQUET()", "PARQUET"),
+        ("FIXEDWIDTH COLSIZES (1)", "FIXEDWIDTH"),
+        ("COLSIZES (1)", "FixedWidth"),
+    ],
+)
+def test_formats_are_parsers(options: str, name: str) -> None:
+    parser = parse_copy(f"COPY t FROM 'x' {options}").parser
+    assert parser is not None
+    assert parser.name == name
+
+
+def test_rejects_go_to_files_or_a_table() -> None:
+    copy = parse_copy("COPY t FROM 'x' EXCEPTIONS 'e' REJECTED DATA 'd'")
+    assert (copy.rejects.data_path, copy.rejects.exceptions_path) == ("d", "e")
+    copy = parse_copy("COPY t FROM 'x' REJECTED DATA AS TABLE s.r")
+    assert copy.rejects.table is not None
+    assert copy.rejects.table.parts == ("S", "R")
+
+
+def test_the_limit_of_rejects() -> None:
+    assert parse_copy("COPY t FROM 'x'").limit_of_rejects() is None
+    assert parse_copy("COPY t FROM 'x' REJECTMAX 0").limit_of_rejects() is None
+    assert parse_copy("COPY t FROM 'x' REJECTMAX 5").limit_of_rejects() == 5
+    assert parse_copy("COPY t FROM 'x' REJECTMAX 5 ABORT ON ERROR").limit_of_rejects() == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "column"),
+    [
+        ("COPY", "name of a table", 5),
+        ("COPY t", "Expected FROM with paths or STDIN, or SOURCE", 7),
+        ("COPY t FROM x", "STDIN, or paths in single quotes", 13),
+        ("COPY t FROM ''", "A path is not empty", 15),
+        ("COPY t FROM VERTICA d.s.t(a)", "there is no other cluster", 13),
+        ("COPY t FROM 'x' LZO", "LZO is not supported", 17),
+        ("COPY t FROM 'x' ON node1", "Nodes are not chosen by name", 17),
+        ("COPY t FROM 'x' DELIMETER ','", "DELIMETER is no option of COPY; there are", 17),
+        ("COPY t FROM 'x' DELIMITER", "Expected the delimiter in single quotes", 26),
+        ("COPY t FROM 'x' SKIP 1 SKIP 2", "SKIP is given twice", 24),
+        ("COPY t FROM 'x' SKIP 1.5", "Expected the number of records", 22),
+        ("COPY t FROM 'x' PARSER p() PARSER q()", "PARSER is given twice", 28),
+        ("COPY t FROM 'x' FILTER f(a=b)", "Expected a value here", 28),
+        ("COPY t FROM 'x' FILTER f(a=1, A=2)", "Parameter A is given twice", 31),
+        ("COPY t FROM 'x' FILTER f(a)", "Expected =", 27),
+        ("COPY t FROM 'x' FILTER f(a=INTERVAL '1 year')", "is no interval; write it as", 37),
+        ("COPY t FROM 'x' FILTER", "Expected the name of a filter", 23),
+        ("COPY t FROM 'x' WITH DELIMITER ','", "WITH is followed by FILTER or PARSER", 22),
+        ("COPY t FROM 'x' NATIVE", "NATIVE is not supported", 17),
+        ("COPY t FROM 'x' ORC", "ORC is not supported", 17),
+        ("COPY t FROM 'x' RETURNREJECTED", "not supported", 17),
+        ("COPY t FROM 'x' RECORD TERMINATOR ''", "The record terminator is not empty", 17),
+        ("COPY t FROM 'x' REJECTED DATA 'd' ON n", "leave ON out", 35),
+        ("COPY t FROM 'x' REJECTED DATA AS TABLE r EXCEPTIONS 'e'", "leave EXCEPTIONS out", 42),
+        ("COPY t FROM 'x' REJECTED DATA 'd' REJECTED DATA 'e'", "REJECTED DATA is given twice", 35),
+        ("COPY t (a, a) FROM 'x'", "Column A is given twice", 12),
+        ("COPY t (a b) FROM 'x'", "Expected a comma", 11),
+        ("COPY t (a AS (b) FROM 'x'", "a parenthesis is missing", 14),
+        ("COPY t (a AS, b) FROM 'x'", "Expected an expression here", 13),
+        ("COPY t (a AS 1) FROM 'x'", "At least one column must be parsed", 17),
+        ("COPY t (a FILLER) FROM 'x'", "Expected a type here", 17),
+        ("COPY t (a FILLER INTERVAL) FROM 'x'", "INTERVAL is not supported", 18),
+        ("COPY t (a NULL 'x' NULL 'y') FROM 'x'", "NULL of this column is given twice", 20),
+        ("COPY t (a NULL 'x') COLUMN OPTION (a NULL 'y') FROM 'x'", "in the column list, too", 46),
+        ("COPY t FROM 'x' ; SELECT 1", "Nothing may follow COPY", 19),
+    ],
+)
+def test_what_is_wrong_is_shown_where_it_is(text: str, reason: str, column: int) -> None:
+    with pytest.raises(StatementError) as refused:
+        parse_copy(text)
+    assert reason in str(refused.value)
+    assert refused.value.fields["column"] == column
