@@ -36,7 +36,7 @@ from snowmelt.errors import (
 from snowmelt.faults import Point
 from snowmelt.table.iceberg import Append, Facts, commit_append
 from snowmelt.table.leasing import renewed
-from snowmelt.table.rejects import require_reject_table
+from snowmelt.table.reject_table import require_reject_table
 from snowmelt.table.snapshot import native_of
 from snowmelt.table.warehouse import open_warehouse
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.typedef import Record
 
 from snowmelt.schema.arrow import FIELD_ID
 from snowmelt.table.bounds import ColumnBounds, column_bounds, merged_bounds
 
 if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+
     from snowmelt.storage.store import Store, Writer
 
 # Small enough that a filter on a sorted table skips most of a file, large enough to encode well.
@@ -167,6 +167,10 @@ def _parquet(
 
 def data_file(written: WrittenFile, address: str) -> DataFile:
     """Return the metadata entry of a file that lies at `address`."""
+    # Here, not above: tasks write files and need no more than that, and this takes a second.
+    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+    from pyiceberg.typedef import Record
+
     bounds = written.bounds
     return DataFile.from_args(
         content=DataFileContent.DATA,

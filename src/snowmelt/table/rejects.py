@@ -1,4 +1,4 @@
-"""The table of rejected records: its columns, and rows of it."""
+"""Rows of a table of rejected records, and its columns; tasks on executors use it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snowmelt.catalog.tables import create_table, find_table
-from snowmelt.errors import LoadRefused, TableNotFound
 from snowmelt.schema.native import native_schema
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, Kind, TableSchema
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Sequence
-
-    import sqlalchemy as sa
-
-    from snowmelt.catalog.tables import TableRecord
-    from snowmelt.schema.types import TableName
 
 _TEXT = MAX_TEXT_BYTES // 4
 
@@ -123,28 +115,6 @@ def numbered(rows: pa.Table, before: int | None) -> pa.Table:
         return rows.set_column(ROW_NUMBER, field, pa.nulls(rows.num_rows, field.type))
     moved = pc.add(rows.column(ROW_NUMBER).cast(pa.int64()), before)
     return rows.set_column(ROW_NUMBER, field, _decimal(moved, field.type))
-
-
-def require_reject_table(
-    connection: sa.Connection, name: TableName, *, owner: str, now: dt.datetime
-) -> TableRecord:
-    """Return the table of rejects of this name, created if there is none.
-
-    Raises:
-        LoadRefused: A table of that name has other columns.
-        SchemaNotFound: There is no such schema.
-    """
-    try:
-        found = find_table(connection, name)
-    except TableNotFound:
-        return create_table(connection, name, REJECT_SCHEMA.columns, owner=owner, now=now)
-    if found.schema.columns != REJECT_SCHEMA.columns:
-        raise LoadRefused(
-            what=f"REJECTED DATA AS TABLE {name}",
-            reason="this table is there already, and its columns are not those of a table of "
-            "rejects; name another, or drop it and let COPY create it",
-        )
-    return found
 
 
 def _shown(data: bytes) -> tuple[str, bool]:

@@ -1,0 +1,96 @@
+"""COPY as a Spark job, the views of loads, and raw files as a DataFrame."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+from pyspark.sql import types as st
+
+from snowmelt.errors import LoadFailed, TableNotFound
+from snowmelt.spark.load_source import REJECTED, REJECTED_TYPE, LoadSource
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+SCHEMA = st.StructType(
+    [st.StructField("n", st.IntegerType()), st.StructField("word", st.StringType())]
+)
+
+
+@pytest.fixture
+def frame(spark, copying):
+    """Read text as a DataFrame."""
+    spark.dataSource.register(LoadSource)
+
+    def read(data, schema=SCHEMA, copy="", **options):
+        path = copying.file("frame.csv", data).strip("'")
+        reader = spark.read.format("snowmelt-load").schema(schema).option("copy", copy)
+        return reader.options(**options).load(path)
+
+    return read
+
+
+def test_files_are_loaded_as_tasks_and_read_with_streamed_rows(lake, copying):
+    copying.house.put_numbers(0, 5)
+    for number in range(4):
+        copying.file(f"{number}.csv.gz", gzip.compress(f"{number + 5}|word\nx|\n".encode()))
+    [row] = lake.sql(
+        f"COPY demo.public.numbers FROM '{copying.folder}/*.gz' "
+        "REJECTED DATA AS TABLE demo.public.rejects"
+    ).collect()
+    assert (row.rows_loaded, row.rows_rejected, row.files_loaded) == (4, 4, 4)
+    numbers = lake.sql("SELECT n FROM demo.public.numbers ORDER BY n").collect()
+    assert [int(row.n) for row in numbers] == list(range(9))
+    rejects = lake.sql("SELECT row_number, rejected_data FROM demo.public.rejects").collect()
+    assert [(int(a), b) for a, b in rejects] == [(2, "x|")] * 4
+    [again] = lake.sql(f"COPY numbers FROM '{copying.folder}/*.gz'", database="demo").collect()
+    assert (again.files_skipped, again.load_id) == (4, None)
+    files = lake.sql(
+        "SELECT status, row_count, rejected_count, first_error FROM copy_history "
+        f"WHERE load_id = '{row.load_id}' ORDER BY file_name"
+    ).collect()
+    assert [each[:3] for each in files] == [("PARTIALLY_LOADED", 1, 1)] * 4
+    assert "record 2" in files[0].first_error
+    [load] = lake.sql("SELECT * FROM load_history").collect()
+    assert (load.STATE, load.ROW_COUNT, load.TABLE_NAME) == ("committed", 4, "NUMBERS")
+
+
+def test_a_failed_load_says_why_and_loads_nothing(lake, copying):
+    path = copying.file("a.csv.gz", gzip.compress(b"1|one\n" * 100)[:-9])
+    with pytest.raises(LoadFailed, match=r"a\.csv\.gz.*GZIP"):
+        lake.sql(f"COPY demo.public.numbers FROM {path}")
+    [load] = lake.sql("SELECT state, message FROM load_history").collect()
+    assert load.state == "failed"
+    assert "a.csv.gz" in load.message
+    with pytest.raises(TableNotFound):
+        lake.sql(f"COPY demo.public.nothing FROM {path}")
+
+
+def test_raw_files_are_a_frame(frame):
+    rows = frame("n;word\n1;one\n2;\n", copy="DELIMITER ';' SKIP 1").orderBy("n").collect()
+    assert [tuple(row) for row in rows] == [(1, "one"), (2, None)]
+
+
+def test_a_frame_keeps_rejects_as_a_column(frame):
+    schema = st.StructType([*SCHEMA.fields, st.StructField(REJECTED, REJECTED_TYPE)])
+    data = "1|one\nx|two\n3|three\n"
+    rows = frame(data, schema).collect()
+    good = [row for row in rows if row[REJECTED] is None]
+    assert [(row.n, row.word) for row in good] == [(1, "one"), (3, "three")]
+    [bad] = [row[REJECTED] for row in rows if row[REJECTED] is not None]
+    assert (bad.record, bad.offset, bytes(bad.data)) == (2, 6, b"x|two")
+    assert "column 1" in bad.reason
+
+
+def test_a_frame_keeps_rejects_in_a_folder_once(frame, spark, copying):
+    folder = str(copying.folder / "rejects")
+    found = frame("1|one\nx|two\n", rejects=folder)
+    assert found.count() == found.count() == 1
+    [row] = spark.read.parquet(folder).collect()
+    assert row.REJECTED_DATA == "x|two"
+
+
+def test_a_frame_loses_no_reject_without_a_word(frame):
+    with pytest.raises(Exception, match="record 2 of the portion"):
+        frame("1|one\nx|two\n").collect()
+    assert frame("1|one\nx|two\n", ignore_rejects="true").count() == 1
