@@ -163,8 +163,8 @@ def test_options_of_the_statement(options: str, name: str, value: Any) -> None:
         (r"RECORD TERMINATOR E'\r\n' TRIM ' '", {"record_terminator": "\r\n", "trim": " "}),
         ("SKIP BYTES 10 COLSIZES (2, 3)", {"skip_bytes": 10, "colsizes": "2,3"}),
         (
-            "COLLECTIONDELIMITER ';' COLLECTIONOPEN AS '<' COLLECTIONCLOSE '>' "
-            "COLLECTIONENCLOSE '''' COLLECTIONNULLELEMENT 'nil'",
+            """COLLECTIONDELIMITER ';' COLLECTIONOPEN AS '<' COLLECTIONCLOSE '>'
+            COLLECTIONENCLOSE '''' COLLECTIONNULLELEMENT 'nil'""",
             {
                 "collection_delimiter": ";",
                 "collection_open": "<",
