@@ -15,7 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
-_PACKAGES = ("pyarrow", "pyspark", "pyiceberg", "sqlalchemy", "deltalake", "numpy")
+_PACKAGES = (
+    *("pyarrow", "pyspark", "pyiceberg", "sqlalchemy", "deltalake", "numpy", "numba"),
+    *("duckdb", "polars", "datafusion"),
+)
 
 
 def machine() -> str:
@@ -51,8 +54,19 @@ def commit() -> str:
 def _findings(page: Path) -> str:
     """Return what was written by hand below the page's measurements, to be kept with new ones."""
     text = page.read_text() if page.exists() else ""
-    heading = text.find("\n## ")
+    heading = text.find("\n## Profile")
     return "" if heading < 0 else text[heading:]
+
+
+def keep_page(subject: str, question: str, body: list[str]) -> Path:
+    """Write the lines as a page under its question, with date and machine, and print it whole."""
+    now = dt.datetime.now(dt.UTC).date()
+    head = [f"# {question}", "", f"{now} · commit {commit()} · {machine()}", "", _versions(), ""]
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{subject}.md"
+    path.write_text("\n".join([*head, *body]).rstrip() + "\n" + _findings(path))
+    print("\n" + path.read_text())
+    return path
 
 
 @dataclass
@@ -78,24 +92,8 @@ class Report:
 
     def keep(self) -> Path:
         """Write the page and print it whole."""
-        now = dt.datetime.now(dt.UTC).date()
         self.remarks.append(f"Load average at the end: {os.getloadavg()[0]:.1f}.")
         head = ["| " + " | ".join(self.columns) + " |", "|" + " --- |" * len(self.columns)]
         body = ["| " + " | ".join(row) + " |" for row in self.rows]
-        lines = [
-            f"# {self.question}",
-            "",
-            f"{now} · commit {commit()} · {machine()}",
-            "",
-            _versions(),
-            "",
-            *head,
-            *body,
-            "",
-            *(f"* {remark}" for remark in self.remarks),
-        ]
-        RESULTS.mkdir(exist_ok=True)
-        path = RESULTS / f"{self.subject}.md"
-        path.write_text("\n".join(lines).rstrip() + "\n" + _findings(path))
-        print("\n" + path.read_text())
-        return path
+        remarks = [f"* {remark}" for remark in self.remarks]
+        return keep_page(self.subject, self.question, [*head, *body, "", *remarks])

@@ -13,17 +13,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import select_data
+from report import keep_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -281,10 +280,14 @@ def measure(
     return {each["query"]: each for each in found}
 
 
-def report(form: str, threads: int, size: int, results: dict[str, dict]) -> None:
-    print(f"\n{form}, {threads} thread(s): MB/s (cpu)\n")
-    print("| engine | " + " | ".join(QUERIES) + " | RSS MB |")
-    print("|---" * (len(QUERIES) + 2) + "|")
+def table(form: str, threads: int, size: int, results: dict[str, dict]) -> list[str]:
+    """Return what was measured as the lines of a table, with the ratios below."""
+    lines = [
+        f"## {form}, {threads} thread{'s'[: threads - 1]}: MB/s (MB for each second of processor time)",
+        "",
+        "| engine | " + " | ".join(QUERIES) + " | peak MB |",
+        "|" + " --- |" * (len(QUERIES) + 2),
+    ]
     for engine, found in results.items():
         cells = [
             f"{size / found[q]['wall'] / 1e6:.0f} ({size / found[q]['cpu'] / 1e6:.0f})"
@@ -293,15 +296,23 @@ def report(form: str, threads: int, size: int, results: dict[str, dict]) -> None
             for q in QUERIES
         ]
         peak = max((each["rss"] for each in found.values()), default=0)
-        print(f"| {engine} | " + " | ".join(cells) + f" | {peak} |")
+        lines.append(f"| {engine} | " + " | ".join(cells) + f" | {peak} |")
+    for unit in ("wall", "cpu"):
+        lines.extend(ratios(unit, results))
+    return [*lines, ""]
+
+
+def ratios(unit: str, results: dict[str, dict]) -> list[str]:
+    """Return the line that sets us beside the better of DuckDB and pyarrow, if they ran."""
     peers = [name for name in ("duckdb", "pyarrow") if results.get(name)]
-    if peers and results.get("snowmelt"):
-        ratios = []
-        for query in QUERIES:
-            best = min(results[p].get(query, {}).get("cpu", float("inf")) for p in peers)
-            mine = results["snowmelt"].get(query, {}).get("cpu", float("inf"))
-            ratios.append(f"{best / mine:.1f}x")
-        print(f"| **against the best of {', '.join(peers)}, cpu** | " + " | ".join(ratios) + " | |")
+    if not peers or not results.get("snowmelt"):
+        return []
+    cells = []
+    for query in QUERIES:
+        best = min(results[p].get(query, {}).get(unit, float("inf")) for p in peers)
+        mine = results["snowmelt"].get(query, {}).get(unit, float("inf"))
+        cells.append(f"{best / mine:.1f} ×")
+    return [f"| **to the better of {', '.join(peers)}, {unit}** | {' | '.join(cells)} | |"]
 
 
 def main() -> None:
@@ -322,12 +333,11 @@ def main() -> None:
         folder = given.folder or Path(own)
         folder.mkdir(parents=True, exist_ok=True)
         csv = select_data.trips_csv(folder, given.rows)
-        names = ("duckdb", "pyarrow", "polars", "datafusion", "numba")
-        print(
-            f"{platform.processor() or platform.machine()}, {os.cpu_count()} processors, ", end=""
-        )
-        print(", ".join(f"{name} {version(name)}" for name in names))
-        print(f"{csv.stat().st_size / 1e6:.0f} MB of CSV, {given.rows} rows")
+        lines = [
+            f"{csv.stat().st_size / 1e6:.0f} MB of CSV, {given.rows:,} rows of 15 columns.",
+            "",
+        ]
+        lines += [f"* {name}: {query}" for name, query in QUERIES.items()] + [""]
         make = {
             "csv": lambda _: csv,
             "gz": select_data.trips_gz,
@@ -343,7 +353,11 @@ def main() -> None:
                     engine: measure(engine, path, threads, form, given.repeats)
                     for engine in engines
                 }
-                report(form, threads, size, results)
+                found = table(form, threads, size, results)
+                print("\n".join(found), flush=True)
+                lines += found
+        lines.append(f"Load average at the end: {os.getloadavg()[0]:.1f}.")
+        keep_page("select", "SELECT over one object, beside others", lines)
 
 
 if __name__ == "__main__":
