@@ -15,14 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snowmelt.errors import InvalidRow
+from snowmelt.errors import InvalidRow, InvalidValue
 from snowmelt.load.formats import Rewriting, reader_of
 from snowmelt.load.parsed import ColumnOptions
 from snowmelt.load.plain import Plain
 from snowmelt.schema.arrow import nulls_of, one_array
 from snowmelt.schema.batches import ColumnConverter
+from snowmelt.schema.json import write
 from snowmelt.schema.native import native_columns, native_schema, to_native
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import SEMI_STRUCTURED, TIMESTAMPS, Column, Kind, TableSchema
 from snowmelt.schema.values import rule_of
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 ZONE = ZoneInfo("UTC")
 NULL_REFUSED = "the value is NULL, and the column is NOT NULL"
 
+_MOMENTS = TIMESTAMPS | {Kind.DATE, Kind.TIME}
+_TEXT_RULE = rule_of(Column("", Kind.TEXT, 1), ZONE)
 _SHOWN = 60
 _NOTHING = ColumnOptions()
 
@@ -90,6 +93,33 @@ class TextColumn:
         rest = np.zeros(len(texts), np.bool_) if plain.all() else ~plain & ~nulls_of(texts)
         return self._merged(parts, texts, np.flatnonzero(rest))
 
+    def convert_objects(self, values: list[object]) -> tuple[list[pa.Array], dict[int, str]]:
+        """Do as `convert` does with values that a format with types holds; None is NULL.
+
+        Texts are read like those of a text file; a whole number may stand for a moment, and in a
+        column of text what is no text becomes JSON.
+        """
+        types = set(map(type, values)) - {type(None)}
+        if types <= {str} and self.column.kind not in SEMI_STRUCTURED:
+            try:
+                return self.convert(pa.array(values, pa.string()))
+            except (pa.ArrowException, UnicodeEncodeError):
+                pass
+        if str not in types and not types & {dict, list} and self.column.nullable:
+            chunk, positions = self._converter.convert(values)
+            if not positions:
+                table = pa.table([chunk], names=[self.column.name])
+                return [one_array(part) for part in to_native(table, self._alone).columns], {}
+        stored: list[Stored] = []
+        refused: dict[int, str] = {}
+        for place, value in enumerate(values):
+            try:
+                stored.append(self._object(value))
+            except InvalidRow as error:
+                stored.append(None)
+                refused[place] = self.refusal(error, value)
+        return self.stored(stored), refused
+
     def stored(self, values: Sequence[Stored]) -> list[pa.Array]:
         """Return the native arrays of stored values."""
         chunk = self._converter.stored(values)
@@ -106,6 +136,35 @@ class TextColumn:
         if self._cuts:
             value = self._cut(value)
         return self._rule(value, 0)
+
+    def _object(self, value: object) -> Stored:
+        if isinstance(value, str):
+            return (
+                self._written(value)
+                if self.column.kind in SEMI_STRUCTURED
+                else self.read_one(value)
+            )
+        kind = self.column.kind
+        if kind in _MOMENTS and type(value) is int:
+            return self.read_one(str(value))
+        if kind is Kind.TEXT and isinstance(value, (dict, list)):
+            return self.read_one(self._written(value))
+        if kind is Kind.TEXT and self._cuts and value is not None:
+            return self.read_one(str(_TEXT_RULE(value, 0)))
+        return self._rule(value, 0)
+
+    def _written(self, value: object) -> str:
+        """Write a value as JSON; a text too, which is one and is not read as JSON."""
+        try:
+            return (
+                str(self._rule(write(value), 0))
+                if self.column.kind is not Kind.TEXT
+                else write(value)
+            )
+        except TypeError as error:
+            raise InvalidValue(reason=f"no JSON of a {error}") from None
+        except ValueError:
+            raise InvalidValue(reason="Not a valid JSON") from None
 
     def refusal(self, error: InvalidRow, value: object) -> str:
         """Say why a value is refused, naming the column and the value."""

@@ -13,6 +13,9 @@ _OPTIONS = {
     "DELIMITED": ("delimited_options", "DelimitedOptions"),
     "FDELIMITEDPARSER": ("delimited_options", "FlexDelimitedOptions"),
     "FCSVPARSER": ("delimited_options", "CsvOptions"),
+    "FJSONPARSER": ("json_options", "FlexJsonOptions"),
+    "KAFKAJSONPARSER": ("json_options", "KafkaJsonOptions"),
+    "JSON": ("json_options", "JsonOptions"),
 }
 _SHORT = {
     "CSV": "FCSVPARSER",

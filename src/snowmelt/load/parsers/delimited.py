@@ -10,7 +10,7 @@ from snowmelt.load.conversion import Conversion
 from snowmelt.load.parsers.blocks import BlockParser, Shape
 from snowmelt.load.parsers.borders import Border
 from snowmelt.load.parsers.fields import FieldReader
-from snowmelt.load.parsers.layout import BOM
+from snowmelt.load.parsers.stream import Stream
 from snowmelt.schema.types import internal_name
 
 if TYPE_CHECKING:
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from snowmelt.load.parsers.dialect import Dialect
     from snowmelt.load.portion import Portion
     from snowmelt.load.reader import Reader
-
-# Measured: what Arrow parses best at once, as its own columns still fit the processor's cache.
-_BLOCK = 1 << 20
-# Of a record that is too long, what a reject keeps of it.
-_KEPT = 1 << 16
 
 
 class Delimited:
@@ -62,22 +57,12 @@ class Delimited:
             PhaseFailed: The header lacks a column or names one twice, or more records are to be
                 skipped than a portion holds.
         """
-        stream = _Stream(reader, self._border, portion)
+        stream = Stream(reader, self._border, portion)
         blocks = self._begun(stream, target, portion)
-        while blocks is not None and stream.fill():
-            parsed, size = blocks.parse(stream.data, stream.offset, is_last=stream.is_last)
-            if size:
-                stream.advance(size)
-                if parsed is not None and parsed.records:
-                    yield parsed
-            elif stream.is_last:
-                return
-            elif len(stream.data) < self._dialect.max_record:
-                stream.wanted = 2 * len(stream.data)
-            else:
-                yield self._too_long(stream, blocks)
+        if blocks is not None:
+            yield from stream.parse(blocks, self._dialect.max_record)
 
-    def _begun(self, stream: _Stream, target: Target, portion: Portion) -> BlockParser | None:
+    def _begun(self, stream: Stream, target: Target, portion: Portion) -> BlockParser | None:
         """Read what stands before the records; None if there is nothing at all."""
         dialect = self._dialect.for_columns(target)
         conversion = Conversion(target, self._collection, trim=self._trim)
@@ -98,105 +83,6 @@ class Delimited:
             shape = _shape_of(names, target, pads=self._pads)
             dialect = dialect.at(shape.places)
         return BlockParser(dialect, conversion, shape)
-
-    def _too_long(self, stream: _Stream, blocks: BlockParser) -> Parsed:
-        kept, offset = stream.data[:_KEPT], stream.offset
-        size = stream.skip_record()
-        reason = (
-            f"a record of {size} bytes, more than {self._dialect.max_record}; "
-            f"its first {len(kept)} are kept"
-        )
-        return blocks.reject(kept, offset, reason)
-
-
-class _Stream:
-    """The bytes of one portion that are not parsed yet, and those behind it that end its last record."""
-
-    def __init__(self, reader: Reader, border: Border, portion: Portion) -> None:
-        self._reader = reader
-        self._border = border
-        self._size = portion.size
-        self._end: int | None = None
-        self.data = b""
-        self.offset = 0
-        self.is_last = False
-        self.wanted = _BLOCK
-
-    def fill(self) -> bool:
-        """Have a block's bytes at least, or all that there are; tell whether there are any."""
-        pieces = [self.data]
-        held = len(self.data)
-        while held < self.wanted and not self.is_last:
-            piece = self._reader.read()
-            if not piece:
-                self.is_last = True
-            pieces.append(piece)
-            held += len(piece)
-            if self._size is not None and self.offset + held > self._size:
-                self.data = b"".join(pieces)
-                self._find_end()
-                pieces, held = [self.data], len(self.data)
-        self.data = b"".join(pieces) if len(pieces) > 1 else self.data
-        return bool(self.data)
-
-    def advance(self, size: int) -> None:
-        """Go on behind the first bytes."""
-        self.data = self.data[size:]
-        self.offset += size
-        self.wanted = _BLOCK
-
-    def drop_mark(self) -> None:
-        """Leave out a byte order mark."""
-        if self.fill() and self.data.startswith(BOM):
-            self.advance(len(BOM))
-
-    def record(self, fields: FieldReader) -> list[bytes | None] | None:
-        """Take one record off the front; None at the end."""
-        while self.fill():
-            record = fields.read(self.data, 0, is_last=self.is_last)
-            if record is not None:
-                self.advance(record.next)
-                return record.fields
-            self.wanted = 2 * len(self.data)
-        return None
-
-    def drop_first(self) -> None:
-        """Leave out what belongs to the portion before: all to the first end of a record."""
-        while self.fill():
-            end = self._border.find(self.data, 0)
-            if end is not None:
-                self.advance(end)
-                return
-            if self.is_last:
-                self.advance(len(self.data))
-                return
-            self.wanted = 2 * len(self.data)
-
-    def skip_record(self) -> int:
-        """Leave out a record of any length; return its bytes."""
-        size = 0
-        while self.fill():
-            end = self._border.end_of_record(self.data)
-            if end is not None or self.is_last:
-                end = len(self.data) if end is None else end
-                self.advance(end)
-                return size + end
-            # What may be the first byte of an end stays.
-            step = len(self.data) - self._border.width
-            self.advance(step)
-            size += step
-        return size
-
-    def _find_end(self) -> None:
-        """Cut what the next portion holds, once the end of this one's last record is known."""
-        if self._size is None:
-            return
-        start = max(0, self._size - self.offset)
-        end = self._border.find(self.data, start)
-        if end is not None:
-            self.data = self.data[:end]
-            self._size = None
-            self.is_last = True
 
 
 def _shape_of(header: list[bytes | None], target: Target, *, pads: bool) -> Shape:

@@ -1,0 +1,201 @@
+"""One JSON document: is it one, which records does it hold, and which value has which column?"""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from snowmelt.load.parsers.json_options import FlexJsonOptions
+
+    Object = dict[str, Any]
+
+_ODD = re.compile(r"[^0-9A-Za-z]")
+
+
+class NotJson(ValueError):
+    """The bytes are not one JSON object; the text says why."""
+
+
+class Duplicated(dict[str, Any]):
+    """An object in which a key occurred twice."""
+
+    key = ""
+
+
+class Documents:
+    """Reads documents as the options say."""
+
+    def __init__(self, options: FlexJsonOptions) -> None:
+        self._options = options
+        self._hook = _pairs if options.reject_on_duplicate else None
+
+    def check(self, data: bytes) -> None:
+        """Look at the bytes of one document without keeping anything of them.
+
+        Raises:
+            NotJson: They are not exactly one object (or array of objects).
+        """
+        try:
+            value = orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            raise NotJson(f"not JSON: {error.msg} at byte {_byte(data, error.pos)}") from None
+        if not isinstance(value, dict):
+            raise NotJson(f"not a JSON object but {_NAMES.get(type(value), 'a number')}")
+
+    def records(self, data: bytes) -> list[Object]:
+        """Return the records of one document: itself, or what stands at the start point.
+
+        Raises:
+            NotJson: They are not one object, or it has a key that is refused.
+        """
+        self.check(data)
+        try:
+            document = json.loads(data, parse_float=Decimal, object_pairs_hook=self._hook)
+        except (ValueError, RecursionError) as error:
+            raise NotJson(f"not JSON: {error}") from None
+        start = self._options.start_point
+        found = [document]
+        if start:
+            occurrences = list(_occurrences(document, start))
+            at = self._options.start_point_occurrence
+            if len(occurrences) < at:
+                raise NotJson(f"no key {start!r} number {at}")
+            value = occurrences[at - 1]
+            found = value if isinstance(value, list) else [value]
+        for record in found:
+            self._refuse_keys(record)
+        return found
+
+    def _refuse_keys(self, record: object) -> None:
+        if not isinstance(record, dict):
+            raise NotJson("what stands at the start point is no object")
+        if self._options.reject_on_duplicate and (key := _duplicate(record)) is not None:
+            raise NotJson(f"key {key!r} occurs twice")
+        if self._options.reject_on_empty_key and _has_empty_key(record):
+            raise NotJson("a key is empty")
+
+
+class Paths:
+    """Finds the values of columns in records, by keys in any case and paths of keys."""
+
+    def __init__(self, names: Sequence[str], options: FlexJsonOptions) -> None:
+        self._options = options
+        self._places = {name.upper(): place for place, name in reversed(list(enumerate(names)))}
+        self._exact = {name: place for place, name in enumerate(names)}
+        separator = options.key_separator
+        self._prefixes = {
+            upper[: end + 1]
+            for upper in self._places
+            for end in range(len(upper))
+            if separator and upper[: end + 1].endswith(separator.upper())
+        }
+
+    def fill(self, record: Object, values: list[object]) -> None:
+        """Put each value that a column wants at the column's place."""
+        self._fill(record, "", "", values)
+
+    def place(self, name: str) -> int | None:
+        """Return the place of the column that a key or path of keys means."""
+        place = self._exact.get(name)
+        return self._places.get(name.upper()) if place is None else place
+
+    def spelled(
+        self, record: Object, before: tuple[str, ...] = ()
+    ) -> Iterator[tuple[int, tuple[str, ...]]]:
+        """Yield the place of each column that is in a record, with the path of keys to it."""
+        separator = self._options.key_separator
+        for key, value in record.items():
+            path = (*before, key)
+            name = separator.join(path)
+            place = self.place(name)
+            if place is not None:
+                yield place, path
+            flattened = self._options.flatten_maps and isinstance(value, dict)
+            if flattened and (name + separator).upper() in self._prefixes:
+                yield from self.spelled(value, path)
+
+    def _fill(self, record: Object, exact: str, upper: str, values: list[object]) -> None:
+        options = self._options
+        for given, value in record.items():
+            if not given and options.omit_empty_keys:
+                continue
+            key = given
+            if options.suppress_nonalphanumeric_key_chars:
+                key = _ODD.sub("_", given)
+            name, folded = exact + key, upper + key.upper()
+            place = self._exact.get(name)
+            if place is None:
+                place = self._places.get(folded)
+            if place is not None:
+                values[place] = value
+            inner = self._flattened(value)
+            if inner is not None:
+                separator = options.key_separator
+                if folded + separator.upper() in self._prefixes:
+                    self._fill(inner, name + separator, folded + separator.upper(), values)
+
+    def _flattened(self, value: object) -> Object | None:
+        if isinstance(value, dict):
+            return value if self._options.flatten_maps else None
+        if isinstance(value, list) and self._options.flatten_arrays:
+            return {str(index): item for index, item in enumerate(value)}
+        return None
+
+
+_NAMES: dict[type, str] = {
+    list: "an array",
+    str: "a text",
+    bool: "true or false",
+    type(None): "null",
+}
+
+
+def _byte(data: bytes, position: int) -> int:
+    """Turn a position in characters into one in bytes."""
+    if data.isascii():
+        return position
+    return len(data.decode(errors="replace")[:position].encode())
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> Object:
+    made = dict(pairs)
+    if len(made) == len(pairs):
+        return made
+    marked = Duplicated(made)
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            marked.key = key
+        seen.add(key)
+    return marked
+
+
+def _duplicate(value: object) -> str | None:
+    if isinstance(value, Duplicated):
+        return value.key
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next((key for item in inner if (key := _duplicate(item)) is not None), None)
+
+
+def _has_empty_key(value: object) -> bool:
+    if isinstance(value, dict):
+        return "" in value or any(map(_has_empty_key, value.values()))
+    return isinstance(value, list) and any(map(_has_empty_key, value))
+
+
+def _occurrences(value: object, key: str) -> Iterator[object]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if name == key:
+                yield inner
+            yield from _occurrences(inner, key)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _occurrences(inner, key)

@@ -1,0 +1,239 @@
+"""JSON: objects that follow each other, on lines or not, or the elements of an array; and messages."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from snowmelt.load.conversion import Conversion
+from snowmelt.load.parsed import Parsed, Rejected
+from snowmelt.load.parsers.borders import Border
+from snowmelt.load.parsers.dialect import DEFAULT_MAX_RECORD, Dialect, FieldDialect
+from snowmelt.load.parsers.json_blocks import JsonBlocks
+from snowmelt.load.parsers.json_documents import Documents, NotJson, Paths
+from snowmelt.load.parsers.json_framing import Framing
+from snowmelt.load.parsers.stream import Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from snowmelt.load.parsed import Target
+    from snowmelt.load.parsers.json_options import FlexJsonOptions
+    from snowmelt.load.portion import Portion
+    from snowmelt.load.reader import Reader
+    from snowmelt.load.records import Records
+
+    Reasons = dict[int, tuple[str, str]]
+
+# Messages are read together up to about so many bytes.
+_TOGETHER = 1 << 20
+
+
+class Json:
+    """Parses JSON objects; splittable where a terminator ends each record."""
+
+    def __init__(self, options: FlexJsonOptions) -> None:
+        self._options = options
+        self._terminator = options.record_terminator.encode()
+        usual = FieldDialect(escape=b"")
+        self._border = Border(Dialect(usual, self._terminator or b"\n"))
+        self.splittable = bool(self._terminator) and self._border.can_split
+
+    def parse(self, reader: Reader, target: Target, portion: Portion) -> Iterator[Parsed]:
+        """Yield what became of the records, block by block."""
+        stream = Stream(reader, self._border, portion)
+        limit = self._options.max_record
+        limit = limit if limit > 0 else DEFAULT_MAX_RECORD
+        blocks = _Blocks(_Work(target, self._options), self._terminator, limit)
+        if portion.is_first:
+            stream.drop_mark()
+        for _ in range(self._options.skip if portion.is_first else 1):
+            stream.drop_first()
+        yield from stream.parse(blocks, limit)
+
+    def parse_records(self, records: Iterator[Records], target: Target) -> Iterator[Parsed]:
+        """Yield what became of messages, each of which is one object."""
+        work = _Work(target, self._options)
+        offset = 0
+        for batch in records:
+            ends = np.cumsum(np.asarray(pc.binary_length(batch), np.int64))
+            at = 0
+            while at < len(batch):
+                before = int(ends[at - 1]) if at else 0
+                stop = max(at + 1, int(np.searchsorted(ends, before + _TOGETHER)))
+                yield work.messages(batch.slice(at, stop - at).to_pylist(), offset + before)
+                at = stop
+            offset += int(ends[-1]) if len(ends) else 0
+
+
+class _Blocks:
+    """Parses the objects at the front of blocks."""
+
+    def __init__(self, work: _Work, terminator: bytes, max_record: int) -> None:
+        self._work = work
+        self._lines = terminator in {b"", b"\n"}
+        self._counts = bool(terminator)
+        self._framing = Framing(terminator, work.documents, max_record)
+
+    def parse(self, data: bytes, offset: int, *, is_last: bool) -> tuple[Parsed | None, int]:
+        """Return what became of whole records, and how many bytes they take."""
+        size = len(data) if is_last else data.rfind(b"\n") + 1
+        if self._lines and size and data.startswith(b"{"):
+            lines = data[:size]
+            count = None
+            if self._counts:
+                count = lines.count(b"\n") + (not lines.endswith(b"\n"))
+            if not self._counts or _lines_are_objects(lines):
+                parsed = self._work.at_once(lines, count)
+                if parsed is not None:
+                    return parsed, size
+        return self._one_by_one(data, offset, is_last=is_last)
+
+    def reject(self, data: bytes, offset: int, reason: str) -> Parsed:
+        """Return a rejected record as all that was parsed."""
+        return self._work.spans(data, offset, [(0, len(data))], {0: reason})
+
+    def _one_by_one(self, data: bytes, offset: int, *, is_last: bool) -> tuple[Parsed | None, int]:
+        at = 0
+        spans: list[tuple[int, int]] = []
+        problems: dict[int, str] = {}
+        while at < len(data):
+            framed = self._framing.find(data, at, is_last=is_last)
+            if framed is None:
+                break
+            at = framed.next
+            if framed.start < framed.end:
+                if framed.problem is not None:
+                    problems[len(spans)] = framed.problem
+                spans.append((framed.start, framed.end))
+        if not spans:
+            return None, at
+        return self._work.spans(data, offset, spans, problems), at
+
+
+class _Work:
+    """What is remembered from block to block: the number of records and how keys are written."""
+
+    def __init__(self, target: Target, options: FlexJsonOptions) -> None:
+        self._conversion = Conversion(target)
+        self._strict = options.reject_on_materialized_type_error
+        columns = target.schema.columns
+        self.documents = Documents(options)
+        self._paths = Paths([column.name for column in columns], options)
+        self._blocks = JsonBlocks(self._conversion, self._paths, options)
+        self._records = 0
+
+    def at_once(self, data: bytes, count: int | None) -> Parsed | None:
+        """Parse a block of objects if Arrow can, and none of them is to be rejected."""
+        read = self._blocks.read(data, count)
+        if read is None or read[1]:
+            return None
+        table = self._conversion.good(self._conversion.table(read[0]), {})
+        self._records += table.num_rows
+        return Parsed(table, (), table.num_rows)
+
+    def messages(self, messages: list[bytes], offset: int) -> Parsed:
+        """Parse messages: together if all are good, else those that are."""
+        joined = b"\n".join(messages)
+        if _are_objects(messages):
+            parsed = self.at_once(joined, len(messages))
+            if parsed is not None:
+                return parsed
+        spans: list[tuple[int, int]] = []
+        problems: dict[int, str] = {}
+        at = 0
+        for index, message in enumerate(messages):
+            spans.append((at, at + len(message)))
+            at += len(message) + 1
+            try:
+                self.documents.check(message)
+            except NotJson as error:
+                problems[index] = str(error)
+        return self.spans(joined, offset, spans, problems, apart=1)
+
+    def spans(
+        self,
+        data: bytes,
+        offset: int,
+        spans: list[tuple[int, int]],
+        problems: dict[int, str],
+        *,
+        apart: int = 0,
+    ) -> Parsed:
+        """Parse records that are JSON, and reject the others.
+
+        Between two records stand `apart` bytes that are not of the stream.
+        """
+        good = [index for index in range(len(spans)) if index not in problems]
+        pieces = [data[start:end] for start, end in (spans[index] for index in good)]
+        read = self._blocks.read(b"\n".join(pieces), len(pieces)) if _are_objects(pieces) else None
+        # Which record each row is of.
+        owners = good
+        if read is None:
+            values, owners = self._rows(pieces, good, problems)
+            read = self._exactly(values)
+        blamed = read[1]
+        table = self._conversion.good(self._conversion.table(read[0]), blamed)
+        broken = sorted(problems)
+        entries: list[tuple[int, int, str | None, str]] = [
+            (bisect_left(owners, index) + rank, index, None, problems[index])
+            for rank, index in enumerate(broken)
+        ]
+        entries += [
+            (row + bisect_left(broken, owners[row]), owners[row], column, reason)
+            for row, (column, reason) in blamed.items()
+        ]
+        rejects = []
+        for place, index, column, reason in sorted(entries):
+            start, end = spans[index]
+            at = offset + start - apart * index
+            rejects.append(Rejected(self._records + place + 1, at, data[start:end], reason, column))
+        records = table.num_rows + len(rejects)
+        self._records += records
+        return Parsed(table, tuple(rejects), records)
+
+    def _rows(
+        self, pieces: list[bytes], good: list[int], problems: dict[int, str]
+    ) -> tuple[list[list[object]], list[int]]:
+        """Return the values of each row by column, and which record it is of."""
+        columns: list[list[object]] = [[] for _ in self._conversion.columns]
+        owners: list[int] = []
+        for index, piece in zip(good, pieces, strict=True):
+            try:
+                records = self.documents.records(piece)
+            except NotJson as error:
+                problems[index] = str(error)
+                continue
+            for record in records:
+                row: list[Any] = [None] * len(columns)
+                self._paths.fill(record, row)
+                for values, value in zip(columns, row, strict=True):
+                    values.append(value)
+                owners.append(index)
+        return columns, owners
+
+    def _exactly(self, values: list[list[object]]) -> tuple[list[pa.Array], Reasons]:
+        arrays: list[pa.Array] = []
+        refused: Reasons = {}
+        for column, given in zip(self._conversion.columns, values, strict=True):
+            parts, reasons = column.convert_objects(given)
+            arrays.extend(parts)
+            if self._strict or not column.column.nullable:
+                name = column.column.display_name
+                refused |= {row: (name, reason) for row, reason in reasons.items()}
+        return arrays, refused
+
+
+def _are_objects(pieces: list[bytes]) -> bool:
+    """Tell whether each begins and ends like an object, so that none goes on in the next."""
+    return all(piece.startswith(b"{") and piece.endswith(b"}") for piece in pieces)
+
+
+def _lines_are_objects(lines: bytes) -> bool:
+    inside = lines.removesuffix(b"\n")
+    return inside.endswith(b"}") and inside.count(b"}\n{") == inside.count(b"\n")
