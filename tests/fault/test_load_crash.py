@@ -1,0 +1,101 @@
+"""A load that is killed anywhere loads everything or nothing, once, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fix_chunks import Lakehouse
+from fix_copy import Copying
+from snowmelt.clock import ManualClock
+from snowmelt.faults import Point
+from snowmelt.schema.types import TableName
+from snowmelt.table.snapshot import take_snapshots
+
+pytestmark = pytest.mark.slow
+
+TESTS = Path(__file__).parent.parent
+REJECTS = TableName("DEMO", "PUBLIC", "REJECTS")
+BEFORE = [
+    Point.LOAD_BEGUN,
+    Point.LOAD_TASK,
+    Point.LOAD_REJECTS_PUBLISHED,
+    Point.LOAD_WRITTEN,
+    Point.LOAD_STAGED,
+    Point.LOAD_INSIDE_COMMIT,
+]
+AFTER = [Point.LOAD_COMMITTED]
+
+CHILD = """
+import datetime as dt, sys
+from pathlib import Path
+from fix_chunks import Lakehouse
+from fix_copy import Copying
+from snowmelt.clock import ManualClock
+
+folder, statement = sys.argv[1:]
+house = Lakehouse(Path(folder), ManualClock(dt.datetime.now(dt.UTC)))
+Copying(house).copy(statement)
+"""
+
+
+@pytest.fixture
+def copying(tmp_path):
+    clock = ManualClock(dt.datetime.now(dt.UTC))
+    with contextlib.closing(Lakehouse(tmp_path, clock)) as found:
+        found.create()
+        yield Copying(found)
+
+
+def killed(copying, point, statement):
+    """Run a COPY in a process of its own that is really killed at `point`."""
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(copying.house.folder), statement],
+        env={**os.environ, "PYTHONPATH": str(TESTS), "SNOWMELT_FAULT": f"{point}=kill"},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+
+
+@pytest.mark.parametrize("point", [*BEFORE, *AFTER])
+def test_a_load_killed_at(point, copying):
+    house = copying.house
+    house.put_numbers(0, 10)
+    house.migrate()
+    paths = ", ".join(
+        copying.file(f"{n}.csv", f"{10 * n + 10}|a\n{10 * n + 11}|b\nx|c\n") for n in range(2)
+    )
+    statement = f"COPY numbers FROM {paths} REJECTED DATA AS TABLE rejects"
+    killed(copying, point, statement)
+    loaded = [*range(10), 10, 11, 20, 21]
+    committed = point in AFTER
+    assert sorted(house.read_numbers()) == (loaded if committed else list(range(10)))
+    # Before anything is cleaned the same can be run again.
+    again = copying.copy(statement)
+    assert again.skipped == (2 if committed else 0)
+    assert sorted(house.read_numbers()) == loaded
+    house.clock.advance(7200)
+    assert house.collect(3600).problems == ()
+    assert sorted(copying.states()) == (["committed"] if committed else ["committed", "lost"])
+    house.clock.advance(7200)
+    house.collect(3600)
+    assert sorted(house.read_numbers()) == loaded
+    for name in (house.table().name, REJECTS):
+        [snapshot] = take_snapshots(house.database, [name], clock=house.clock)
+        folder = house.warehouse.folder(snapshot.table)
+        there = {path for path in house.data_files() if path.startswith(folder)}
+        named = {house.warehouse.path(file.path) for file in snapshot.native_files()}
+        assert there == named
+    rejects = house.read(REJECTS)
+    assert rejects["REJECTED_DATA"].to_pylist() == ["x|c"] * rejects.num_rows
+    # Those of the load that died are there if they were published; each load's are told apart.
+    assert rejects.num_rows in {2, 4}
