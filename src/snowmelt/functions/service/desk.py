@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from snowmelt.errors import BatchIdReused, Overloaded
 from snowmelt.functions.service.messages import Answer
+from snowmelt.functions.service.problems import problem
 from snowmelt.functions.service.stores import Known
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from concurrent.futures import Executor
-
     from snowmelt.functions.service.stores import BatchStore
 
 _Result = TypeVar("_Result")
@@ -24,11 +23,6 @@ _RETRY_AFTER_S = 1.0
 # Work that is quicker than this answers at once, even where 202 was announced.
 _SHORTEST_WAIT_S = 0.01
 _OVERLOADED = 429
-
-
-def fingerprint(body: bytes) -> bytes:
-    """Return what tells one body from another."""
-    return hashlib.sha256(body).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +51,16 @@ class _Job:
 class Desk:
     """Takes orders and answers polls; all on one event loop."""
 
-    def __init__(
-        self, store: BatchStore, executor: Executor, *, max_concurrency: int | None = None
-    ) -> None:
+    def __init__(self, store: BatchStore, *, max_concurrency: int | None = None) -> None:
         """Open.
 
         Args:
             store: Remembers.
-            executor: Where a store that blocks is asked.
             max_concurrency: Batches worked on at a time; more are refused with 429.
         """
         self._store = store
-        self._executor = executor
+        # Not the threads that functions run in, which may all be busy.
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batch-store")
         self._max = max_concurrency
         self._working = 0
         self._jobs: dict[str, _Job] = {}
@@ -82,11 +74,14 @@ class Desk:
         """
         if order.key is None:
             return await self._limited(order.work)
-        mark = fingerprint(order.body)
+        mark = self._store.fingerprint(order.body)
         job = self._jobs.get(order.key)
         if job is None and order.at_once and not self._store.blocking:
             # Nothing else runs between claim and answer, so nobody could join.
             return await self._carry_out(order, order.key, mark)
+        if job is None and self._full:
+            # Said at once, not after the first wait; what is known is repeated all the same.
+            return await self._known(order.key, mark) or self._refusal()
         if job is None:
             job = _Job(mark, asyncio.create_task(self._carry_out(order, order.key, mark)))
             self._begin(order.key, job)
@@ -107,9 +102,7 @@ class Desk:
     async def _carry_out(self, order: Order, key: str, mark: bytes) -> Answer:
         known = await self._stored(self._store.begin, key, mark)
         if known is not None:
-            if known.fingerprint != mark:
-                raise BatchIdReused
-            return _answer(known)
+            return _repeated(known, mark)
         try:
             answer = await self._limited(order.work)
         except BaseException:
@@ -122,9 +115,21 @@ class Desk:
             await self._stored(self._store.finish, key, kept, order.keep_s)
         return answer
 
+    async def _known(self, key: str, mark: bytes) -> Answer | None:
+        known = await self._stored(self._store.find, key)
+        return None if known is None or known.failed else _repeated(known, mark)
+
+    @property
+    def _full(self) -> bool:
+        return self._max is not None and self._working >= self._max
+
+    def _refusal(self) -> Answer:
+        text = f"{self._max} batches are being worked on; try again later."
+        return problem(Overloaded(text, retry_after=_RETRY_AFTER_S))
+
     async def _limited(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
-        if self._max is not None and self._working >= self._max:
-            return Answer(_OVERLOADED, _overloaded(self._max), _RETRY_AFTER_S)
+        if self._full:
+            return self._refusal()
         self._working += 1
         try:
             return await work()
@@ -136,6 +141,9 @@ class Desk:
 
         def end(task: asyncio.Task[Answer]) -> None:
             del self._jobs[key]
+            if not self._jobs and self._renewal is not None:
+                self._renewal.cancel()
+                self._renewal = None
             if not task.cancelled():
                 task.exception()  # seen, also where nobody waits any more
 
@@ -144,12 +152,9 @@ class Desk:
             self._renewal = asyncio.create_task(self._renew(self._store.renew_every_s))
 
     async def _renew(self, every_s: float) -> None:
-        try:
-            while self._jobs:
-                await asyncio.sleep(every_s)
-                await self._stored(self._store.renew, list(self._jobs))
-        finally:
-            self._renewal = None
+        while True:
+            await asyncio.sleep(every_s)
+            await self._stored(self._store.renew, list(self._jobs))
 
     async def _stored(self, call: Callable[..., _Result], *arguments: Any) -> _Result:
         if not self._store.blocking:
@@ -162,7 +167,7 @@ def _answer(known: Known) -> Answer:
     return STILL_RUNNING if known.status is None else Answer(known.status, known.body)
 
 
-def _overloaded(limit: int) -> bytes:
-    from snowmelt.functions.service.problems import problem
-
-    return problem(Overloaded(f"{limit} batches are being worked on; try again later.")).body
+def _repeated(known: Known, mark: bytes) -> Answer:
+    if known.fingerprint != mark:
+        raise BatchIdReused
+    return _answer(known)

@@ -52,9 +52,13 @@ class Limits:
 
 @dataclass(slots=True, kw_only=True)
 class ServiceOptions:
-    """What holds for all functions of a service."""
+    """What holds for all functions of a service.
 
-    content_md5: bool = True
+    `content_md5` adds a checksum to replies, which costs a tenth of their time; `debug` lets errors
+    tell what the author's exceptions say, which may be what rows hold.
+    """
+
+    content_md5: bool = False
     debug: bool = False
     limits: Limits = field(default_factory=Limits)
     formats: Formats = field(default_factory=Formats)
@@ -94,7 +98,7 @@ class RemoteService:
         self._executor = ThreadPoolExecutor(
             max_workers=max_concurrency or _THREADS, thread_name_prefix=f"functions-{name}"
         )
-        self._desk = Desk(self.store, self._executor, max_concurrency=max_concurrency)
+        self._desk = Desk(self.store, max_concurrency=max_concurrency)
 
     @overload
     def function(self, work: _Function, /) -> _Function: ...

@@ -27,7 +27,7 @@ from snowmelt.functions.wire.headers import twin
 
 @pytest.fixture
 def svc():
-    service = RemoteService("geo")
+    service = RemoteService("geo", options=ServiceOptions(content_md5=True))
 
     @service.function
     def city(lat: float, lon: float) -> str | None:
