@@ -15,7 +15,7 @@ from snowmelt.bulk.settling import failed_inputs, settle
 from snowmelt.bulk.work import WorkPlan
 from snowmelt.catalog.access import require_table
 from snowmelt.catalog.libraries import functions_of, library_files
-from snowmelt.catalog.loads import LoadTotals, loaded_already
+from snowmelt.catalog.loads import LoadTotals, OffsetAdvance, loaded_already, offsets_of
 from snowmelt.catalog.session import Session
 from snowmelt.catalog.tables import find_table
 from snowmelt.errors import ConflictError, LoadFailed, LoadRefused, UnknownOutcome
@@ -35,7 +35,7 @@ from snowmelt.table.loading import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import sqlalchemy as sa
 
@@ -185,6 +185,22 @@ class _Prepared:
     rejects: TableName | None
     functions: Functions
     plan: LoadPlan
+    stream: str
+    saved: Mapping[tuple[str, int], int]
+
+    def advances(self, outcomes: Iterable[Portioned]) -> tuple[OffsetAdvance, ...]:
+        """Return how streams move on with the commit."""
+        return tuple(
+            OffsetAdvance(
+                self.stream,
+                end.topic,
+                end.partition,
+                self.saved.get((end.topic, end.partition)),
+                end.next_offset,
+            )
+            for each in outcomes
+            for end in each.ends
+        )
 
 
 def _prepared(context: CopyContext, statement: CopyStatement, parallelism: int) -> _Prepared:
@@ -202,6 +218,8 @@ def _prepared(context: CopyContext, statement: CopyStatement, parallelism: int) 
         sink = statement.rejects.table
         rejects = None if sink is None else session.table_name(sink)
         functions = functions_in(connection)
+        stream = f"{table.incarnation}/{statement.stream_name or ''}"
+        saved = offsets_of(connection, stream)
     plan = plan_load(
         statement,
         table.schema,
@@ -209,13 +227,14 @@ def _prepared(context: CopyContext, statement: CopyStatement, parallelism: int) 
         tasks=parallelism,
         started_at=context.clock.now(),
         smallest=context.smallest_portion,
+        saved=saved,
     )
     if not statement.force:
         with context.database.reading() as connection:
             paths = {task.portion.file.path for task in plan.tasks}
             known = set(loaded_already(connection, table.table_id, paths))
         plan = plan.without({(key.path, key.size, key.tag) for key in known})
-    return _Prepared(table, rejects, functions, plan)
+    return _Prepared(table, rejects, functions, plan, stream, saved)
 
 
 def functions_in(connection: sa.Connection) -> Functions:
@@ -226,6 +245,17 @@ def functions_in(connection: sa.Connection) -> Functions:
         tuple(UserFunction(each.kind, each.name, each.factory, each.library) for each in made),
         libraries,
     )
+
+
+def gaps_of(outcomes: Iterable[Portioned]) -> list[str]:
+    """Return a sentence for each run of messages that were gone before they were read."""
+    return [
+        f"topic {end.topic}, partition {end.partition}: messages {gap.start} to {gap.end - 1} "
+        "were gone before they were read"
+        for each in outcomes
+        for end in each.ends
+        for gap in end.gaps
+    ]
 
 
 class _Copy:
@@ -269,7 +299,7 @@ class _Copy:
                     tolerant=self._statement.error_tolerance,
                 )
                 self._publish(outcomes, settled)
-                self._commit(settled)
+                self._commit(outcomes, settled)
         except UnknownOutcome:
             # It may have been committed: only clean-up, when the lease has run out, closes it.
             raise
@@ -298,7 +328,7 @@ class _Copy:
                 exceptions_path=sink.exceptions_path,
             )
 
-    def _commit(self, settled: Settled) -> None:
+    def _commit(self, outcomes: Sequence[Portioned], settled: Settled) -> None:
         if settled.failure is not None:
             where = f"COPY {self._load.table.name}"
             raise LoadFailed(where=where, reason=settled.failure.rstrip("."))
@@ -306,7 +336,9 @@ class _Copy:
             settled.files,
             settled.inputs,
             settled.totals,
+            offsets=self._prepared.advances(outcomes),
             force=self._statement.force,
+            message="; ".join(gaps_of(outcomes)) or None,
         )
         commit_load(self._context.database, self._load, result, clock=self._context.clock)
 

@@ -14,7 +14,7 @@ from snowmelt.table.rejects import REJECT_SCHEMA, RejectedRow, rejects_of
 from snowmelt.table.warehouse import cached_store
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from snowmelt.load.parsed import Rejected
     from snowmelt.schema.types import TableSchema
@@ -132,11 +132,18 @@ class RejectSpool:
         self._waiting: list[RejectedRow] = []
         self._bytes = 0
 
-    def add(self, rejects: Sequence[Rejected]) -> None:
-        """Take rejected records."""
+    def add(self, rejects: Sequence[Rejected], place_of: Callable[[int], str | None]) -> None:
+        """Take rejected records; `place_of` tells by its number where one lies, if it is known."""
         for each in rejects:
             self._waiting.append(
-                RejectedRow(each.record, each.offset, each.data, each.reason, each.column)
+                RejectedRow(
+                    each.record,
+                    each.offset,
+                    each.data,
+                    each.reason,
+                    each.column,
+                    place_of(each.record),
+                )
             )
             self._bytes += len(each.data)
             if len(self._waiting) >= _REJECT_ROWS or self._bytes >= _REJECT_BYTES:

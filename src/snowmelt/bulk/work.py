@@ -27,6 +27,7 @@ from snowmelt.table.warehouse import cached_store
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from snowmelt.load.kafka.streams import StreamEnd
     from snowmelt.load.parsed import Rejected
     from snowmelt.load.stack import PortionRun
     from snowmelt.load.steps import LoadTask
@@ -64,7 +65,8 @@ class Portioned:
     """What became of one portion, by its number in the load; picklable.
 
     `error` says why its file failed; `stopped` that it was left because another portion had
-    failed. `reasons` counts the rejects by reason, the most frequent ones.
+    failed. `reasons` counts the rejects by reason, the most frequent ones; `ends` says how far
+    streams were read.
     """
 
     number: int
@@ -75,7 +77,7 @@ class Portioned:
     reasons: tuple[tuple[str, int], ...] = ()
     error: str | None = None
     stopped: bool = False
-    offsets: object = None
+    ends: tuple[StreamEnd, ...] = ()
 
 
 def run_work(plan: WorkPlan, task: LoadTask) -> Portioned:
@@ -164,6 +166,7 @@ class _Attempt:
             first_reject=self._first,
             reasons=tuple(self._reasons.most_common(_MOST_REASONS)),
             error=error,
+            ends=tuple(getattr(self._run.source, "ends", ())) if self._run is not None else (),
         )
 
     def _reject(self, rejects: Sequence[Rejected]) -> None:
@@ -175,7 +178,13 @@ class _Attempt:
             if reason in self._reasons or len(self._reasons) < _MOST_REASONS:
                 self._reasons[reason] += 1
         if self._rejects is not None:
-            self._rejects.add(rejects)
+            self._rejects.add(rejects, self._place)
+
+    def _place(self, record: int) -> str | None:
+        """Return the place of a message: topic, partition and offset, as a stream is written."""
+        locate = None if self._run is None else getattr(self._run.source, "locate", None)
+        found = None if locate is None else locate(record)
+        return None if found is None else f"{found.topic}|{found.partition}|{found.offset}"
 
     def _origin(self) -> RejectOrigin:
         file = self._plan.shown or self._task.portion.file.path

@@ -68,7 +68,7 @@ class LoadPlan:
         return replace(self, tasks=tasks, skipped=(*self.skipped, *skipped.values()))
 
 
-def plan_load(
+def plan_load(  # noqa: PLR0913 - what is loaded where, for how many tasks, from where on
     statement: CopyStatement,
     table: TableSchema,
     functions: Functions,
@@ -76,10 +76,12 @@ def plan_load(
     tasks: int,
     started_at: dt.datetime | None = None,
     smallest: int = SMALLEST_PORTION,
+    saved: Mapping[tuple[str, int], int] | None = None,
 ) -> LoadPlan:
     """Plan a load for `tasks` that run at a time; lists the inputs, and checks every step.
 
-    No portion is smaller than `smallest` bytes unless its file is.
+    No portion is smaller than `smallest` bytes unless its file is. `saved` is where the last
+    load of the stream ended, by topic and partition.
 
     Raises:
         StatementError: A column is unknown, or would be loaded without being given a value.
@@ -88,6 +90,9 @@ def plan_load(
     """
     plan = _stack_plan(statement, table, functions, started_at)
     stack = Stack(plan, functions)
+    resume = getattr(stack.source, "resume", None)
+    if saved and resume is not None:
+        resume(saved)
     listed, failed = _listed(statement, plan.source, stack)
     compressions = {file.path: compression for file, compression in listed}
     portions = cut(

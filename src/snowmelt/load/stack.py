@@ -115,6 +115,11 @@ class PortionRun:
             for flow in reversed(flows):
                 flow.close()
 
+    @property
+    def source(self) -> Any:
+        """The source, which may know more of what it read than its bytes."""
+        return self._steps[0]
+
     def cancel(self) -> None:
         """Make the run end with LoadCancelled soon; from any thread, again is harmless."""
         if not self._placer.cancelled:

@@ -94,7 +94,8 @@ class OpenLoad:
 class LoadResult:
     """What a load made: native files, what became of each input, and where streams are now.
 
-    With `force` files that another load has loaded meanwhile are loaded all the same.
+    With `force` files that another load has loaded meanwhile are loaded all the same. `message`
+    is what the history tells besides.
     """
 
     files: Sequence[WrittenFile]
@@ -102,6 +103,7 @@ class LoadResult:
     totals: LoadTotals
     offsets: Sequence[OffsetAdvance] = ()
     force: bool = False
+    message: str | None = None
 
 
 def lease_name(load_id: str) -> str:
@@ -292,7 +294,14 @@ def _close_committed(
         snapshot_id=snapshot_id,
         first_error=result.totals.first_error,
     )
-    loads.finish_load(connection, load.load_id, LoadState.COMMITTED, now=now, totals=totals)
+    loads.finish_load(
+        connection,
+        load.load_id,
+        LoadState.COMMITTED,
+        now=now,
+        totals=totals,
+        message=result.message,
+    )
     loads.add_files(connection, load.load_id, table_id, result.inputs)
     try:
         loads.advance_offsets(connection, load.load_id, result.offsets, now)

@@ -65,13 +65,17 @@ class RejectOrigin:
 
 @dataclass(frozen=True, slots=True)
 class RejectedRow:
-    """One rejected record; `number` counts from 1 in its portion, or is None."""
+    """One rejected record; `number` counts from 1 in its portion, or is None.
+
+    `place` is a nearer place than the file of its portion.
+    """
 
     number: int | None
     offset: int | None
     data: bytes
     reason: str
     column: str | None = None
+    place: str | None = None
 
 
 def rejects_of(origin: RejectOrigin, rows: Sequence[RejectedRow]) -> pa.Table:
@@ -83,7 +87,7 @@ def rejects_of(origin: RejectOrigin, rows: Sequence[RejectedRow]) -> pa.Table:
     texts = [_shown(row.data) for row in rows]
     columns: list[list[object]] = [
         [origin.node] * len(rows),
-        [origin.file] * len(rows),
+        [row.place or origin.file for row in rows],
         [origin.load_id] * len(rows),
         [origin.transaction] * len(rows),
         [1] * len(rows),
