@@ -36,6 +36,7 @@ _TOPICS = (
     "fix_copy",
     "fix_service",
     "fix_s3",
+    "fix_kafka",
     "fix_sdk",
     "fix_spark",
 )

@@ -1,0 +1,251 @@
+"""Messages are read from offset to offset, each once, and what was read is told."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+import threading
+import time
+
+import confluent_kafka as ck
+import pytest
+
+from snowmelt.errors import LoadRefused, PhaseFailed
+from snowmelt.load.kafka.streams import EndReason, Gap, MessagePlace, StreamEnd
+from snowmelt.load.phases import RecordSource
+from snowmelt.load.portion import Portion
+from snowmelt.load.sources import definition
+
+SECOND = dt.timedelta(seconds=1)
+
+
+def made(brokers, stream, **parameters):
+    given = {"stream": stream, "brokers": brokers, "stop_on_eof": True, **parameters}
+    return definition("KafkaSource").build(given)
+
+
+def read(source, path=None):
+    """Return the messages of all portions (or the one of a path), and how they ended."""
+    portions = [Portion(file) for file in source.files() if path in {None, file.path}]
+    messages, ends = [], []
+    for portion in portions:
+        for batch in source.read_records(portion):
+            messages += batch.to_pylist()
+        ends += source.ends
+    return messages, ends
+
+
+def numbered(*numbers):
+    return [b"message %d" % number for number in numbers]
+
+
+def test_all_partitions_are_read_to_their_ends(kafka):
+    topic = kafka.topic("ends", numbered(*range(3000)), [], numbered(1, 2))
+    source = made(kafka.brokers, topic)
+    assert isinstance(source, RecordSource)
+    assert [file.path for file in source.files()] == ["ends|0|0", "ends|1|0", "ends|2|0"]
+    messages, ends = read(source)
+    assert messages == numbered(*range(3000), 1, 2)
+    assert [(end.partition, end.next_offset, end.messages) for end in ends] == [
+        (0, 3000, 3000),
+        (1, 0, 0),
+        (2, 2, 2),
+    ]
+    assert {end.reason for end in ends} == {EndReason.END_OF_STREAM}
+    assert sum(end.size for end in ends) == sum(map(len, messages))
+    assert pickle.loads(pickle.dumps(ends)) == ends
+
+
+def test_start_is_read_and_end_is_not(kafka):
+    topic = kafka.topic("between", numbered(*range(20)))
+    messages, ends = read(made(kafka.brokers, f"{topic}|0|5|9", stop_on_eof=False))
+    assert messages == numbered(5, 6, 7, 8)
+    assert ends == [StreamEnd(topic, 0, 5, 9, 4, 36, 0, (), EndReason.END_OFFSET)]
+    messages, ends = read(made(kafka.brokers, f"{topic}|0|20|20", stop_on_eof=False))
+    assert (messages, ends[0].next_offset) == ([], 20)
+    messages, ends = read(made(kafka.brokers, f"{topic}|0|18|99"))
+    assert (messages, ends[0].reason) == (numbered(18, 19), EndReason.END_OF_STREAM)
+    with pytest.raises(PhaseFailed, match=r"ends at offset 20, before 99: say duration"):
+        made(kafka.brokers, f"{topic}|0|18|99", stop_on_eof=False).files()
+
+
+def test_the_next_load_begins_where_the_last_one_ended(kafka):
+    topic = kafka.topic("resumed", numbered(*range(10)), numbered(*range(4)))
+    first = made(kafka.brokers, f"{topic}|0|-3|6,{topic}|1|-3|2", stop_on_eof=False)
+    messages, ends = read(first)
+    saved = {(end.topic, end.partition): end.next_offset for end in ends}
+    second = made(kafka.brokers, f"{topic}|*|-3")
+    second.resume(saved)
+    more, _ = read(second)
+    assert messages + more == numbered(*range(6), 0, 1, *range(6, 10), 2, 3)
+    # What was read may lie beyond an end.
+    third = made(kafka.brokers, f"{topic}|0|-3|6", stop_on_eof=False)
+    third.resume({(topic, 0): 8})
+    messages, ends = read(third)
+    assert (messages, ends[0].next_offset) == ([], 8)
+
+
+def test_partitions_share_portions_and_each_message_knows_its_place(kafka):
+    topic = kafka.topic("shared", *(numbered(*range(p * 1000, p * 1000 + 300)) for p in range(5)))
+    source = made(kafka.brokers, topic, executionparallelism=2)
+    assert [file.path.count(",") for file in source.files()] == [2, 1]
+    for file in source.files():
+        messages = []
+        for batch in source.read_records(Portion(file)):
+            messages += batch.to_pylist()
+        for number, message in enumerate(messages, start=1):
+            place = source.locate(number)
+            assert message == b"message %d" % (place.partition * 1000 + place.offset)
+        assert source.locate(0) is None
+        assert source.locate(len(messages) + 1) is None
+    assert str(MessagePlace(topic, 3, 7)) == "topic shared, partition 3, offset 7"
+
+
+def test_messages_without_content_are_counted_or_kept(kafka):
+    topic = kafka.topic("empty", [])
+    kafka.produce(topic, 0, [b"one", b"", b"two", b""])
+    messages, ends = read(made(kafka.brokers, topic))
+    assert messages == [b"one", b"two"]
+    assert (ends[0].messages, ends[0].skipped, ends[0].next_offset) == (2, 2, 4)
+    source = made(kafka.brokers, topic, zero_length="keep")
+    messages, ends = read(source)
+    assert (messages, ends[0].skipped) == ([b"one", b"", b"two", b""], 0)
+    assert source.locate(4).offset == 3
+
+
+@pytest.mark.slow
+def test_time_ends_what_has_no_end(kafka):
+    topic = kafka.topic("timed", numbered(1, 2))
+    begun = time.monotonic()
+    bounds = {"stop_on_eof": False, "duration": 2 * SECOND}
+    thread = threading.Timer(0.5, kafka.produce, (topic, 0, numbered(3)))
+    thread.start()
+    messages, ends = read(made(kafka.brokers, f"{topic}|0|0", **bounds))
+    thread.join()
+    assert messages == numbered(1, 2, 3)
+    assert ends[0].reason is EndReason.DEADLINE
+    assert 2 <= time.monotonic() - begun < 10
+    silent = {"stop_on_eof": False, "duration": 60 * SECOND, "eof_timeout": SECOND}
+    messages, ends = read(made(kafka.brokers, f"{topic}|0|2", **silent))
+    assert (messages, ends[0].reason) == (numbered(3), EndReason.END_OF_STREAM)
+
+
+def test_cancel_from_another_thread_ends_reading(kafka):
+    topic = kafka.topic("cancelled", numbered(1))
+    source = made(kafka.brokers, topic, stop_on_eof=False, duration=600 * SECOND)
+    threading.Timer(0.3, source.cancel).start()
+    begun = time.monotonic()
+    read(source)
+    assert time.monotonic() - begun < 5
+    assert source.ends == ()
+
+
+def test_topics_partitions_and_offsets_that_are_not_there(kafka):
+    topic = kafka.topic("short", numbered(1, 2))
+    with pytest.raises(PhaseFailed, match="topic none-such: "):
+        made(kafka.brokers, "none-such").files()
+    with pytest.raises(PhaseFailed, match="has partitions 0 to 0, not 7"):
+        made(kafka.brokers, f"{topic}|7|0").files()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "reason"),
+    [
+        ({"stop_on_eof": False}, "nothing ends it"),
+        ({"on_gap": "skip"}, "report or fail"),
+        ({"zero_length": "drop"}, "skip or keep"),
+        ({"executionparallelism": 0}, "1 or more"),
+        ({"kafka_conf": "{", "fail_on_conf_parse_error": True}, "kafka_conf is neither"),
+        (
+            {"kafka_conf_secret": "pw", "fail_on_conf_parse_error": True},
+            "kafka_conf_secret is neither",
+        ),
+        ({"stream": "t|*|0|9"}, "of one partition, not of all"),
+    ],
+)
+def test_parameters_that_mean_nothing_are_refused(parameters, reason):
+    with pytest.raises(LoadRefused, match=reason):
+        made("localhost:1", **{"stream": "t|0|0", **parameters})
+
+
+def test_settings_reach_librdkafka(kafka):
+    topic = kafka.topic("set", numbered(1))
+    for text in [
+        '{"client.id": "me", "fetch.min.bytes": 1}',
+        "client.id=me; fetch.min.bytes=1",
+        "?",
+    ]:
+        assert read(made(kafka.brokers, topic, kafka_conf=text))[0] == numbered(1)
+    with pytest.raises(LoadRefused, match=r"no\.such\.setting"):
+        made(kafka.brokers, topic, kafka_conf="no.such.setting=1").files()
+
+
+def test_the_group_is_told_of_progress(kafka):
+    topic = kafka.topic("told", numbered(1, 2, 3))
+    source = made(kafka.brokers, topic, group_id="watched")
+    _, ends = read(source)
+    source.report(ends)
+    consumer = ck.Consumer({"bootstrap.servers": kafka.brokers, "group.id": "watched"})
+    assert consumer.committed([ck.TopicPartition(topic, 0)], timeout=10)[0].offset == 3
+    consumer.close()
+
+
+@pytest.mark.slow
+def test_a_killed_broker_is_waited_for_and_nothing_is_read_twice(own_kafka):
+    topic = own_kafka.topic("killed", numbered(*range(50)))
+    source = made(own_kafka.brokers, f"{topic}|0|0|100", duration=60 * SECOND, stop_on_eof=False)
+    (file,) = source.files()
+    messages = []
+    for batch in source.read_records(Portion(file)):
+        messages += batch.to_pylist()
+        if len(messages) == 50:
+            own_kafka.kill()
+            own_kafka.start()
+            # It forgot everything; what it is given again has the same offsets.
+            own_kafka.topic(topic, numbered(*range(100)))
+    assert messages == numbered(*range(100))
+    assert [(end.next_offset, end.reason) for end in source.ends] == [(100, EndReason.END_OFFSET)]
+
+
+@pytest.mark.slow
+def test_a_broker_that_stays_away_ends_the_time_box_as_a_network_error(own_kafka):
+    topic = own_kafka.topic("away", numbered(1))
+    source = made(own_kafka.brokers, topic, duration=3 * SECOND, stop_on_eof=False)
+    (file,) = source.files()
+    messages = []
+    for batch in source.read_records(Portion(file)):
+        messages += batch.to_pylist()
+        own_kafka.kill()
+    assert messages == numbered(1)
+    assert [(end.next_offset, end.reason) for end in source.ends] == [(1, EndReason.NETWORK_ERROR)]
+
+
+@pytest.fixture
+def retained():
+    """Librdkafka's own mock cluster, which keeps 5 MB of a partition: its beginning is gone."""
+    producer = ck.Producer({"bootstrap.servers": "", "test.mock.num.brokers": 1})
+    brokers = next(iter(producer.list_topics("gone", timeout=10).brokers.values()))
+    for number in range(120):
+        producer.produce("gone", b"%06d" % number + bytes(99_994), partition=0)
+        producer.poll(0)
+    assert producer.flush(30) == 0
+    yield f"{brokers.host}:{brokers.port}"
+    producer.flush(1)
+
+
+def test_what_retention_took_is_told_or_fails(retained):
+    source = made(retained, "gone|0|0")
+    messages, (end,) = read(source)
+    (gap,) = end.gaps
+    assert gap == Gap(0, 120 - len(messages))
+    assert [int(message[:6]) for message in messages] == list(range(gap.end, 120))
+    assert source.locate(1).offset == gap.end
+    with pytest.raises(PhaseFailed, match=rf"messages 0 to {gap.end - 1} were gone before"):
+        read(made(retained, "gone|0|0", on_gap="fail"))
+    messages, (end,) = read(made(retained, "gone|0|-2"))
+    assert (end.start_offset, end.gaps) == (gap.end, ())
+
+
+def test_a_topic_that_was_made_anew_is_not_read_as_if_it_were_the_old_one(retained):
+    with pytest.raises(PhaseFailed, match=r"has no offset 500: was the topic made anew\?"):
+        read(made(retained, "gone|0|500"))
