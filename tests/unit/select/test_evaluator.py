@@ -152,7 +152,7 @@ CONDITIONS = st.recursive(
 
 
 @given(CONDITIONS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
 def test_conditions_agree_with_duckdb(condition):
     # Precision is DuckDB's limit here, not ours.
     try:
@@ -163,7 +163,7 @@ def test_conditions_agree_with_duckdb(condition):
 
 
 @given(NUMERIC)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
 def test_exact_arithmetic_agrees_with_duckdb(expression):
     try:
         expected = duckdb.sql(f"select {expression}").fetchall()[0][0]
@@ -250,7 +250,7 @@ EXPRESSIONS = st.recursive(
 
 
 @given(EXPRESSIONS, st.sampled_from(ALL), st.text(max_size=5))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3, deadline=None)
 def test_any_expression_has_a_value_that_prints_or_a_refusal(expression, dialect, field):
     try:
         found = value(expression, dialect, (field,))

@@ -155,7 +155,7 @@ def agree(found: tuple[bytes, str | None], wanted: tuple[bytes, str | None]) -> 
     assert str(wanted[1]) in str(found[1])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3, deadline=None)
 @given(OUTPUTS, CONDITIONS, documents(), DIALECTS, FORMS)
 def test_the_plan_answers_as_the_evaluator_does(shown, where, data, dialect, output):
     sql = f"select {shown} from s3object s" + (f" where {where}" if where else "")
@@ -179,7 +179,7 @@ FOLDS = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
 @given(st.sampled_from(FOLDS), documents(), st.sampled_from([Dialect.AWS, Dialect.CEPH]), FORMS)
 def test_folds_do_not_depend_on_where_blocks_end(body, data, dialect, output):
     request = SelectRequest(f"select {body}", JsonInput(lines=True), output, dialect=dialect)
@@ -212,7 +212,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=settings.default.max_examples * 15, deadline=None)
 @given(st.lists(PIECES, max_size=8).map("".join), st.binary(max_size=2))
 def test_the_kernels_take_nothing_that_the_decoder_refuses(inside, strange):
     for text in (inside.encode(), b'{"a":' + inside.encode() + b"}", b'{"' + strange + b'":1}'):

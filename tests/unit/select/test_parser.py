@@ -247,7 +247,7 @@ WORDS = """
 
 
 @given(st.lists(st.sampled_from(WORDS.split()), max_size=30).map(" ".join), st.sampled_from(ALL))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3, deadline=None)
 def test_any_words_are_answered_or_refused(text, dialect):
     for statement in (text, "select " + text, f"select {text} from s3object s"):
         code = refusal(statement, dialect, [("x", "1")], header=("name", "b"))
@@ -255,7 +255,7 @@ def test_any_words_are_answered_or_refused(text, dialect):
 
 
 @given(st.text(max_size=60), st.binary(max_size=60), st.sampled_from(ALL))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3, deadline=None)
 def test_any_text_is_answered_or_refused(text, data, dialect):
     for written in (text, data.decode("utf-8", "surrogateescape")):
         for frame in ("{}", "select {} from s3object", "select '{}' from stdin"):

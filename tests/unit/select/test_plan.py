@@ -154,7 +154,7 @@ def bound(sql: str, dialect: Dialect, output: CsvOutput | JsonOutput) -> SelectR
     return SelectRequest(sql, CsvInput(), output, dialect=dialect)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=settings.default.max_examples * 4, deadline=None)
 @given(
     outputs,
     st.one_of(st.none(), conditions),
@@ -189,7 +189,7 @@ FOLDS = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
 @given(FOLDS, tables, dialects, st.integers(64, 200))
 def test_folds_and_sorts_do_not_depend_on_where_blocks_end(body, data, dialect, size):
     sql = f"select {body}" if " from " in body else f"select {body} from s3object"

@@ -62,14 +62,14 @@ def in_order(delimiter):
     return cut
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
 @given(TEXTS, DELIMITERS, st.integers(1, 20), st.integers(1, 7))
 def test_blocks_hold_every_record_once(text, delimiter, block_bytes, piece):
     found = read(text, delimiter, block_bytes=block_bytes, piece=piece)
     assert found == records_of(text, delimiter)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=settings.default.max_examples * 5 // 2, deadline=None)
 @given(TEXTS, DELIMITERS, st.integers(1, 20), st.lists(st.integers(0, 40), max_size=4))
 def test_ranges_that_cover_an_object_see_every_record_once(text, delimiter, block_bytes, cuts):
     edges = [0, *sorted(cuts), len(text)]

@@ -75,7 +75,7 @@ def said(data, tokens, rules):
     return rows, tokens.stop
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=settings.default.max_examples * 6, deadline=None)
 @given(
     inputs(),
     st.one_of(st.none(), st.sets(st.integers(0, 5))),
@@ -96,7 +96,7 @@ def test_tokens_are_those_of_the_state_machine(case, places, before, fewest):
     assert not np.any(plain.row_flags & ~found.row_flags & IRREGULAR)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3, deadline=None)
 @given(inputs())
 def test_the_last_whole_record_ends_where_the_state_machine_says(case):
     if case is None:
@@ -112,7 +112,7 @@ def test_the_last_whole_record_ends_where_the_state_machine_says(case):
     assert [record.next for record in whole] == closed
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3, deadline=None)
 @given(inputs(), st.binary(max_size=3))
 def test_what_is_counted_without_fields_is_counted_right(case, before):
     if case is None:
@@ -139,7 +139,7 @@ def test_many_records_overflow_no_table(dialect, places):
     rules = csv_rules(CsvInput(escape=b"\\"), dialect)
     rng = np.random.default_rng(7)
     letters = np.frombuffer(b'ab,,,"\\\n\n\n\r', np.uint8)
-    text = rng.choice(letters, 30_000).tobytes() + b"\n" * 5_000 + b"," * 5_000
+    text = rng.choice(letters, 12_000).tobytes() + b"\n" * 2_000 + b"," * 2_000
     if rules.open_quote_fails:
         text = text.replace(b'"', b"")
     data = padded(text)
@@ -148,7 +148,7 @@ def test_many_records_overflow_no_table(dialect, places):
     assert said(data, found, rules) == said(data, plain, rules)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=settings.default.max_examples * 4, deadline=None)
 @given(
     st.lists(
         st.one_of(
