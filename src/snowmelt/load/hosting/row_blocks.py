@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+import pyarrow as pa
+
 from snowmelt.errors import InvalidRow, PhaseFailed
 from snowmelt.load.hosting.vertica.rows import StreamWriter
 from snowmelt.load.parsed import ColumnOptions, Parsed, Rejected
+from snowmelt.schema.arrow import chunk_schema
+from snowmelt.schema.batches import ColumnConverter
 from snowmelt.schema.native import to_native
-from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.rows import MAX_ROW_BYTES, RowConverter
 from snowmelt.schema.types import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import pyarrow as pa
 
     from snowmelt.load.hosting.guest import Host
     from snowmelt.load.hosting.vertica.buffers import InputBuffer
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     Row = dict[str, object]
 
 _NO_OPTIONS = ColumnOptions()
+_ZONE = ZoneInfo("UTC")
 
 
 class RowBlocks:
@@ -44,10 +47,11 @@ class RowBlocks:
             )
         # Spelt so that each is the very column, whatever the case of its name.
         self._names = [column.display_name for column in columns]
-        self.writer = StreamWriter(types, self._names)
+        self.writer = StreamWriter(types)
         self._host = host
         self._schema = target.schema
-        self._converter = RowConverter(target.schema, zone=ZoneInfo("UTC"))
+        self._columns = [ColumnConverter(column, _ZONE) for column in columns]
+        self._exactly = RowConverter(target.schema, zone=_ZONE)
         self._cuts = _cuts(target)
         self._records = 0
         self._rejects: list[tuple[int, Rejected]] = []
@@ -93,19 +97,48 @@ class RowBlocks:
 
     def take(self) -> Parsed:
         """Return what came since it was called last."""
-        rows = self.writer.take()
-        for name, cut in self._cuts:
-            _cut_all(rows, name, cut)
-        conversion = self._converter.convert(rows)
-        table, errors = self._native(conversion.table), conversion.errors
-        refused = [self._refused(error, rows[error.row_index]) for error in errors]
+        rows = self.writer.waiting
+        columns = self.writer.take()
+        table, refused = self._converted(columns), []
+        if table is None:
+            values = list(zip(*columns, strict=True))
+            named = [dict(zip(self._names, row, strict=True)) for row in values]
+            conversion = self._exactly.convert(named)
+            if conversion.errors and self._cut(named, conversion.errors):
+                conversion = self._exactly.convert(named)
+            table = conversion.table
+            refused = [self._refused(error, values[error.row_index]) for error in conversion.errors]
         rejects = sorted(
             [*(rejected for _, rejected in self._rejects), *refused], key=lambda each: each.record
         )
-        records = len(rows) + len(self._rejects)
+        records = rows + len(self._rejects)
         self._records += records
         self._rejects, self._calls = [], []
-        return Parsed(table, tuple(rejects), records)
+        return Parsed(self._native(table), tuple(rejects), records)
+
+    def _converted(self, columns: list[list[object]]) -> pa.Table | None:
+        """Return rows in chunk form, whole columns at once; None if any of them is refused."""
+        arrays = []
+        for converter, values in zip(self._columns, columns, strict=True):
+            array, refused = converter.convert(values)
+            if refused:
+                return None
+            arrays.append(array)
+        # Only all of them together can tell at once that no row is too large.
+        if sum(array.nbytes for array in arrays) > MAX_ROW_BYTES:
+            return None
+        return pa.Table.from_arrays(arrays, schema=chunk_schema(self._schema))
+
+    def _cut(self, rows: list[Row], errors: list[RowError]) -> bool:
+        """Cut what is too long in the rows that were refused; tell whether there is any."""
+        changed = False
+        for error in errors:
+            row = rows[error.row_index]
+            for name, cut in self._cuts:
+                value = row[name]
+                if (shorter := cut(value)) is not value:
+                    row[name], changed = shorter, True
+        return changed
 
     def _native(self, table: pa.Table) -> pa.Table:
         try:
@@ -113,7 +146,7 @@ class RowBlocks:
         except InvalidRow as error:
             raise self._host.failed(str(error)) from error
 
-    def _refused(self, error: RowError, row: Row) -> Rejected:
+    def _refused(self, error: RowError, row: tuple[object, ...]) -> Rejected:
         index = error.row_index
         before = sum(1 for waiting, _ in self._rejects if waiting <= index)
         offset = max((each for each in self._calls if each[0] <= index), default=(0, 0))[1]
@@ -121,7 +154,7 @@ class RowBlocks:
         return Rejected(
             record=self._records + index + before + 1,
             offset=offset,
-            data="|".join(_text(row.get(name)) for name in self._names).encode(),
+            data="|".join(map(_text, row)).encode(),
             reason=_reason(error),
             column=str(column) if column is not None else None,
         )
@@ -177,13 +210,7 @@ def _text_cut(length: int | None, byte_length: int | None) -> Callable[[object],
 
 def _bytes_cut(byte_length: int | None) -> Callable[[object], object]:
     def cut(value: object) -> object:
-        return value[:byte_length] if isinstance(value, bytes) else value
+        too_long = isinstance(value, bytes) and byte_length is not None and len(value) > byte_length
+        return value[:byte_length] if too_long else value  # type: ignore[index]
 
     return cut
-
-
-def _cut_all(rows: list[dict[str, object]], name: str, cut: Callable[[object], object]) -> None:
-    for row in rows:
-        value = row.get(name)
-        if value is not None and (shorter := cut(value)) is not value:
-            row[name] = shorter

@@ -47,23 +47,21 @@ class RejectedRecord:
 class StreamWriter:
     """Takes rows, column by column, counted from 0; a column that is not set is NULL."""
 
-    def __init__(
-        self, types: SizedColumnTypes | None = None, names: list[str] | None = None
-    ) -> None:
+    def __init__(self, types: SizedColumnTypes | None = None) -> None:
         self._types = types or SizedColumnTypes()
-        # Rows are kept under the host's names for the columns.
-        self._names = names or [name for name, _ in self._types.pairs()]
-        self._row: dict[str, object] = {}
-        self._rows: list[dict[str, object]] = []
+        self._width = self._types.getColumnCount()
+        # By number in a dictionary, so that one below zero is refused.
+        self._columns: dict[int, list[object]] = {place: [] for place in range(self._width)}
+        self._finished = 0
         self._total = 0
 
     def getNumCols(self) -> int:
         """Return how many columns there are."""
-        return len(self._names)
+        return self._width
 
     def getTotalRowCount(self) -> int:
         """Return how many rows were finished in this stream."""
-        return self._total + len(self._rows)
+        return self._total + self._finished
 
     def getTypeMetadata(self) -> SizedColumnTypes:
         """Return names and types of the columns."""
@@ -73,20 +71,21 @@ class StreamWriter:
 
     def next(self) -> bool:
         """Finish the row; tell whether there is space for another before OUTPUT_NEEDED."""
-        self._rows.append(self._row)
-        self._row = {}
-        return len(self._rows) < _SPACE
+        self._finished += 1
+        return self._finished < _SPACE
 
     def setInt(self, idx: int, value: object) -> None:
         """Set a column of the row; all setters take what the column's type takes, and None."""
-        if idx < 0:
-            raise BufferMisused(f"there is no column {idx}; they are counted from 0")
         try:
-            self._row[self._names[idx]] = value
-        except IndexError:
+            column = self._columns[idx]
+        except KeyError:
             raise BufferMisused(
-                f"there is no column {idx}; there are {len(self._names)}, counted from 0"
+                f"there is no column {idx}; there are {self._width}, counted from 0"
             ) from None
+        if len(column) == self._finished:
+            column.append(value)
+        else:
+            self._pad(column)[self._finished :] = [value]
 
     setBinary = setBool = setDate = setFloat = setInterval = setIntervalYM = setInt
     setNumeric = setString = setTime = setTimeTz = setTimestamp = setTimestampTz = setInt
@@ -95,18 +94,31 @@ class StreamWriter:
         """Set a column of the row to NULL."""
         self.setInt(idx, None)
 
+    def _pad(self, column: list[object]) -> list[object]:
+        """Return a column with NULL for the finished rows that did not set it."""
+        column.extend([None] * (self._finished - len(column)))
+        return column
+
     @property
     def waiting(self) -> int:
         """How many rows were finished and not taken, for the host."""
-        return len(self._rows)
+        return self._finished
 
-    def take(self) -> list[dict[str, object]]:
-        """Return the finished rows, for the host."""
-        rows, self._rows = self._rows, []
-        self._total += len(rows)
-        return rows
+    def take(self) -> list[list[object]]:
+        """Return the columns of the finished rows, for the host; a row that was begun stays."""
+        columns = [self._pad(column) for column in self._columns.values()]
+        begun = [column[self._finished :] for column in columns]
+        for column in columns:
+            del column[self._finished :]
+        self._columns = dict(enumerate(begun))
+        self._total += self._finished
+        self._finished = 0
+        return columns
 
     def drop_row(self) -> bool:
         """Forget the row that was begun; tell whether there was one, for the host."""
-        begun, self._row = bool(self._row), {}
+        begun = False
+        for column in self._columns.values():
+            begun |= len(column) > self._finished
+            del column[self._finished :]
         return begun
