@@ -41,7 +41,10 @@ class AsgiApp:
             refused = problem(BatchTooLarge(what="request", limit=self._limit))
             response = Response(refused.status, refused.body, {"connection": "close"})
         else:
-            response = await self._answer(Request(scope["method"], scope["path"], headers, body))
+            query = scope.get("query_string", b"").decode("latin-1")
+            response = await self._answer(
+                Request(scope["method"], scope["path"], headers, body, query)
+            )
         sent = [
             (name.encode(), value.encode("latin-1")) for name, value in response.headers.items()
         ]

@@ -14,6 +14,7 @@ from snowmelt.functions.service.stores import Known
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
     from snowmelt.functions.service.stores import BatchStore
 
 _Result = TypeVar("_Result")

@@ -17,6 +17,7 @@ class Request:
     path: str
     headers: Mapping[str, str]
     body: bytes = b""
+    query: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -280,6 +280,29 @@ class RemoteService:
 
         return AsgiApp(self.answer, limit=self.options.limits.request_bytes)
 
+    def lambda_handler(self) -> Callable[[dict[str, Any], object], dict[str, Any]]:
+        """Return a handler for AWS Lambda: REST and HTTP APIs, load balancers, function URLs.
+
+        Raises:
+            DeclarationInvalid: A function answers 202: Lambda stops working when it has answered,
+                and its next instance knows nothing of this one's batches.
+        """
+        from snowmelt.functions.service.clouds import lambda_handler
+
+        return lambda_handler(self)
+
+    def azure_function(self) -> Callable[[Any], Any]:
+        """Return `main(req)` for Azure Functions; needs the package azure-functions there."""
+        from snowmelt.functions.service.clouds import azure_function
+
+        return azure_function(self)
+
+    def cloud_function(self) -> Callable[[Any], tuple[bytes, int, dict[str, str]]]:
+        """Return an HTTP function for Google Cloud: takes Flask's request."""
+        from snowmelt.functions.service.clouds import cloud_function
+
+        return cloud_function(self)
+
     def create_sql(self, url: str, integration: str, *, replace: bool = True) -> str:
         """Return statements that create all functions for callers.
 
