@@ -63,8 +63,7 @@ def pass_through_pair(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 def row_parser() -> Parser:
     """Return a parser of users for lines of eight fields: int, int, float, str, str, int, float, str."""
-    parser = load_library("rows", {"code.py": _CODE}).parser("LinesFactory").build({})
-    return parser  # type: ignore[return-value]
+    return load_library("rows", {"code.py": _CODE}).parser("LinesFactory").build({})  # type: ignore[return-value]
 
 
 def bare_rows(pieces: Iterable[bytes]) -> list[list[object]]:
