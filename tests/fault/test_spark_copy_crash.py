@@ -1,0 +1,118 @@
+"""A COPY on Spark that loses an executor or its driver loads every row once, or none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fix_chunks import Lakehouse
+from snowmelt.faults import Point
+from snowmelt.testing.crashes import SHORT_LIVED_JAVA
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+STEPS = [
+    Point.LOAD_BEGUN,
+    Point.LOAD_TASK,
+    Point.LOAD_WRITTEN,
+    Point.LOAD_STAGED,
+    Point.LOAD_INSIDE_COMMIT,
+    Point.LOAD_COMMITTED,
+]
+FILES = 4
+ROWS = 50
+
+# A process of its own: there is one Spark context in a process.
+PROGRAM = """
+import os, signal, sys, threading, time
+from pathlib import Path
+
+from fix_chunks import Lakehouse
+from fix_copy import Copying
+from snowmelt import faults
+from snowmelt.spark.load import SparkRunner
+from snowmelt.spark.session import local_session
+
+folder, files, rows, *steps = sys.argv[1:]
+files, rows = int(files), int(rows)
+house = Lakehouse(Path(folder))
+copying = Copying(house)
+spark = local_session("executors", "local-cluster[2,1,1024]")
+
+
+def executors():
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            words = (process / "cmdline").read_bytes() if (process / "cmdline").exists() else b""
+            ours = spark.sparkContext.applicationId.encode() in words
+            if ours and b"CoarseGrainedExecutorBackend" in words:
+                found.append(int(process.name))
+    return found
+
+
+def kill_one():
+    global killed
+    killed = executors()[0]
+    os.kill(killed, signal.SIGKILL)
+
+
+def kill_at_first_file(before):
+    while house.data_files() == before:
+        time.sleep(0.01)
+    kill_one()
+
+
+done = 0
+for step in steps:
+    paths = []
+    for number in range(files):
+        data = "".join(f"{n}|word\\n" for n in range(done, done + rows)) + "x|reject\\n"
+        paths.append(copying.file(f"{step}-{number}.csv", data))
+        done += rows
+    # Both at work: those that died are started again by the cluster.
+    while len(executors()) < 2:
+        time.sleep(0.05)
+    spark.range(2).repartition(2).mapInArrow(lambda batches: batches, "id long").count()
+    if step == "load.task":
+        before = house.data_files()
+        threading.Thread(target=kill_at_first_file, args=(before,)).start()
+    else:
+        faults.arm(faults.Point(step), kill_one)
+    killed = None
+    statement = f"COPY numbers FROM {', '.join(paths)} REJECTED DATA AS TABLE rejects"
+    copied = copying.copy(statement, run=SparkRunner(spark))
+    while killed in [None, *executors()]:
+        time.sleep(0.05)
+    print(step, copied.totals.rows, copied.totals.rejects, flush=True)
+# At last the driver itself, which takes its executors with it.
+path = copying.file("last.csv", "1|never\\n")
+faults.arm(faults.Point.LOAD_WRITTEN, lambda: os.kill(os.getpid(), signal.SIGKILL))
+print("driver", flush=True)
+copying.copy(f"COPY numbers FROM {path}", run=SparkRunner(spark))
+"""
+
+
+def test_a_load_survives_the_death_of_an_executor_at_any_step(numbers_table):
+    words = [str(numbers_table.folder), str(FILES), str(ROWS), *STEPS]
+    answer = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(Path(__file__).parents[1]),
+            "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA,
+        },
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    told = [f"{step} {FILES * ROWS} {FILES}" for step in STEPS]
+    assert answer.stdout.splitlines() == [*told, "driver"], answer.stderr[-5000:]
+    again = Lakehouse(numbers_table.folder)
+    assert sorted(again.read_numbers()) == list(range(FILES * ROWS * len(STEPS)))
+    again.close()
