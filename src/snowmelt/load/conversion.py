@@ -168,7 +168,8 @@ class TextColumn:
 
     def refusal(self, error: InvalidRow, value: object) -> str:
         """Say why a value is refused, naming the column and the value."""
-        reason = error.fields.get("reason") or str(error).partition("format: ")[2] or str(error)
+        written = str(error).partition("format: ")[2].partition(", rowIndex")[0]
+        reason = error.fields.get("reason") or written or str(error)
         shown = repr(value if not isinstance(value, str) else value[:_SHOWN])
         more = "…" if isinstance(value, str) and len(value) > _SHOWN else ""
         return f"{self.label}: {reason}: {shown}{more}"

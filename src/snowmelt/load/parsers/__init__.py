@@ -16,9 +16,20 @@ _OPTIONS = {
     "FJSONPARSER": ("json_options", "FlexJsonOptions"),
     "KAFKAJSONPARSER": ("json_options", "KafkaJsonOptions"),
     "JSON": ("json_options", "JsonOptions"),
+    "FAVROPARSER": ("avro_options", "AvroOptions"),
+    "KAFKAAVROPARSER": ("avro_options", "KafkaAvroOptions"),
+    "AVRO": ("avro_options", "StrictAvroOptions"),
+    "PARQUET": ("parquet_parser", "ParquetOptions"),
+    "FIXEDWIDTH": ("line_options", "FixedWidthOptions"),
+    "FREGEXPARSER": ("line_options", "RegexOptions"),
+    "FDELIMITEDPAIRPARSER": ("line_options", "PairsOptions"),
+    "KAFKAPARSER": ("line_options", "MessageOptions"),
 }
 _SHORT = {
     "CSV": "FCSVPARSER",
+    "FIXED": "FIXEDWIDTH",
+    "REGEX": "FREGEXPARSER",
+    "PAIRS": "FDELIMITEDPAIRPARSER",
 }
 
 NAMES: tuple[str, ...] = (*_OPTIONS, *_SHORT)

@@ -91,6 +91,13 @@ class Stream:
         if self.fill() and self.data.startswith(BOM):
             self.advance(len(BOM))
 
+    def drop_bytes(self, count: int) -> None:
+        """Leave out so many bytes, or all that there are."""
+        while count and self.fill():
+            step = min(count, len(self.data))
+            self.advance(step)
+            count -= step
+
     def record(self, fields: FieldReader) -> list[bytes | None] | None:
         """Take one record off the front; None at the end."""
         while self.fill():

@@ -1,0 +1,65 @@
+"""What FAVROPARSER and KAFKAAVROPARSER let one choose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from snowmelt.errors import LoadRefused
+
+if TYPE_CHECKING:
+    from snowmelt.load.parsers.avro_parser import Avro, AvroMessages
+
+
+@dataclass(frozen=True, slots=True)
+class AvroOptions:
+    """FAVROPARSER's: a value that does not fit its column is NULL unless it is to be rejected."""
+
+    flatten_maps: bool = True
+    flatten_arrays: bool = False
+    reject_on_materialized_type_error: bool = False
+    key_separator: str = "."
+
+    def parser(self) -> Avro:
+        """Make the parser."""
+        from snowmelt.load.parsers.avro_parser import Avro
+
+        return Avro(self)
+
+
+@dataclass(frozen=True, slots=True)
+class StrictAvroOptions(AvroOptions):
+    """Ours: a value that does not fit its column rejects the record."""
+
+    reject_on_materialized_type_error: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaAvroOptions(AvroOptions):
+    """KAFKAAVROPARSER's: the schema of messages is given, or asked for at a registry.
+
+    With a registry a message begins with a zero byte and the four bytes of its schema's number,
+    as the registry's own serialisers write it. `with_metadata` says that each message is an Avro
+    file with a schema of its own.
+    """
+
+    external_schema: str = ""
+    schema_registry_url: str = ""
+    with_metadata: bool = False
+    codec: str = "default"
+
+    def parser(self) -> AvroMessages:  # type: ignore[override]
+        """Make the parser.
+
+        Raises:
+            LoadRefused: Not exactly one place of schemas is given, or the schema is none.
+        """
+        from snowmelt.load.parsers.avro_parser import AvroMessages
+
+        given = [self.external_schema, self.schema_registry_url, self.with_metadata]
+        if sum(map(bool, given)) != 1:
+            raise LoadRefused(
+                what="KAFKAAVROPARSER",
+                reason="give one of external_schema, schema_registry_url and with_metadata",
+            )
+        return AvroMessages(self)

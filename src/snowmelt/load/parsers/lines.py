@@ -1,0 +1,212 @@
+"""Text whose records are lines, or end with another text, and nothing within them hides an end."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from snowmelt.errors import PhaseFailed
+from snowmelt.load.conversion import Conversion
+from snowmelt.load.parsed import Parsed, Rejected
+from snowmelt.load.parsers.borders import Border
+from snowmelt.load.parsers.dialect import DEFAULT_MAX_RECORD, Dialect, FieldDialect
+from snowmelt.load.parsers.stream import Stream
+from snowmelt.schema.types import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from snowmelt.load.parsed import Target
+    from snowmelt.load.portion import Portion
+    from snowmelt.load.reader import Reader
+    from snowmelt.load.records import Records
+
+    Columns = tuple[list[pa.Array | None], dict[int, str]]
+
+
+class Splitter(Protocol):
+    """Takes records apart."""
+
+    trim: str | None
+
+    def split(self, records: pa.BinaryArray, conversion: Conversion) -> Columns:
+        """Return the texts of each column, and the places of records that cannot be taken apart.
+
+        What is returned for a column at such a place does not matter; None is a column of NULL.
+
+        Raises:
+            PhaseFailed: The target cannot be filled at all.
+        """
+
+
+class LineParser:
+    """Parses records of lines. Empty ones are none.
+
+    Args:
+        splitter: What takes one apart.
+        terminator: What ends each; empty for a line end.
+        skip: Records to leave out at the start of a file.
+        skip_bytes: Bytes to leave out before these.
+        max_record: Bytes that one may have.
+    """
+
+    def __init__(
+        self,
+        splitter: Splitter,
+        terminator: str = "",
+        *,
+        skip: int = 0,
+        skip_bytes: int = 0,
+        max_record: int = 0,
+    ) -> None:
+        self._splitter = splitter
+        self._terminator = terminator.encode()
+        self._skip = skip
+        self._skip_bytes = skip_bytes
+        self._max_record = max_record if max_record > 0 else DEFAULT_MAX_RECORD
+        self._border = Border(Dialect(FieldDialect(escape=b""), self._terminator))
+        self.splittable = self._border.can_split
+
+    def parse(self, reader: Reader, target: Target, portion: Portion) -> Iterator[Parsed]:
+        """Yield what became of the records, block by block."""
+        stream = Stream(reader, self._border, portion)
+        rows = _Rows(self._splitter, target)
+        if portion.is_first:
+            stream.drop_bytes(self._skip_bytes)
+            if not self._skip_bytes:
+                stream.drop_mark()
+            for _ in range(self._skip):
+                stream.drop_first()
+        else:
+            stream.drop_first()
+        yield from stream.parse(_Blocks(rows, self._terminator), self._max_record)
+
+    def parse_records(self, records: Iterator[Records], target: Target) -> Iterator[Parsed]:
+        """Yield what became of messages, each of which is one record."""
+        rows = _Rows(self._splitter, target)
+        offset = 0
+        for batch in records:
+            data = batch.to_pylist()
+            starts = list(accumulate(map(len, data), initial=offset))
+            offset = starts.pop()
+            if data:
+                yield rows.parsed(data, starts)
+
+
+class _Blocks:
+    def __init__(self, rows: _Rows, terminator: bytes) -> None:
+        self._rows = rows
+        self._terminator = terminator or b"\n"
+        self._strips = not terminator
+
+    def parse(self, data: bytes, offset: int, *, is_last: bool) -> tuple[Parsed | None, int]:
+        """Return what became of whole records, and how many bytes they take."""
+        width = len(self._terminator)
+        end = data.rfind(self._terminator)
+        size = len(data) if is_last else end + width if end >= 0 else 0
+        if not size:
+            return None, 0
+        found = data[:size].split(self._terminator)
+        starts = list(accumulate((len(record) + width for record in found), initial=offset))
+        if self._strips:
+            found = [record.removesuffix(b"\r") for record in found]
+        records = [record for record in found if record]
+        kept = [start for record, start in zip(found, starts, strict=False) if record]
+        return (self._rows.parsed(records, kept) if records else None), size
+
+    def reject(self, data: bytes, offset: int, reason: str) -> Parsed:
+        """Return a rejected record as all that was parsed."""
+        return self._rows.rejected(data, offset, reason)
+
+
+class _Rows:
+    """Makes rows of records; counts them."""
+
+    def __init__(self, splitter: Splitter, target: Target) -> None:
+        self._splitter = splitter
+        self._conversion = Conversion(target, trim=splitter.trim)
+        self._records = 0
+
+    def parsed(self, records: list[bytes], starts: list[int]) -> Parsed:
+        array = pa.array(records, pa.binary())
+        columns, problems = self._splitter.split(array, self._conversion)
+        if problems:
+            good = [place for place in range(len(records)) if place not in problems]
+            taken = pa.array(good, pa.int64())
+            columns = [None if column is None else column.take(taken) for column in columns]
+        else:
+            good = list(range(len(records)))
+        table, refused = self._conversion.convert(columns, len(good))
+        reasons: dict[int, tuple[str | None, str]] = {
+            place: (None, problem) for place, problem in problems.items()
+        }
+        reasons |= {good[row]: reason for row, reason in refused.items()}
+        rejects = tuple(
+            Rejected(
+                self._records + place + 1,
+                starts[place],
+                records[place],
+                reasons[place][1],
+                reasons[place][0],
+            )
+            for place in sorted(reasons)
+        )
+        self._records += len(records)
+        return Parsed(self._conversion.good(table, refused), rejects, len(records))
+
+    def rejected(self, data: bytes, offset: int, reason: str) -> Parsed:
+        self._records += 1
+        reject = Rejected(self._records, offset, data, reason)
+        return Parsed(self._conversion.arrow_schema.empty_table(), (reject,), 1)
+
+
+class WholeMessages:
+    """Each record is the value of the one column there is, taken as it is."""
+
+    trim: str | None = None
+
+    def split(self, records: pa.BinaryArray, conversion: Conversion) -> Columns:
+        """Return the records themselves; bytes as the digits that stand for them."""
+        if len(conversion.columns) != 1:
+            reason = f"a message fills one column, not {len(conversion.columns)}; list the one"
+            raise PhaseFailed(reason=reason)
+        if conversion.columns[0].column.kind is Kind.BINARY:
+            return [pa.array([record.hex() for record in records.to_pylist()], pa.string())], {}
+        return [records], {}
+
+
+class FixedWidths:
+    """Fields by their bytes; blanks, or what is trimmed, around them are padding."""
+
+    trim: str | None = None
+
+    def __init__(self, sizes: list[int], trim: str, null: str) -> None:
+        self._ends = list(accumulate(sizes))
+        self._pad = trim.encode()
+        self._null = null.encode()
+
+    def split(self, records: pa.BinaryArray, conversion: Conversion) -> Columns:
+        """Cut records at their places."""
+        count = len(conversion.columns)
+        if count != len(self._ends):
+            reason = f"COLSIZES has {len(self._ends)} sizes for {count} columns"
+            raise PhaseFailed(reason=reason)
+        total = self._ends[-1]
+        lengths = pc.binary_length(records).to_numpy(zero_copy_only=False)
+        problems = {
+            int(place): f"{lengths[place]} bytes where {total} are expected"
+            for place in (lengths != total).nonzero()[0]
+        }
+        columns: list[pa.Array | None] = []
+        start = 0
+        for end in self._ends:
+            pieces = [
+                piece.strip(self._pad) for piece in pc.binary_slice(records, start, end).to_pylist()
+            ]
+            values = [None if piece == self._null else piece for piece in pieces]
+            columns.append(pa.array(values, pa.binary()))
+            start = end
+        return columns, problems
