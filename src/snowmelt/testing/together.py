@@ -1,0 +1,147 @@
+"""COPY, migration and streaming on one table, each killed again and again: is every row there once?
+
+A loader streams numbered rows; files of numbered rows appear and are loaded by COPY, each file
+named in many a COPY; migrations move what has streamed in. Every process is killed at any moment
+and started again. At the end all is brought to an end in peace, and counted.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from snowmelt.catalog.keys import KeyRing, load_master_key
+from snowmelt.catalog.loads import LoadState, loads_of
+from snowmelt.errors import InternalError
+from snowmelt.schema.types import TableName
+from snowmelt.storage.opening import open_store
+from snowmelt.table.reading import read_table
+from snowmelt.testing.crashes import CrashSite
+from snowmelt.testing.loader import DDL
+
+if TYPE_CHECKING:
+    import subprocess
+    from pathlib import Path
+
+_TABLE = "crash.public.together"
+_NAME = TableName("CRASH", "PUBLIC", "TOGETHER")
+_ROWS_A_FILE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What came of it: processes killed, loads committed, rows streamed and copied, and wrong.
+
+    `rejects` are those of committed loads, one in each file.
+    """
+
+    kills: int
+    loads: int
+    lost_loads: int
+    streamed: int
+    copied: int
+    rejects: int
+    lost: int
+    doubled: int
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every row is there once."""
+        return not self.lost and not self.doubled and self.rejects * _ROWS_A_FILE == self.copied
+
+
+class Together(CrashSite):
+    """A crash site where loads, migrations and a stream meet."""
+
+    def __init__(self, folder: Path, *, seed: int = 1) -> None:
+        super().__init__(folder, seed=seed)
+        self._inputs = folder / "inputs"
+        self._files = 0
+        self._dice = random.Random(seed)  # noqa: S311 - when to kill is no secret
+
+    def run_for(self, seconds: float, *, pause_s: float = 0.7) -> Counted:
+        """Let all work for so many seconds, and kill one of them every `pause_s` on average."""
+        self._execute(f"CREATE TABLE {_TABLE} ({DDL})")
+        self._inputs.mkdir()
+        loader = self._start_loader(_TABLE)
+        copier, migrator = self._copy(), self._migrate(_TABLE, "local")
+        kills, until = 0, self._clock.monotonic() + seconds
+        while self._clock.monotonic() < until:
+            self._clock.sleep(self._dice.uniform(0.2, 2 * pause_s - 0.2))
+            self._add_file()
+            if copier.poll() is not None:
+                copier = self._copy()
+            if migrator.poll() is not None:
+                migrator = self._migrate(_TABLE, "local")
+            victim = self._dice.choice(("copier", "copier", "migrator", "loader", "service"))
+            kills += 1
+            if victim == "service":
+                self._stop_service()
+                self._start_service()
+            elif victim == "loader":
+                loader.kill()
+                self._close(loader)
+                loader = self._start_loader(_TABLE)
+            else:
+                (copier if victim == "copier" else migrator).kill()
+        self._settle(copier, migrator)
+        return self._counted(kills, self._finish(loader))
+
+    def _settle(self, *processes: subprocess.Popen[bytes]) -> None:
+        for process in processes:
+            process.kill()
+            process.wait()
+        for last in (self._copy(), self._migrate(_TABLE, "local")):
+            if last.wait(120) != 0:
+                raise InternalError(f"The last load or migration failed: {self._tail()}")
+
+    def _counted(self, kills: int, streamed: int) -> Counted:
+        rows = read_table(
+            self._catalog,
+            KeyRing(load_master_key(self.settings.keys_dir)),
+            open_store(self.settings.stage_url),
+            _NAME,
+            columns=["CHANNEL", "NUMBER"],
+        )
+        pairs = zip(rows["CHANNEL"].to_pylist(), rows["NUMBER"].to_pylist(), strict=True)
+        seen = Counter((channel, int(number)) for channel, number in pairs)
+        copied = self._files * _ROWS_A_FILE
+        wanted = {("channel", number) for number in range(1, streamed + 1)}
+        wanted |= {("copied", number) for number in range(copied)}
+        with self._catalog.reading() as connection:
+            loads = loads_of(connection)
+        done = [load for load in loads if load.state is LoadState.COMMITTED]
+        return Counted(
+            kills=kills,
+            loads=len(done),
+            lost_loads=len(loads) - len(done),
+            streamed=streamed,
+            copied=copied,
+            rejects=sum(load.rejects or 0 for load in done),
+            lost=len(wanted - set(seen)),
+            doubled=sum(seen.values()) - len(wanted & set(seen)),
+        )
+
+    def _add_file(self) -> None:
+        first = self._files * _ROWS_A_FILE
+        lines = [f"copied|{first + at}|from a file\n" for at in range(_ROWS_A_FILE)]
+        unfinished = self._inputs / "next"
+        unfinished.write_text("".join([*lines, "copied|x|a reject\n"]))
+        unfinished.rename(self._inputs / f"{self._files:05d}.csv")
+        self._files += 1
+
+    def _copy(self) -> subprocess.Popen[bytes]:
+        if not self._files:
+            self._add_file()
+        statement = f"COPY {_TABLE} FROM '{self._inputs}/*.csv'"
+        command = [sys.executable, "-m", "snowmelt", "--debug", "copy", statement]
+        return self._start(command, self.settings.environment())
+
+    @staticmethod
+    def _close(process: subprocess.Popen[bytes]) -> None:
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
