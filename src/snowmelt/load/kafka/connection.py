@@ -19,6 +19,7 @@ _ANSWER_S = 20.0
 # librdkafka reads ahead; its own limit, 64 MiB, is all that a task may have.
 _READ_AHEAD_KIB = 16 * 1024
 _FETCH_BYTES = 4 * 1024 * 1024
+_FETCH_WAIT_MS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class Connection:
         """
         settings: dict[str, object] = {
             "queued.max.messages.kbytes": _READ_AHEAD_KIB,
+            # The end of a partition is known when a fetch that waits has come back.
+            "fetch.wait.max.ms": _FETCH_WAIT_MS,
             "fetch.max.bytes": _FETCH_BYTES,
             "max.partition.fetch.bytes": _FETCH_BYTES,
             **self.settings,
