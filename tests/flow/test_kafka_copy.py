@@ -1,0 +1,58 @@
+"""COPY from Kafka: messages become rows once, and offsets move in the same commit."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from snowmelt.bulk.work import run_work
+from snowmelt.errors import LoadOvertaken
+from snowmelt.schema.types import TableName
+
+pytestmark = pytest.mark.slow
+
+REJECTS = TableName("DEMO", "PUBLIC", "REJECTS")
+
+
+def messages(*numbers):
+    return [json.dumps({"n": n, "word": f"w{n}"}).encode() for n in numbers]
+
+
+def statement(kafka, topic, rest=""):
+    return (
+        f"COPY numbers SOURCE KafkaSource(stream='{topic}|*|-3', brokers='{kafka.brokers}', "
+        f"stop_on_eof=true) PARSER KafkaJSONParser() {rest}"
+    )
+
+
+def test_each_message_is_a_row_once(kafka, copying):
+    topic = kafka.topic("copied", messages(1, 2), messages(3))
+    copy = statement(kafka, topic, "REJECTED DATA AS TABLE rejects")
+    assert copying.copy(copy).totals.rows == 3
+    assert copying.copy(copy).totals.rows == 0
+    kafka.produce(topic, 1, [b"{broken", *messages(4)])
+    copied = copying.copy(copy)
+    assert (copied.totals.rows, copied.totals.rejects) == (1, 1)
+    assert sorted(copying.house.read_numbers()) == [1, 2, 3, 4]
+    rejects = copying.house.read(REJECTS)
+    assert rejects["FILE_NAME"].to_pylist() == [f"{topic}|1|1"]
+    assert rejects["REJECTED_DATA"].to_pylist() == ["{broken"]
+    # Another stream, or the table made anew, begins at the beginning.
+    assert copying.copy(copy + " STREAM NAME 'other'").totals.rows == 4
+
+
+def test_of_two_loads_of_a_stream_one_loses(kafka, copying):
+    topic = kafka.topic("contested", messages(1, 2))
+    copy = statement(kafka, topic)
+
+    class Overtaken:
+        parallelism = 1
+
+        def __call__(self, plan, tasks):
+            copying.copy(copy)
+            return [run_work(plan, task) for task in tasks]
+
+    with pytest.raises(LoadOvertaken, match="no longer at offset"):
+        copying.copy(copy, run=Overtaken())
+    assert sorted(copying.house.read_numbers()) == [1, 2]
