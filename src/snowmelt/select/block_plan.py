@@ -17,6 +17,7 @@ from snowmelt.select.outcomes import AllFields, Failure, Passed, Spot
 from snowmelt.select.plan import truth, value
 from snowmelt.select.refusals import SelectError
 from snowmelt.select.syntax import Star
+from snowmelt.select.vectors import Instants
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,6 +75,9 @@ class BlockPlan:
         slow = np.zeros(len(candidates), np.bool_) if unsure is None else unsure
         for vector in vectors:
             slow = slow | vector.deferred
+            if isinstance(vector.data, Instants) and vector.data.form is None:
+                # Kernels compare and take apart such timestamps; only the evaluator shows them.
+                slow = slow | ~vector.null
         if not slow.any():
             none = np.empty(0, np.int64)
             return Passed(candidates, vectors, none, ())

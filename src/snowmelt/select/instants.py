@@ -187,6 +187,75 @@ def _micros(packed: NDArray[np.int64], offsets: NDArray[np.int16]) -> NDArray[np
     return found
 
 
+@kernel
+def _packed(micros: NDArray[np.int64]) -> NDArray[np.int64]:
+    found = np.empty(len(micros), np.int64)
+    for r in range(len(micros)):
+        days = micros[r] // _DAY
+        rest = micros[r] - days * _DAY
+        shifted = days + 719_468
+        era = shifted // 146_097
+        of_era = shifted - era * 146_097
+        year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
+        of_year = of_era - (365 * year + year // 4 - year // 100)
+        month = (5 * of_year + 2) // 153
+        day = of_year - (153 * month + 2) // 5 + 1
+        number = month + 3 if month < 10 else month - 9
+        year += era * 400 + (1 if number <= 2 else 0)
+        word = (year << 46) | (number << 42) | (day << 37) | ((rest // 3_600_000_000) << 32)
+        word |= ((rest // 60_000_000 % 60) << 26) | ((rest // 1_000_000 % 60) << 20)
+        found[r] = word | (rest % 1_000_000)
+    return found
+
+
+def pack_micros(micros: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return microseconds since 1970 as packed words; years must be 1 to 9999."""
+    found: NDArray[np.int64] = _packed(micros)
+    return found
+
+
+@kernel
+def _put(out, at, value, width):
+    for place in range(at + width - 1, at - 1, -1):
+        out[place] = 48 + value % 10
+        value //= 10
+
+
+@kernel
+def _print(packed: NDArray[np.int64], width: int, digits: int) -> Bytes:
+    out = np.empty(len(packed) * width, np.uint8)
+    for r in range(len(packed)):
+        word = packed[r]
+        at = r * width
+        _put(out, at, word >> 46, 4)
+        out[at + 4] = 45
+        _put(out, at + 5, (word >> 42) & 0xF, 2)
+        out[at + 7] = 45
+        _put(out, at + 8, (word >> 37) & 0x1F, 2)
+        if width == 10:
+            continue
+        out[at + 10] = 84
+        _put(out, at + 11, (word >> 32) & 0x1F, 2)
+        out[at + 13] = 58
+        _put(out, at + 14, (word >> 26) & 0x3F, 2)
+        out[at + 16] = 58
+        _put(out, at + 17, (word >> 20) & 0x3F, 2)
+        if digits:
+            out[at + 19] = 46
+            _put(out, at + 20, (word & 0xFFFFF) * 1000 // 10 ** (9 - digits), digits)
+        out[at + width - 1] = 90
+    return out
+
+
+def print_instants(
+    packed: NDArray[np.int64], digits: int, *, days_alone: bool
+) -> tuple[Bytes, Places, Places]:
+    """Write timestamps in UTC as ISO texts, or their days; return bytes, and places of each."""
+    width = 10 if days_alone else 20 + digits + (digits > 0)
+    starts = np.arange(len(packed), dtype=np.int32) * np.int32(width)
+    return _print(packed, width, digits), starts, starts + np.int32(width)
+
+
 def utc_micros(instants: Instants) -> NDArray[np.int64]:
     """Return microseconds since 1970-01-01T00:00Z."""
     found: NDArray[np.int64] = _micros(instants.packed, instants.offset)

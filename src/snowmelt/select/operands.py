@@ -173,7 +173,9 @@ def _chosen_data(
     if first.kind is Kind.INSTANT:
         c, d = first.instants, second.instants
         return Instants(
-            np.where(takes_first, c.packed, d.packed), np.where(takes_first, c.offset, d.offset)
+            np.where(takes_first, c.packed, d.packed),
+            np.where(takes_first, c.offset, d.offset),
+            c.form if c.form == d.form else None,
         )
     data: np.ndarray[tuple[int], np.dtype[np.int64]]
     data = np.where(takes_first, first.array, second.array)

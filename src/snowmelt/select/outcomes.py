@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
+from snowmelt.select.instants import utc_micros
 from snowmelt.select.refusals import SelectError
+from snowmelt.select.timestamps import Timestamp
 from snowmelt.select.vectors import Kind, Slices, Vector
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from snowmelt.select.vectors import Row, Rows
+    from snowmelt.select.vectors import Instants, Row, Rows
 
 
 @runtime_checkable
@@ -165,6 +167,8 @@ def plain_values(vector: Vector) -> list[object]:
                 _number(str(text)) if there else None
                 for text, there in zip(found, known.tolist(), strict=True)
             ]
+    elif vector.kind is Kind.INSTANT:
+        found = _timestamps(vector.instants)
     else:
         found = vector.array.tolist()
     for place in np.flatnonzero(vector.null | vector.deferred).tolist():
@@ -174,3 +178,11 @@ def plain_values(vector: Vector) -> list[object]:
 
 def _number(text: str) -> int | Decimal:
     return Decimal(text) if "." in text else int(text)
+
+
+def _timestamps(instants: Instants) -> list[object]:
+    form = instants.form
+    if form is None:
+        raise TypeError(Kind.INSTANT)
+    micros = utc_micros(instants).tolist()
+    return [Timestamp(each * 1000, 0, form.precision, form.digits) for each in micros]

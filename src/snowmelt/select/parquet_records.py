@@ -166,6 +166,16 @@ class ParquetBatch:
             return None
         return vector_of(self.column(column.index))
 
+    def every_column(self) -> tuple[tuple[str, ...], list[Vector]] | None:
+        """Return names and values of all columns; None if the evaluator has to read some."""
+        vectors: list[Vector] = []
+        for column in () if self.batch is None else self.batch.columns:
+            vector = vector_of(column)
+            if vector is None or vector.deferred.any():
+                return None
+            vectors.append(vector)
+        return (tuple(self.batch.schema.names), vectors) if self.batch is not None else None
+
     def row(self, place: int) -> ParquetRow:
         """Return one record."""
         return ParquetRow(self, place)

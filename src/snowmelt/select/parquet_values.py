@@ -10,14 +10,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from snowmelt.select.timestamps import NANOS, Precision, Timestamp
-from snowmelt.select.vectors import Kind, Slices, Vector
+from snowmelt.select.instants import pack_micros
+from snowmelt.select.text_kernels import has_byte
+from snowmelt.select.timestamps import NANOS, Precision, Timestamp, days_of
+from snowmelt.select.vectors import Form, Instants, Kind, Slices, Vector
 
 if TYPE_CHECKING:
     from snowmelt.select.vectors import Mask
 
 _UNITS = {"s": (0, NANOS), "ms": (3, 10**6), "us": (6, 1000), "ns": (9, 1)}
 _DAY_NANOS = 86_400 * NANOS
+_DAY_MICROS = 86_400_000_000
+_FIRST_DAY, _LAST_DAY = days_of(1, 1, 1), days_of(9999, 12, 31)
+_EXPONENT = ord("E")
 _LARGEST = 2**63
 
 
@@ -73,9 +78,45 @@ def vector_of(array: pa.Array) -> Vector | None:
         return Vector(Kind.INT, numbers.astype(np.int64, copy=False), null, too_large)
     if pt.is_float32(kind) or pt.is_float64(kind):
         return Vector(Kind.FLOAT, _numbers(array, kind).astype(np.float64, copy=False), null, none)
+    return _written(array, null)
+
+
+def _written(array: pa.Array, null: Mask) -> Vector | None:
+    """Return what has a text of its own as a vector: texts, timestamps, decimals."""
+    kind = array.type
     if pt.is_string(kind) or pt.is_large_string(kind):
-        return Vector(Kind.TEXT, _texts(array), null, none)
+        return Vector(Kind.TEXT, _texts(array), null, np.zeros(len(array), np.bool_))
+    if pt.is_timestamp(kind) or pt.is_date(kind):
+        instants, odd = _instants(array)
+        return Vector(Kind.INSTANT, instants, null, odd & ~null)
+    if pt.is_decimal(kind) and kind.scale > 0:
+        # With a point in it, so that the evaluator, too, reads a decimal and not an integer.
+        texts = _texts(array.cast(pa.string()))
+        odd = has_byte(texts.buffer, texts.start, texts.end, _EXPONENT)
+        return Vector(Kind.NUMERAL, texts, null, odd & ~null)
     return None
+
+
+def _instants(array: pa.Array) -> tuple[Instants, Mask]:
+    """Return dates or timestamps, and which of them lie beyond microseconds or calendars."""
+    kind = array.type
+    form = Form(Precision.DAY, 0)
+    if pt.is_timestamp(kind):
+        digits, nanos = _UNITS[kind.unit]
+        form, per_day = Form(Precision.SECOND, digits), _DAY_NANOS // nanos
+    else:
+        per_day = 1 if pt.is_date32(kind) else 86_400_000
+    numbers = _numbers(array, pa.int32() if pt.is_date32(kind) else pa.int64()).astype(np.int64)
+    days, rest = np.divmod(numbers, per_day)
+    odd = (days < _FIRST_DAY) | (days > _LAST_DAY)
+    if pt.is_date(kind):
+        rest = np.zeros_like(rest)
+    # Microseconds of the day; what is finer than one is the evaluator's.
+    factor, divisor = max(_DAY_MICROS // per_day, 1), max(per_day // _DAY_MICROS, 1)
+    odd |= rest % divisor != 0
+    micros = np.where(odd, 0, days) * _DAY_MICROS + rest * factor // divisor
+    offset = np.zeros(len(array), np.int16)
+    return Instants(pack_micros(micros), offset, form), odd
 
 
 def _nulls(array: pa.Array) -> Mask:

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
 import numpy as np
 
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.gathering import gather_csv, gather_json, split_items, write_integers
+from snowmelt.select.instants import print_instants
 from snowmelt.select.json_output import json_text, plain_text
 from snowmelt.select.outcomes import AllFields, plain_values
 from snowmelt.select.request import JsonOutput
 from snowmelt.select.syntax import MISSING
+from snowmelt.select.timestamps import Precision
 from snowmelt.select.vectors import Kind, Slices, Vector
 
 if TYPE_CHECKING:
@@ -28,9 +31,11 @@ if TYPE_CHECKING:
     from snowmelt.select.outcomes import Passed
     from snowmelt.select.query import Query
     from snowmelt.select.request import CsvOutput
-    from snowmelt.select.vectors import Bytes, Places
+    from snowmelt.select.vectors import Bytes, Instants, Places
 
 _NEVER, _NEEDED, _ALWAYS = 0, 1, 2
+# Between these Python writes a float without an exponent.
+_PLAIN_FROM, _PLAIN_UP_TO = 1e-4, 1e16
 
 
 class RecordWriter(Protocol):
@@ -155,10 +160,11 @@ class JsonWriter:
     ) -> tuple[bytes, NDArray[np.int64]]:
         """Return the records of some columns."""
         labels = self._labels if names is None else _labels(names)
+        vectors = [_finite(vector) for vector in vectors]
         buffer, starts, ends = _table(vectors, Dialect.AWS, b"null")
         shapes = np.zeros(starts.shape, np.uint8)
         for at, vector in enumerate(vectors):
-            if vector.kind is Kind.TEXT:
+            if vector.kind in (Kind.TEXT, Kind.INSTANT):
                 shapes[at] = ~vector.null
         places = np.cumsum([0, *(len(label) for label in labels)], dtype=np.int32)
         named = (np.frombuffer(b"".join(labels), np.uint8), places)
@@ -274,6 +280,43 @@ def _slices(vector: Vector, dialect: Dialect) -> Slices:
         return vector.data
     if vector.kind is Kind.INT:
         return Slices(*write_integers(vector.array), flags)
-    texts = [plain_text(value, dialect) for value in vector.array.tolist()]
-    text = np.frombuffer(("[" + ",".join(texts) + "]").encode(), np.uint8)
-    return Slices(text, *split_items(text, len(texts)), flags)
+    if vector.kind is Kind.INSTANT and dialect is not Dialect.CEPH_2020:
+        return _printed(vector.instants, dialect)
+    if vector.kind is Kind.FLOAT and not dialect.is_ceph:
+        text = np.frombuffer(_floats(vector), np.uint8)
+    else:
+        values = plain_values(vector) if vector.kind is Kind.INSTANT else vector.array.tolist()
+        items = ",".join([plain_text(value, dialect) for value in values])
+        text = np.frombuffer(f"[{items}]".encode(), np.uint8)
+    return Slices(text, *split_items(text, len(vector)), flags)
+
+
+def _floats(vector: Vector) -> bytes:
+    """Return `[a,b,c]` with each number as `repr` gives it."""
+    values = np.where(vector.null, 0.0, vector.array)
+    size = np.abs(values)
+    # The encoder finds the same shortest digits, but has other words for what needs an exponent.
+    if (((size >= _PLAIN_FROM) & (size < _PLAIN_UP_TO)) | (size == 0)).all():
+        return msgspec.json.encode(values.tolist())
+    return f"[{','.join(map(repr, values.tolist()))}]".encode()
+
+
+def _finite(vector: Vector) -> Vector:
+    """Make NaN and the infinities, which JSON has not, null."""
+    if vector.kind is not Kind.FLOAT:
+        return vector
+    odd = ~np.isfinite(vector.array)
+    if not odd.any():
+        return vector
+    return Vector(vector.kind, vector.array, vector.null | odd, vector.deferred)
+
+
+def _printed(instants: Instants, dialect: Dialect) -> Slices:
+    """Return timestamps that have a form as the dialect shows them."""
+    form = instants.form
+    if form is None:
+        raise TypeError(Kind.INSTANT)
+    # The first engine's days have their midnight with them.
+    days_alone = form.precision is Precision.DAY and dialect is Dialect.AWS
+    found = print_instants(instants.packed, form.digits, days_alone=days_alone)
+    return Slices(*found, np.empty(0, np.uint8))

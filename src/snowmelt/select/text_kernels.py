@@ -31,6 +31,18 @@ def has_other_than_ascii(buffer: Bytes, starts: Places, ends: Places) -> Mask:
 
 
 @kernel
+def has_byte(buffer: Bytes, starts: Places, ends: Places, wanted: int) -> Mask:
+    """Return which texts hold a byte."""
+    found = np.zeros(len(starts), np.bool_)
+    for r in range(len(starts)):
+        for i in range(starts[r], ends[r]):
+            if buffer[i] == wanted:
+                found[r] = True
+                break
+    return found
+
+
+@kernel
 def _changed(
     buffer: Bytes, starts: Places, ends: Places, first: int, shift: int
 ) -> tuple[Bytes, Places, Places]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from snowmelt.select.refusals import SelectError
     from snowmelt.select.syntax import Column
+    from snowmelt.select.timestamps import Precision
 
 Bytes: TypeAlias = NDArray[np.uint8]
 Places: TypeAlias = NDArray[np.int32]
@@ -64,22 +65,32 @@ class Slices:
 
 
 @dataclass(frozen=True, slots=True)
+class Form:
+    """How all timestamps of a column are shown: precision, and digits after the second's point."""
+
+    precision: Precision
+    digits: int
+
+
+@dataclass(frozen=True, slots=True)
 class Instants:
     """Timestamps: the parts as their own clock shows them, and its offset in minutes.
 
     A word packs year, month, day, hour, minute, second and microsecond, so that words of equal
-    offsets order as the timestamps do.
+    offsets order as the timestamps do. `form` is None where it is not the same for all, or an
+    offset is not zero: then only the evaluator can show them.
     """
 
     packed: NDArray[np.int64]
     offset: NDArray[np.int16]
+    form: Form | None = None
 
     def __len__(self) -> int:
         return len(self.packed)
 
     def take(self, rows: Rows) -> Instants:
         """Return the timestamps of these rows, in their order."""
-        return Instants(self.packed[rows], self.offset[rows])
+        return Instants(self.packed[rows], self.offset[rows], self.form)
 
 
 Data: TypeAlias = (

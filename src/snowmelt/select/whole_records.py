@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from snowmelt.select.csv_rules import CsvRules
     from snowmelt.select.outcomes import Passed
     from snowmelt.select.serialise import RecordWriter
-    from snowmelt.select.vectors import Batch
+    from snowmelt.select.vectors import Batch, Vector
+
+
+@runtime_checkable
+class ColumnarBatch(Protocol):
+    """Records that have the same fields, each of them a column."""
+
+    def every_column(self) -> tuple[tuple[str, ...], list[Vector]] | None:
+        """Return names and values of all fields; None if the evaluator has to read some."""
 
 
 class WholeRecords:
@@ -42,6 +50,10 @@ class WholeRecords:
 
     def write(self, batch: Batch, passed: Passed) -> tuple[bytes, NDArray[np.int64]]:
         """Return the records and the end of each."""
+        columns = batch.every_column() if isinstance(batch, ColumnarBatch) else None
+        if columns is not None:
+            names, vectors = columns
+            return self._writer.records([each.take(passed.rows) for each in vectors], names)
         if not self.copies or not isinstance(batch, CsvBatch):
             written = [self._record(batch, row) for row in passed.rows.tolist()]
             return b"".join(written), np.cumsum([len(each) for each in written], dtype=np.int64)

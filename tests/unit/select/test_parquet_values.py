@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from snowmelt.select.dialect import Dialect
 from snowmelt.select.local import run_locally
-from snowmelt.select.request import JsonOutput, ParquetInput, SelectRequest
+from snowmelt.select.request import (
+    CsvInput,
+    CsvOutput,
+    JsonOutput,
+    ParquetInput,
+    SelectRequest,
+)
 
 TYPES = {
     "bool": (pa.bool_(), st.booleans()),
@@ -19,12 +26,18 @@ TYPES = {
     "uint32": (pa.uint32(), st.integers(0, 2**32 - 1)),
     "uint64": (pa.uint64(), st.integers(0, 2**64 - 1)),
     "float": (pa.float32(), st.floats(width=32, allow_nan=False, allow_infinity=False)),
-    "double": (pa.float64(), st.floats(allow_nan=False, allow_infinity=False)),
+    "double": (pa.float64(), st.floats() | st.floats(-1e17, 1e17) | st.decimals(-1000, 1000, places=2, allow_nan=False).map(float)),
     "text": (pa.string(), st.text("aé,\"\n'", max_size=5)),
     "long": (pa.large_string(), st.text(max_size=5)),
     "word": (pa.dictionary(pa.int32(), pa.string()), st.sampled_from(["x", "yy", ""])),
     "date": (pa.date32(), st.dates(dt.date(1900, 1, 1), dt.date(2100, 1, 1))),
     "at": (pa.timestamp("us"), st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2100, 1, 1))),
+    "seconds": (pa.timestamp("s"), st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 1, 1)).map(lambda t: t.replace(microsecond=0))),
+    "zoned": (pa.timestamp("ms", "UTC"), st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 1, 1), timezones=st.just(dt.UTC)).map(lambda t: t.replace(microsecond=t.microsecond // 1000 * 1000))),
+    "nanos": (pa.timestamp("ns"), st.integers(-(2**62), 2**62)),
+    "day64": (pa.date64(), st.dates()),
+    "tiny": (pa.decimal128(38, 20), st.integers(-10, 10).map(lambda n: decimal.Decimal(n).scaleb(-20))),
+    "whole": (pa.decimal128(12, 0), st.integers(-99, 99).map(decimal.Decimal)),
     "price": (pa.decimal128(12, 2), st.integers(-(10**11), 10**11).map(lambda n: decimal.Decimal(n) / 100)),
     "list": (pa.list_(pa.int32()), st.lists(st.integers(-5, 5), max_size=3)),
     "a.b": (pa.int32(), st.integers(0, 3)),
@@ -33,8 +46,12 @@ TYPES = {
 ROWS = st.lists(st.fixed_dictionaries({name: st.none() | s for name, (_, s) in TYPES.items()}))
 
 
-def answer(path, sql):
-    execution = run_locally(SelectRequest(sql, ParquetInput(), JsonOutput()), path)
+JSON = JsonOutput()
+MOMENTS = ("seconds", "zoned", "nanos", "day64", "date", "at")
+
+
+def answer(path, sql, output=JSON, dialect=Dialect.AWS):
+    execution = run_locally(SelectRequest(sql, ParquetInput(), output, dialect=dialect), path)
     return b"".join(execution.payloads())
 
 
@@ -43,7 +60,7 @@ def file(tmp_path_factory):
     return tmp_path_factory.mktemp("parquet") / "a.parquet"
 
 
-@settings(max_examples=settings.default.max_examples // 2)
+@settings(max_examples=settings.default.max_examples // 5)
 @given(rows=ROWS, group=st.integers(1, 5))
 def test_a_column_is_what_the_same_values_in_a_struct_are(file, rows, group):
     schema = pa.schema([(name, kind) for name, (kind, _) in TYPES.items()])
@@ -65,3 +82,34 @@ def test_a_column_is_what_the_same_values_in_a_struct_are(file, rows, group):
         )
         one = f"select s.int8 from s3object s where {condition.replace('{}', 's')}"
         assert answer(file, one) == expected
+    for name in MOMENTS:
+        for shape in (
+            "extract(year from {0}), extract(second from {0})",
+            "max({0}), min({0})",
+            "coalesce({0}, {0})",
+        ):
+            one, other = shape.format(f's."{name}"'), shape.format(f's.w."{name}"')
+            expected = answer(file, f"select {other} from s3object s")
+            assert answer(file, f"select {one} from s3object s") == expected
+        one, other = f's."{name}"', f's.w."{name}"'
+        expected = answer(file, f"select {other}, count(*) from s3object s group by {other}")
+        assert answer(file, f"select {one}, count(*) from s3object s group by {one}") == expected
+    everything = ", ".join(f's.w."{name}"' for name in TYPES)
+    outputs = [(JSON, Dialect.AWS)] + [(CsvOutput(), each) for each in Dialect]
+    expected = [answer(file, f"select {everything} from s3object s", *each) for each in outputs]
+    pq.write_table(flat, file, row_group_size=group)
+    assert [answer(file, "select * from s3object", *each) for each in outputs] == expected
+
+
+def test_timestamps_read_from_text_are_shown_as_they_were_written(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("2020-01-02T03:04:05Z,1\n2020-01-02T03:04:05.250+01:00,2\n")
+
+    def lines(sql):
+        execution = run_locally(SelectRequest(sql, CsvInput(), CsvOutput()), path)
+        return b"".join(execution.payloads()).decode().splitlines()
+
+    assert lines("select to_timestamp(_1), _2 from s3object") == path.read_text().splitlines()
+    assert lines("select max(to_timestamp(_1)) from s3object") == ["2020-01-02T03:04:05Z"]
+    grouped = "select to_timestamp(_1), count(*) from s3object group by to_timestamp(_1)"
+    assert [line.rpartition(",")[2] for line in lines(grouped)] == ["1", "1"]
