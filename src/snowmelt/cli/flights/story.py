@@ -1,4 +1,4 @@
-"""The demo's story: stream, kill, resume, ask, migrate, ask again, and let another engine read."""
+"""The demo's story: stream, kill, resume, ask, migrate, ask again, let another engine read, load."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from snowmelt.catalog import channels, tables
 from snowmelt.catalog.database import Database, open_database
 from snowmelt.cli.flights import source
 from snowmelt.cli.flights.freshness import Freshness, Probe, measure
+from snowmelt.cli.flights.loading import tell_of_files
 from snowmelt.cli.flights.service import DemoService
 from snowmelt.clock import SystemClock
 from snowmelt.errors import InternalError
@@ -95,6 +96,8 @@ class Story:
             "migration changes no answer", "equal", _word(fresh == settled), kept=fresh == settled
         )
         self._other_engine(database, expected)
+        self.console.print("[bold]Loading files that other systems left: COPY on Spark …[/bold]")
+        tell_of_files(lake, self.settings.data_dir / "files", self.console, self.promise)
 
     def _load(
         self,

