@@ -57,7 +57,11 @@ class Documents:
         """
         self.check(data)
         try:
-            document = json.loads(data, parse_float=Decimal, object_pairs_hook=self._hook)
+            # A whole number has no sign of zero, which a floating-point column keeps.
+            whole = _whole if b"-0" in data else None
+            document = json.loads(
+                data, parse_float=Decimal, parse_int=whole, object_pairs_hook=self._hook
+            )
         except (ValueError, RecursionError) as error:
             raise NotJson(f"not JSON: {error}") from None
         start = self._options.start_point
@@ -162,6 +166,10 @@ def _byte(data: bytes, position: int) -> int:
     if data.isascii():
         return position
     return len(data.decode(errors="replace")[:position].encode())
+
+
+def _whole(text: str) -> int | Decimal:
+    return Decimal(text) if text == "-0" else int(text)
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> Object:

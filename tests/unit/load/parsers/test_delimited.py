@@ -7,16 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import parsing
 from snowmelt.errors import InvalidRow, LoadRefused, PhaseFailed
 from snowmelt.load.conversion import Conversion
 from snowmelt.load.parsed import ColumnOptions, Target
 from snowmelt.load.parsers import definition
-from snowmelt.load.portion import InputFile, Portion
-from snowmelt.load.reader import Reader
+from snowmelt.load.portion import Portion
 from snowmelt.schema.types import Column, Kind, TableSchema
 
-FILE = InputFile("x.csv")
-WHOLE = Portion(FILE)
 SCHEMA = TableSchema(
     1,
     (
@@ -28,17 +26,8 @@ SCHEMA = TableSchema(
 TEXTS = TableSchema(1, tuple(Column(n, Kind.TEXT, i + 1, length=100) for i, n in enumerate("AB")))
 
 
-def load(name, data, schema=SCHEMA, *, portion=WHOLE, size=None, options=None, **parameters):
-    parser = definition(name).build(parameters)
-    pieces = [
-        data[at : at + (size or len(data) or 1)]
-        for at in range(0, len(data), size or len(data) or 1)
-    ]
-    parts = list(parser.parse(Reader(pieces), Target(schema, options or {}), portion))
-    rows = [tuple(row.values()) for part in parts for row in part.rows.to_pylist()]
-    rejects = [reject for part in parts for reject in part.rejects]
-    assert sum(part.records for part in parts) == len(rows) + len(rejects)
-    return rows, rejects
+def load(name, data, schema=SCHEMA, **options):
+    return parsing.load(name, data, schema, **options)
 
 
 def texts(name, data, **options):
@@ -148,7 +137,7 @@ def test_a_column_may_have_a_format_and_be_trimmed():
 
 def test_records_are_skipped_at_the_start_of_a_file_only():
     assert len(texts("delimited", b"x\ny\na|b\n", skip=2)) == 1
-    portion = Portion(FILE, 2, 10)
+    portion = Portion(parsing.FILE, 2, 10)
     assert len(texts("delimited", b"y\na|b\n", skip=2, portion=portion)) == 1
 
 
@@ -240,7 +229,7 @@ def _portions_agree(data, sizes, schema, **parameters):
     for size in sizes:
         rows, rejects = [], []
         for at in range(0, len(data), size):
-            portion = Portion(FILE, at, size)
+            portion = Portion(parsing.FILE, at, size)
             found = load("delimited", data[at:], schema, portion=portion, size=5, **parameters)
             rows += found[0]
             rejects += [(reject.offset + at, reject.data) for reject in found[1]]

@@ -1,0 +1,222 @@
+"""JSON objects become rows however they lie in a file, and a broken one costs no other."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parsing import FILE, load, load_records
+from snowmelt.errors import LoadRefused
+from snowmelt.load.parsers import definition
+from snowmelt.load.portion import Portion
+from snowmelt.schema.types import Column, Kind, TableSchema
+
+SCHEMA = TableSchema(
+    1,
+    (
+        Column("A", Kind.FIXED, 1, precision=6, scale=2),
+        Column("B", Kind.TEXT, 2, length=4),
+        Column("C.D", Kind.REAL, 3),
+    ),
+)
+NUMBERS = TableSchema(1, (Column("A", Kind.FIXED, 1, precision=9, scale=0),))
+
+
+def numbers(data, **options):
+    rows, rejects = load("json", data, NUMBERS, **options)
+    return [int(row[0]) for row in rows], [reject.data for reject in rejects]
+
+
+def test_objects_stand_on_lines_next_to_each_other_over_lines_or_in_an_array():
+    data = b'\xef\xbb\xbf{"a":1}\n{"a":2}{"a":3}\r\n\n{"a":\n 4}\n[{"a":5},\n{"a":6}]\n{"a":7}'
+    for size in (None, 1, 7):
+        assert numbers(data, size=size) == ([1, 2, 3, 4, 5, 6, 7], [])
+
+
+def test_a_broken_record_costs_its_line():
+    data = b'{"a":1}\n{"a":}\n{"a":2}\n{"a": 3\n{"a":4}\nno\n{"a":5}\n"x"\n{"a":6'
+    for size in (None, 1, 7):
+        assert numbers(data, size=size) == (
+            [1, 2, 4, 5],
+            [b'{"a":}', b'{"a": 3', b"no", b'"x"', b'{"a":6'],
+        )
+
+
+def test_a_reject_says_where_and_why():
+    rows, rejects = load("json", b'{"a":1}\n{"a":"x"}\n{"a" 2}\n{"b":"abcd","a":1e9}\n', SCHEMA)
+    assert len(rows) == 1
+    assert [(r.record, r.offset, r.column) for r in rejects] == [
+        (2, 8, "A"),
+        (3, 18, None),
+        (4, 26, "A"),
+    ]
+    assert [r.reason for r in rejects[:2]] == [
+        "column 1 (A NUMBER(6,2)): Not a valid number: 'x'",
+        "not JSON: unexpected character, expected ':' after key at byte 5",
+    ]
+    assert "Number out of representable exclusive range of (-1e4..1e4)" in rejects[2].reason
+
+
+def test_a_value_that_does_not_fit_is_null_under_the_old_name_unless_it_may_not_be():
+    assert load("fjsonparser", b'{"a":"x","b":"y"}', SCHEMA) == ([(None, "y", None)], [])
+    rows, rejects = load(
+        "fjsonparser", b'{"a":"x","b":"y"}', SCHEMA, reject_on_materialized_type_error=True
+    )
+    assert (len(rows), len(rejects)) == (0, 1)
+    schema = TableSchema(1, (Column("A", Kind.REAL, 1, nullable=False),))
+    rows, rejects = load("fjsonparser", b'{"a":"x"}\n{}\n{"a":1}', schema)
+    assert (len(rows), len(rejects)) == (1, 2)
+
+
+def test_keys_are_columns_in_any_case_and_nested_ones_by_their_path():
+    data = b'{"a":1,"c":{"d":2}}\n{"A":3,"C":{"D":4,"x":1}}\n{"c.d":5}\n'
+    assert [row[::2] for row in load("json", data, SCHEMA)[0]] == [(1, 2), (3, 4), (None, 5)]
+    rows = load("json", data, SCHEMA, flatten_maps=False)[0]
+    assert [row[2] for row in rows] == [None, None, 5]
+
+
+def test_elements_of_arrays_are_columns_where_asked():
+    schema = TableSchema(1, (Column("L_1", Kind.FIXED, 1, precision=3, scale=0),))
+    options = {"flatten_arrays": True, "key_separator": "_"}
+    assert load("json", b'{"l":[1,2]}', schema, **options)[0] == [(2,)]
+    assert load("json", b'{"l":[1,2]}', schema, key_separator="_")[0] == [(None,)]
+
+
+def test_semi_structured_columns_keep_numbers_as_they_are_written():
+    schema = TableSchema(1, (Column("V", Kind.VARIANT, 1), Column("T", Kind.TEXT, 2)))
+    data = b'{"v":{"b":1.50,"a":[1e2,"x"]},"t":{"k":null}}\n{"v":"[1]","t":2.50}'
+    assert load("json", data, schema)[0] == [
+        ('{"b":1.50,"a":[1E+2,"x"]}', '{"k":null}'),
+        ('"[1]"', "2.5"),
+    ]
+
+
+def test_moments_are_texts_or_whole_numbers():
+    schema = TableSchema(
+        1, (Column("D", Kind.DATE, 1), Column("T", Kind.TIMESTAMP_NTZ, 2, scale=6))
+    )
+    data = b'{"d":"2013-01-01","t":"2013-01-01 05:00"}\n{"d":86400,"t":1357016767}'
+    rows, _ = load("json", data, schema)
+    assert rows == [
+        (dt.date(2013, 1, 1), dt.datetime(2013, 1, 1, 5)),
+        (dt.date(1970, 1, 2), dt.datetime(2013, 1, 1, 5, 6, 7)),
+    ]
+
+
+def test_keys_that_are_double_empty_or_odd_are_treated_as_asked():
+    assert numbers(b'{"a":1,"a":2}') == ([2], [])
+    assert numbers(b'{"a":1,"x":{"y":1,"y":2}}', reject_on_duplicate=True)[0] == []
+    assert numbers(b'{"a":1,"":2}', reject_on_empty_key=True)[0] == []
+    schema = TableSchema(1, (Column("A_B", Kind.TEXT, 1),))
+    options = {"suppress_nonalphanumeric_key_chars": True}
+    assert load("json", b'{"a-b":"x"}', schema, **options)[0] == [("x",)]
+
+
+def test_records_begin_at_a_start_point():
+    data = b'{"x":{"r":[{"a":1},{"a":"z"},{"a":2}]},"r":{"a":3}}\n{"a":4}\n{"r":[{"a":5}]}'
+    found, rejected = numbers(data, start_point="r")
+    assert found == [1, 2, 5]
+    assert len(rejected) == 2
+    assert numbers(data, start_point="r", start_point_occurrence=2)[0] == [3]
+
+
+def test_with_a_terminator_each_record_ends_at_one_and_portions_agree():
+    data = b"".join(b'{"a":%d}%s;' % (at, b" " * (at % 5)) for at in range(60)) + b'{"a":'
+    expected = numbers(data, record_terminator=";")
+    assert expected == (list(range(60)), [b'{"a":'])
+    for size in (1, 7, 50):
+        found, rejected = [], []
+        for at in range(0, len(data), size):
+            portion = Portion(FILE, at, size)
+            part = numbers(data[at:], portion=portion, record_terminator=";", size=9)
+            found += part[0]
+            rejected += part[1]
+        assert (found, rejected) == expected
+    assert numbers(b'{"a":1}{"a":2}\n{"a":3}\n', record_terminator="\n")[0] == [3]
+    assert definition("json").build({"record_terminator": "\n"}).splittable
+    assert not definition("json").build({}).splittable
+
+
+def test_a_record_that_is_too_long_is_rejected_by_itself():
+    data = b'{"a":1}\n{"a":"' + b"x" * 3_000_000 + b'"}\n{"a":2}\n'
+    rows, rejects = load("json", data, NUMBERS, max_record=1_500_000, size=100_000)
+    assert [row[0] for row in rows] == [1, 2]
+    assert rejects[0].record == 2
+
+
+def test_each_message_is_one_object():
+    messages = [
+        b'{"a":1}',
+        b'{"a":2}{"a":3}',
+        b"",
+        b'{"a":\n4}',
+        b'{"a":',
+        b'{"a":5}}',
+        b'[{"a":1}]',
+    ]
+    rows, rejects = load_records("kafkajsonparser", messages, NUMBERS)
+    assert [int(row[0]) for row in rows] == [1, 4]
+    assert [(r.record, r.offset, r.data) for r in rejects] == [
+        (2, 7, messages[1]), (3, 21, b""), (5, 29, messages[4]), (6, 34, messages[5]), (7, 42, messages[6]),
+    ]  # fmt: skip
+
+
+def test_messages_that_make_objects_only_together_are_rejected():
+    messages = [b'{"a":', b'{"b":1}}', b'{"c":1}{"d":1}']
+    rows, rejects = load_records("kafkajsonparser", messages, NUMBERS)
+    assert (rows, len(rejects)) == ([], 3)
+
+
+def test_a_start_point_before_the_first_is_refused():
+    with pytest.raises(LoadRefused):
+        definition("fjsonparser").build({"start_point_occurrence": 0})
+
+
+_SCALARS = st.sampled_from(
+    ['1', '2.5', '1.005', '-0', '1e2', '99999', '"7"', '" 7 "', '"x"', '"abcde"', '"é"', '"\\u0041"',
+     'true', 'null', 'NaN', '1E400', '12345678901234567890.5', '{}', '[1]', '"\\ud800"', '01', '"2013-01-01"']
+)  # fmt: skip
+_OBJECTS = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "A", "b", "c", "x", "c.d"]),
+        _SCALARS | _SCALARS.map(lambda v: f'{{"d":{v}}}'),
+    ),
+    max_size=3,
+).map(lambda pairs: "{" + ",".join(f'"{key}":{value}' for key, value in pairs) + "}")
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    objects=st.lists(_OBJECTS | st.sampled_from(["", "x", "{", '{"a":1', "}"]), max_size=6),
+    gap=st.sampled_from(["\n", "\n\n", "", " \r\n", ","]),
+    name=st.sampled_from(["json", "fjsonparser"]),
+)
+def test_blocks_are_read_as_each_object_is_by_itself(objects, gap, name):
+    data = gap.join(objects).encode()
+    fast = load(name, data, SCHEMA)
+    # Arrow flattens no arrays: all is read the exact way. There are none to flatten.
+    slow = load(name, data, SCHEMA, flatten_arrays=True)
+    assert repr(fast) == repr(slow)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(_OBJECTS, max_size=6))
+def test_messages_that_python_reads_are_rows_and_others_rejects(messages):
+    rows, rejects = load_records("kafkajsonparser", [text.encode() for text in messages], SCHEMA)
+    expected = [text for text in messages if _loads(text) is not None]
+    assert len(rows) == len(expected)
+    assert [reject.data.decode() for reject in rejects] == [
+        text for text in messages if _loads(text) is None
+    ]
+
+
+def _loads(text):
+    try:
+        found = json.loads(text, parse_constant=lambda _: 1 / 0)
+    except (ValueError, ZeroDivisionError):
+        return None
+    return None if "1E400" in text or "ud800" in text else found
