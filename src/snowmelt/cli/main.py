@@ -25,6 +25,7 @@ _COMMANDS = (
     "load",
     "migrate",
     "select",
+    "functions",
     "channels",
     "chunks",
     "user",

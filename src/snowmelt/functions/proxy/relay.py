@@ -158,23 +158,19 @@ class FaultProxy:
         self.faults = list(faults)
         self.requests: list[Message] = []
         self._upstream = Upstream(url)
-        self._server = HttpServer(self._answer, host=host, port=port)
+        self.server = HttpServer(self._answer, host=host, port=port)
 
     @property
     def url(self) -> str:
         """Where the proxy listens."""
-        return self._server.url
+        return self.server.url
 
     def __enter__(self) -> FaultProxy:
-        self._server.start()
+        self.server.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.close()
-
-    def wait(self) -> None:
-        """Wait until the program is interrupted."""
-        self._server.wait()
+        self.server.close()
 
     async def _answer(self, request: Message, writer: asyncio.StreamWriter) -> bool:
         self.requests.append(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from snowmelt.errors import BatchTooLarge
@@ -11,7 +12,7 @@ from snowmelt.functions.service.problems import problem
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-_Message = dict[str, Any]
+_Message = MutableMapping[str, Any]
 
 
 class AsgiApp:
