@@ -1,0 +1,174 @@
+"""What do HTTP and boto3 cost a SELECT, how fair and how frugal is the service, how soon ready?
+
+    python benchmarks/select_http.py [--rows 5500000] [--folder DIR] [--at-once 50]
+
+A real service in a process of its own; the object lies in a bucket of its data folder. Beside
+each query through boto3 stands the same one by the engine alone, in a process of its own with as
+many threads, in the same run and by turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import boto3
+import select_data
+from botocore.config import Config
+from harness import Running
+from memory import resident_mib
+from report import Report
+from select_engine import QUERIES, TEXTS
+
+from snowmelt.catalog.access_keys import create_access_key
+from snowmelt.catalog.database import open_database
+from snowmelt.catalog.keys import KeyRing, load_master_key
+
+CSV = {"CSV": {"FileHeaderInfo": "USE"}, "CompressionType": "NONE"}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def client_of(running: Running):
+    """Return a boto3 client with an access key of the bench user."""
+    keyring = KeyRing(load_master_key(running.settings.keys_dir))
+    database = open_database(running.settings.catalog_url)
+    with database.writing() as connection:
+        key = create_access_key(connection, keyring, "BENCH", now=dt.datetime.now(dt.UTC))
+    database.close()
+    return boto3.client(
+        "s3",
+        endpoint_url=f"http://127.0.0.1:{running.settings.s3_port}",
+        region_name="us-east-1",
+        aws_access_key_id=key.access_key_id,
+        aws_secret_access_key=key.secret,
+        config=Config(s3={"addressing_style": "path"}, max_pool_connections=100, read_timeout=600),
+    )
+
+
+def select(client, text: str) -> tuple[float, int]:
+    """Return seconds and bytes of one SELECT; its End event must have come."""
+    began = time.perf_counter()
+    answer = client.select_object_content(
+        Bucket="bench",
+        Key="trips.csv",
+        Expression=text,
+        ExpressionType="SQL",
+        InputSerialization=CSV,
+        OutputSerialization={"CSV": {}},
+    )
+    size, ended = 0, False
+    for event in answer["Payload"]:
+        size += len(event.get("Records", {}).get("Payload", b""))
+        ended |= "End" in event
+    if not ended:
+        raise RuntimeError(f"no End event: {text}")
+    return time.perf_counter() - began, size
+
+
+def engine_alone(path: Path, repeats: int) -> dict[str, float]:
+    """Return the best seconds of each query without HTTP, in a process of its own."""
+    command = [sys.executable, str(Path(__file__).with_name("select_engine.py"))]
+    command += ["--child", "snowmelt", "--file", str(path), "--form", "csv"]
+    command += ["--threads", str(os.cpu_count()), "--repeats", str(repeats)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {each["query"]: each["wall"] for each in lines}
+
+
+def readiness(folder: Path, port: int) -> tuple[float, float]:
+    """Return seconds from a second start of the service to its first answer, and of a query."""
+    began = time.perf_counter()
+    with Running(folder, s3_port=port) as running:
+        ready = time.perf_counter() - began
+        first, _ = select(client_of(running), "select count(*) from s3object s where s._2 = '1'")
+    return ready, first
+
+
+def at_once(client, text: str, count: int, pid: int) -> tuple[list[float], float]:
+    """Return the seconds of queries that begin together, and the service's most MiB meanwhile."""
+    spent: list[float] = []
+    threads = [
+        threading.Thread(target=lambda: spent.append(select(client, text)[0])) for _ in range(count)
+    ]
+    peak = 0.0
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        peak = max(peak, resident_mib(pid))
+        time.sleep(0.05)
+    return spent, peak
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=5_500_000)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--at-once", type=int, default=50)
+    options = parser.parse_args()
+    report = Report(
+        "select_http",
+        "SELECT through HTTP and boto3, beside the engine alone",
+        ("query", "HTTP s", "engine s", "engine ÷ HTTP", "answer MB", "service MiB"),
+    )
+    with tempfile.TemporaryDirectory(prefix="snowmelt-select-") as own:
+        folder = options.folder or Path(own)
+        folder.mkdir(parents=True, exist_ok=True)
+        csv = select_data.trips_csv(folder, options.rows)
+        data, port = Path(own) / "service", free_port()
+        with Running(data, s3_port=port) as running:
+            client = client_of(running)
+            pid = running.process.pid
+            client.create_bucket(Bucket="bench")
+            client.upload_file(str(csv), "bench", "trips.csv")
+            select(client, TEXTS["a"])
+            before = resident_mib(pid)
+            alone = engine_alone(csv, options.repeats)
+            for name, text in TEXTS.items():
+                found = [select(client, text) for _ in range(options.repeats)]
+                seconds = min(each for each, _ in found)
+                report.add(
+                    f"{name}: {QUERIES[name]}",
+                    f"{seconds:.2f}",
+                    f"{alone[name]:.2f}",
+                    f"{alone[name] / seconds:.2f}",
+                    f"{found[0][1] / 1e6:.1f}",
+                    f"{resident_mib(pid):.0f}",
+                )
+            size = csv.stat().st_size / 1e6
+            report.remark(
+                f"{size:.0f} MB of CSV; best of {options.repeats}, {os.cpu_count()} threads."
+            )
+            report.remark(
+                f"Service before the first of these: {before:.0f} MiB. Goal: engine ÷ HTTP ≥ 0.7."
+            )
+            spent, peak = at_once(client, TEXTS["f"], options.at_once, pid)
+            report.remark(
+                f"{options.at_once} of query f at once: slowest {max(spent):.1f} s, fastest {min(spent):.1f} s "
+                f"({max(spent) / min(spent):.2f}, goal ≤ 2), median {statistics.median(spent):.1f} s; "
+                f"service {peak:.0f} MiB at most (goal ≤ 1,000)."
+            )
+        ready, first = readiness(data, port)
+        report.remark(
+            f"Second start: ready after {ready:.1f} s (goal ≤ 5), first query {first:.2f} s (goal ≤ 1)."
+        )
+    report.keep()
+
+
+if __name__ == "__main__":
+    main()
