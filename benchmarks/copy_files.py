@@ -1,0 +1,175 @@
+"""How fast are raw files loaded and read on Spark, against Spark's own reader and writer?
+
+uv run python benchmarks/copy_files.py [--megabytes 200] [--rounds 3]
+
+Both ways run by turns in one session of two cores; the best round of each counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pc
+from report import Report
+
+from snowmelt.spark import Snowmelt
+from snowmelt.spark.load_source import LoadSource
+from snowmelt.spark.session import local_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+COLUMNS = ("what", "Spark MB/s", "ours MB/s", "ratio", "goal")
+_SCHEMA = (
+    "id bigint, customer int, amount double, day date, at timestamp_ntz, name string, "
+    "city string, flag boolean"
+)
+_TABLE = (
+    "id NUMBER(18,0), customer NUMBER(9,0), amount FLOAT, day DATE, at TIMESTAMP_NTZ(6), "
+    "name VARCHAR(40), city VARCHAR(40), flag BOOLEAN"
+)
+_CITIES = np.array(["Berlin", "Paris", "Lima", "Quito", "Osaka", "Accra", "Turin", "Bergen"])
+_BYTES_A_ROW = 78
+
+
+def make(folder: Path, megabytes: int) -> None:
+    """Write two plain files of CSV and their gzipped twins."""
+    for name in ("plain", "gz"):
+        (folder / name).mkdir()
+    for part in range(2):
+        rows = megabytes * 500_000 // _BYTES_A_ROW
+        draw = np.random.default_rng(part)
+        at = draw.integers(1_600_000_000, 1_700_000_000, rows)
+        table = pa.table(
+            {
+                "id": np.arange(rows) + part * rows,
+                "customer": draw.integers(0, 1_000_000, rows),
+                "amount": np.round(draw.random(rows) * 1000, 2),
+                "day": pa.array((at // 86400).astype("int32")).cast(pa.date32()),
+                "at": pa.array(at * 1_000_000).cast(pa.timestamp("us")),
+                "name": pc_names(draw, rows),
+                "city": pa.array(_CITIES[draw.integers(0, len(_CITIES), rows)]),
+                "flag": pa.array(draw.random(rows) < 0.5),
+            }
+        )
+        path = folder / "plain" / f"{part}.csv"
+        options = pc.WriteOptions(include_header=False, quoting_style="none")
+        pc.write_csv(table, path, options)
+        with path.open("rb") as plain, gzip.open(folder / "gz" / f"{part}.csv.gz", "wb", 6) as out:
+            shutil.copyfileobj(plain, out, 1 << 20)
+
+
+def pc_names(draw: np.random.Generator, rows: int) -> pa.Array:
+    """Return names that hardly repeat."""
+    numbers = pa.array(draw.integers(0, 10**9, rows)).cast(pa.string())
+    return pa.compute.binary_join_element_wise("customer ", numbers, "")
+
+
+def best(rounds: int, *ways: Callable[[], None]) -> list[float]:
+    """Return the seconds of each way's best round, the ways taking turns."""
+    seconds: list[list[float]] = [[] for _ in ways]
+    for _ in range(rounds + 1):
+        for way, found in zip(ways, seconds, strict=True):
+            began = time.perf_counter()
+            way()
+            found.append(time.perf_counter() - began)
+    # The first round warms both.
+    return [min(found[1:]) for found in seconds]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    report = Report("copy_files", "Raw files on Spark: ours against Spark's own", COLUMNS)
+    with tempfile.TemporaryDirectory(prefix="snowmelt-bench-") as name:
+        folder = Path(name)
+        make(folder, options.megabytes)
+        spark = local_session("copy-files")
+        spark.dataSource.register(LoadSource)
+        size = sum(path.stat().st_size for path in (folder / "plain").iterdir()) / 1e6
+        with Snowmelt.local(folder / "lake", spark=spark) as lake:
+            lake.sql("CREATE DATABASE bench")
+            for kind, goal in (("plain", 3.0), ("gz", 3.0)):
+                measure_copy(report, spark, lake, folder / kind, size, goal, options.rounds)
+        for kind, goal in (("plain", 1.7), ("gz", 3.0)):
+            measure_read(report, spark, folder / kind, size, goal, options.rounds)
+        spark.stop()
+    report.remark(f"{size:,.0f} MB of CSV in two files, eight columns; MB are those of the CSV.")
+    report.remark(f"{os.cpu_count()} cores, best of {options.rounds} rounds after one that warms.")
+    report.keep()
+    return 0
+
+
+def measure_copy(
+    report: Report,
+    spark: SparkSession,
+    lake: Snowmelt,
+    source: Path,
+    size: float,
+    goal: float,
+    rounds: int,
+) -> None:
+    """Load the files of a folder into a table, against Spark's reader into Parquet."""
+    table = f"bench.public.{source.name}"
+
+    def theirs() -> None:
+        frame = spark.read.csv(str(source), schema=_SCHEMA)
+        frame.write.mode("overwrite").parquet(str(source) + ".parquet")
+
+    def ours() -> None:
+        lake.sql(f"CREATE OR REPLACE TABLE {table} ({_TABLE})")
+        lake.copy(f"COPY {table} FROM '{source}/*' DELIMITER ',' ABORT ON ERROR")
+
+    spark_s, our_s = best(rounds, theirs, ours)
+    rows = lake.sql(f"SELECT count(*) AS n, sum(customer) AS c FROM {table}").collect()
+    wanted = spark.read.parquet(str(source) + ".parquet").selectExpr(
+        "count(*) n", "sum(customer) c"
+    )
+    assert [tuple(map(int, r)) for r in rows] == [tuple(map(int, r)) for r in wanted.collect()]
+    add(report, f"COPY of {source.name} files into native files", spark_s, our_s, size, goal)
+
+
+def measure_read(
+    report: Report, spark: SparkSession, source: Path, size: float, goal: float, rounds: int
+) -> None:
+    """Read the files of a folder as a DataFrame that goes nowhere."""
+
+    def theirs() -> None:
+        frame = spark.read.csv(str(source), schema=_SCHEMA)
+        frame.write.format("noop").mode("overwrite").save()
+
+    def ours() -> None:
+        reader = spark.read.format("snowmelt-load").schema(_SCHEMA)
+        frame = reader.option("copy", "DELIMITER ','").load(f"{source}/*")
+        frame.write.format("noop").mode("overwrite").save()
+
+    spark_s, our_s = best(rounds, theirs, ours)
+    add(report, f"{source.name} files as a DataFrame", spark_s, our_s, size, goal)
+
+
+def add(report: Report, what: str, spark_s: float, our_s: float, size: float, goal: float) -> None:
+    """Add what was measured."""
+    report.add(
+        what,
+        f"{size / spark_s:.0f}",
+        f"{size / our_s:.0f}",
+        f"{spark_s / our_s:.1f}",
+        f"{goal:g}",
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
