@@ -119,7 +119,9 @@ class NativeWriter:
 
     def abort(self) -> None:
         """Leave nothing behind; after `finish` it is harmless."""
-        self._sink.writer.abort()
+        self._sink.abort()
+        # It writes its footer now or when it is forgotten.
+        self._parquet.close()
 
 
 class _Sink:
@@ -130,10 +132,17 @@ class _Sink:
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
         self.size = 0
+        self._aborted = False
+
+    def abort(self) -> None:
+        """Let go of the object; what is written from now on goes nowhere."""
+        self._aborted = True
+        self.writer.abort()
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
-        self.writer.write(view)
+        if not self._aborted:
+            self.writer.write(view)
         self.size += view.nbytes
         return view.nbytes
 

@@ -1,0 +1,96 @@
+"""Rows and rejects into native files."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from snowmelt.bulk import spool
+from snowmelt.bulk.publishing import numbered_files, write_reject_files
+from snowmelt.bulk.spool import FileSpool, RejectSpool, RowSpool, reject_files
+from snowmelt.bulk.work import Portioned
+from snowmelt.load.parsed import Rejected
+from snowmelt.schema.native import native_schema
+from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.table.bounds import column_bounds
+from snowmelt.table.rejects import RejectOrigin
+
+SCHEMA = TableSchema(
+    1, (Column("D", Kind.DATE, 1), Column("T", Kind.TEXT, 2, length=9, byte_length=36))
+)
+
+
+def rows(days, texts):
+    schema = native_schema(SCHEMA)
+    return pa.table([pa.array(days, pa.date32()), pa.array(texts, pa.string())], schema=schema)
+
+
+@pytest.fixture
+def warehouse(tmp_path):
+    return str(tmp_path / "warehouse")
+
+
+def made(warehouse, prefix="0", schema=SCHEMA):
+    return FileSpool(warehouse, "t/data/load", prefix, native_schema(schema))
+
+
+def test_row_groups_have_the_bounds_of_the_whole(warehouse, monkeypatch):
+    monkeypatch.setattr(spool, "_GROUP_ROWS", 2)
+    found = RowSpool(made(warehouse), SCHEMA, ("T",))
+    parts = [
+        rows([3, None], ["b", None]),
+        rows([None, None], [None, None]),
+        rows([9, 1], ["c", "a"]),
+    ]
+    for part in parts:
+        assert found.add(part)
+    [file] = found.finish()
+    whole = pa.concat_tables(parts)
+    assert file.rows == 6
+    assert file.bounds == {1: column_bounds(whole["D"]), 2: column_bounds(whole["T"])}
+    read = pq.ParquetFile(f"{warehouse}/{file.path}")
+    assert read.metadata.num_row_groups == 3
+    # Sorted as far as a row group goes, NULL last.
+    assert read.read()["T"].to_pylist() == ["b", None, None, None, "a", "c"]
+    assert file.split_offsets[0] == 4
+
+
+def test_a_file_ends_when_it_is_large_enough(warehouse, monkeypatch):
+    monkeypatch.setattr(spool, "_FILE_BYTES", 1)
+    files = made(warehouse)
+    files.write(rows([1], ["a"]))
+    files.write(rows([2], ["b"]))
+    files.write(rows([], []))
+    assert [file.rows for file in files.finish()] == [1, 1]
+    assert made(warehouse).finish() == ()
+
+
+def test_an_aborted_file_was_never_there(warehouse, tmp_path):
+    files = made(warehouse)
+    files.write(rows([1], ["a"]))
+    files.abort()
+    assert [path for path in (tmp_path / "warehouse").rglob("*") if path.is_file()] == []
+
+
+def test_rejects_of_later_portions_are_numbered_anew(warehouse, tmp_path):
+    portions = []
+    for number, rejected in enumerate(
+        ([Rejected(2, 5, b"x", "bad", "D")], [Rejected(1, 0, b"\xfe", "worse")])
+    ):
+        files = reject_files(warehouse, "t/data/load", str(number))
+        found = RejectSpool(files, RejectOrigin("0" * 32, "node", "a.csv", number))
+        found.add(rejected, lambda record: None)
+        portions.append(Portioned(number, reject_files=found.finish()))
+    numbered = numbered_files(portions, {0: 1, 1: 8}, warehouse_url=warehouse, folder="t/data/load")
+    data, reasons = tmp_path / "data", tmp_path / "reasons"
+    write_reject_files(
+        numbered, warehouse_url=warehouse, data_path=str(data), exceptions_path=str(reasons)
+    )
+    assert data.read_bytes() == b"x\n\xfe\n"
+    assert reasons.read_text() == (
+        "COPY: Record 2 of a.csv was rejected: bad\nCOPY: Record 8 of a.csv was rejected: worse\n"
+    )
+    unknown = numbered_files(portions, {}, warehouse_url=warehouse, folder="t/data/load")
+    read = [pq.read_table(f"{warehouse}/{file.path}") for file in unknown]
+    assert [table["ROW_NUMBER"].to_pylist() for table in read] == [[None], [None]]

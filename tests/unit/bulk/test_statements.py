@@ -1,0 +1,22 @@
+"""Which statements are COPY."""
+
+from __future__ import annotations
+
+import pytest
+
+from snowmelt.bulk.statements import is_copy
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("copy t FROM 'x'", True),
+        ("\n -- a word\n /* and\nmore */ COPY\nt FROM STDIN", True),
+        ("COPYING", False),
+        ("-- COPY t\nSELECT 1", False),
+        ("SELECT 'COPY t'", False),
+        ("", False),
+    ],
+)
+def test_a_copy_is_told_by_its_first_word(text, expected):
+    assert is_copy(text) is expected
