@@ -172,7 +172,7 @@ class DeclaredFunction:
     def _arguments(self, selection: working.Selection) -> Sequence[Any]:
         if self.options.mode is Mode.ARROW:
             return working.arrow_columns(selection.columns, self.signature.arguments)
-        return [list(column) for column in selection.columns]
+        return selection.columns
 
     @property
     def _per_row(self) -> bool:

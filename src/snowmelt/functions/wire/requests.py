@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from decimal import Decimal
 from functools import lru_cache
+from operator import itemgetter
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -50,15 +51,15 @@ def needs_conversion(sql_type: SqlType) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _numbers(count: int) -> tuple[int, ...]:
-    return tuple(range(count))
+def _numbers(count: int) -> list[int]:
+    return list(range(count))
 
 
 class Batch(NamedTuple):
     """The rows of a request, by argument; NULL is None."""
 
     rows: int
-    columns: list[Sequence[Any]]
+    columns: list[list[Any]]
     # False only where no argument that is declared without NULL holds one.
     has_nulls: bool
 
@@ -74,6 +75,7 @@ class RequestReader:
             for at, each in enumerate(arguments)
             if needs_conversion(each.type)
         ]
+        self._getters = [itemgetter(at) for at in range(len(arguments) + 1)]
         types = [decoded_type(each.type) for each in arguments]
         self._expected = _decoder(
             kind | None if each.nullable and kind is not Any else kind
@@ -98,10 +100,8 @@ class RequestReader:
 
     def _batch(self, rows: list[tuple[Any, ...]], *, has_nulls: bool) -> Batch:
         count = len(rows)
-        if not rows:
-            return Batch(0, [() for _ in self._readers], has_nulls=False)
-        columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
-        numbers = columns.pop(0)
+        # Column by column: zip(*rows) makes an object for each row, and costs a third more.
+        numbers, *columns = ([*map(get, rows)] for get in self._getters)
         if numbers != _numbers(count):
             raise BatchInvalid(reason="its row numbers are not 0, 1, 2 and so on")
         for at, convert in self._afterwards:
@@ -129,7 +129,7 @@ class RequestReader:
             if type(row[0]) is not int or row[0] != at:
                 raise BatchInvalid(reason="its row numbers are not 0, 1, 2 and so on")
         _, *columns = zip(*rows, strict=True) if rows else [()] * width
-        converted: list[Sequence[Any]] = [
+        converted = [
             self._converted(column, convert, at)
             for at, (column, convert) in enumerate(zip(columns, self._readers, strict=True))
         ]

@@ -41,7 +41,7 @@ def test_the_published_example_is_read():
 
 def test_a_call_without_arguments_is_read():
     assert columns(b'{"data":[[0],[1]]}') == (2, [])
-    assert columns(b'{"data":[]}', "VARCHAR") == (0, [()])
+    assert columns(b'{"data":[]}', "VARCHAR") == (0, [[]])
 
 
 def test_every_type_has_its_python_value():
