@@ -7,6 +7,7 @@ blocks end nor on how many threads read them.
 from __future__ import annotations
 
 import math
+import sys
 from decimal import Context, Decimal, DecimalException
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -15,6 +16,7 @@ import numpy as np
 from snowmelt.select.comparing import precedes
 from snowmelt.select.compensated import add_all, add_one
 from snowmelt.select.dialect import Dialect
+from snowmelt.select.ordering import comparable
 from snowmelt.select.refusals import SelectError, row_error
 from snowmelt.select.values import (
     DECIMALS,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from snowmelt.select.limits import MemoryBudget
     from snowmelt.select.syntax import Aggregate
 
     Numbers: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 
 # Wide enough that sums of 38-digit decimals of like size are exact.
 _WIDE = Context(prec=120)
+# What a set takes for each of its members, with the tuple that stands for the value.
+_VALUE_BYTES = 160
 
 
 class Accumulator(Protocol):
@@ -60,9 +65,10 @@ class Accumulator(Protocol):
         """Return the aggregate of what was added so far."""
 
 
-def make(aggregate: Aggregate, dialect: Dialect) -> Accumulator:
-    """Return an empty accumulator."""
-    return _MAKERS[aggregate.function](dialect)
+def make(aggregate: Aggregate, dialect: Dialect, budget: MemoryBudget | None = None) -> Accumulator:
+    """Return an empty accumulator; what it has to remember counts against the budget."""
+    accumulator = _MAKERS[aggregate.function](dialect)
+    return Distinct(accumulator, budget) if aggregate.distinct else accumulator
 
 
 class Count:
@@ -255,6 +261,43 @@ class Extreme:
         if self._best is None and self._dialect is Dialect.CEPH_2020:
             return -INT_MAX if self._greatest else INT_MAX
         return self._best
+
+
+class Distinct:
+    """Another aggregate that takes of equal values the first alone."""
+
+    def __init__(self, inner: Accumulator, budget: MemoryBudget | None) -> None:
+        self._inner = inner
+        self._budget = budget
+        self._seen: set[object] = set()
+
+    def add(self, value: object) -> None:
+        """Add a value that was not there before."""
+        if is_absent(value):
+            return
+        key = comparable(value)
+        if key in self._seen:
+            return
+        if self._budget is not None:
+            self._budget.take(_VALUE_BYTES + sys.getsizeof(value))
+        self._inner.add(value)
+        self._seen.add(key)
+
+    def add_rows(self, count: int) -> None:
+        """Refuse: rows are not values."""
+        raise TypeError(f"{count} distinct rows")
+
+    def add_vector(self, data: Numbers, null: Mask) -> None:
+        """Add the values of a vector, in order."""
+        present: Any = data[~null]
+        _, first = np.unique(present, return_index=True)
+        first.sort()
+        for value in present[first].tolist():
+            self.add(value)
+
+    def result(self) -> object:
+        """Return the aggregate."""
+        return self._inner.result()
 
 
 _MAKERS: dict[str, Callable[[Dialect], Accumulator]] = {

@@ -147,9 +147,9 @@ class _Binder:
             call = f"{node.function}(...{node.function} ...)"
             message = f"nested aggregation function is illegal i.e. {call}"
             raise self._names.error("UnsupportedSqlStructure", message, node.at)
-        if node.function == "count" and self._counts_all(argument):
+        if node.function == "count" and not node.distinct and self._counts_all(argument):
             return Aggregate("count", None, node.at)
-        return Aggregate(node.function, argument, node.at)
+        return Aggregate(node.function, argument, node.at, node.distinct)
 
     def _counts_all(self, argument: Expression) -> bool:
         """The first engine counts rows whatever the argument; elsewhere a literal is never NULL."""

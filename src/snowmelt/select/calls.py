@@ -121,22 +121,22 @@ def _type_parameters(words: Words) -> list[int]:
 
 
 def _aggregate(words: Words, parse: Parse, function: str, name: Token) -> Aggregate:
-    if words.sees("DISTINCT"):
-        message = f"{function}(DISTINCT …) is not supported; use SELECT DISTINCT or GROUP BY"
-        raise words.error("UnsupportedSyntax", message)
-    words.accept("ALL")
+    distinct = words.accept("DISTINCT")
+    if not distinct:
+        words.accept("ALL")
     argument: Expression | None = None
-    if function == "count" and (words.accept("*") or words.sees(")")):
+    if function == "count" and not distinct and (words.accept("*") or words.sees(")")):
         argument = None
     elif words.sees("*"):
-        raise words.error("ParseUnsupportedCallWithStar", f"only count takes *, not {function}")
+        shown = f"{function}(DISTINCT …)" if distinct else function
+        raise words.error("ParseUnsupportedCallWithStar", f"only count takes *, not {shown}")
     elif not words.sees(")"):
         argument = parse()
-    if words.sees(",") or (argument is None and function != "count"):
+    if words.sees(",") or (argument is None and (distinct or function != "count")):
         message = f"{function} takes one argument"
         raise words.error("ParseNonUnaryAgregateFunctionCall", message)
     _close(words, function)
-    return Aggregate(function, argument, name.start)
+    return Aggregate(function, argument, name.start, distinct)
 
 
 def _arguments(words: Words, parse: Parse) -> list[Expression]:

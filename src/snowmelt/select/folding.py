@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from snowmelt.select.accumulators import Accumulator
+    from snowmelt.select.limits import MemoryBudget
     from snowmelt.select.outcomes import Passed
     from snowmelt.select.query import Query
     from snowmelt.select.syntax import Expression
@@ -93,9 +94,9 @@ def _folds(expression: Expression) -> bool:
     return isinstance(expression, Aggregate)
 
 
-def accumulators(query: Query) -> list[Accumulator]:
+def accumulators(query: Query, budget: MemoryBudget) -> list[Accumulator]:
     """Return a fresh accumulator for each aggregate of the query."""
-    return [make(aggregate, query.dialect) for aggregate in query.aggregates]
+    return [make(aggregate, query.dialect, budget) for aggregate in query.aggregates]
 
 
 def folds_at_once(passed: Passed, at: int | None) -> bool:

@@ -187,10 +187,12 @@ class FoldSink:
         self._groups: dict[object, tuple[tuple[object, ...], list[Accumulator]]] = {}
         self._last: tuple[object, ...] = (None,) * len(self._shape.last)
         self._budget = MemoryBudget(
-            settings.group_memory_bytes, what="GROUP BY", setting="select_group_memory_bytes"
+            settings.group_memory_bytes,
+            what="GROUP BY or DISTINCT",
+            setting="select_group_memory_bytes",
         )
         if not self._shape.keys:
-            self._groups[()] = ((), accumulators(query))
+            self._groups[()] = ((), accumulators(query, self._budget))
 
     @property
     def wants(self) -> int | None:
@@ -264,7 +266,7 @@ class FoldSink:
         group = self._groups.get(identity)
         if group is None:
             self._budget.take(_size(values) + 200 * len(self._arguments))
-            group = self._groups[identity] = (values, accumulators(self._query))
+            group = self._groups[identity] = (values, accumulators(self._query, self._budget))
         return group[1]
 
 

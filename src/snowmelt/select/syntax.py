@@ -213,11 +213,15 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """count, sum, min, max or avg; the argument is None for `count(*)`."""
+    """count, sum, min, max or avg; the argument is None for `count(*)`.
+
+    With `distinct` each value counts once.
+    """
 
     function: str
     argument: Expression | None
     at: int = field(default=0, compare=False)
+    distinct: bool = False
 
 
 Expression: TypeAlias = (

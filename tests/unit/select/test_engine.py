@@ -353,6 +353,37 @@ def test_what_is_no_parquet_is_refused(tmp_path):
         parquet_answer(path, "select * from s3object")
 
 
+def test_distinct_values_are_folded_once_as_duckdb_does():
+    rng = np.random.default_rng(5)
+    rows = [f"{n},{n % 3},{w}" for n, w in zip(rng.integers(0, 9, 300), "xyzaüx" * 50, strict=True)]
+    data = "n,g,w\n" + "\n".join(rows) + "\n,0,\n"
+    numbers = "count(distinct {0}), sum(distinct {0}), count({0}), max(distinct {0})"
+    shown = f"g, count(distinct w), {numbers}"
+    sql = (
+        f"select {shown.format('cast(n as int)')} from s3object where n <> '' group by g order by g"
+    )
+    request = SelectRequest(sql, CsvInput(header=Header.USE))
+    lines = pa.table({"line": [row.split(",") for row in rows]})
+    found = (
+        duckdb.from_arrow(lines)
+        .query(
+            "lines",
+            f"select {shown.format('n::int')} from (select line[1] n, line[2] g, line[3] w from lines) "
+            "group by g order by g",
+        )
+        .fetchall()
+    )
+    wanted = "".join(",".join(map(str, row)) + "\n" for row in found)
+    for size in (64, 1 << 20):
+        assert answer(request, data.encode(), block_bytes=size).decode() == wanted
+    request = SelectRequest(
+        "select count(distinct n), count(distinct 7) from s3object", request.input
+    )
+    assert answer(request, data.encode()) == b"10,1\n"
+    with pytest.raises(SelectError, match="select_group_memory_bytes"):
+        answer(request, data.encode(), group_memory_bytes=1000)
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
