@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from snowmelt.select.evaluator import Scope, evaluate, holds
-from snowmelt.select.operands import Frame
+from snowmelt.select.operands import Frame, all_null
 from snowmelt.select.outcomes import AllFields, Failure, Passed, Spot
 from snowmelt.select.plan import truth, value
 from snowmelt.select.refusals import SelectError
@@ -73,11 +73,12 @@ class BlockPlan:
         frame = frame.for_output()
         vectors = [value(expression, frame) for expression in self._expressions]
         slow = np.zeros(len(candidates), np.bool_) if unsure is None else unsure
-        for vector in vectors:
+        for at, vector in enumerate(vectors):
             slow = slow | vector.deferred
             if isinstance(vector.data, Instants) and vector.data.form is None:
                 # Kernels compare and take apart such timestamps; only the evaluator shows them.
                 slow = slow | ~vector.null
+                vectors[at] = all_null(len(vector))
         if not slow.any():
             none = np.empty(0, np.int64)
             return Passed(candidates, vectors, none, ())

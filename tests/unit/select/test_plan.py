@@ -55,6 +55,13 @@ def _values(inner):
         st.tuples(st.sampled_from(["year", "month", "day", "hour", "minute", "second"]), inner).map(
             lambda t: f"extract({t[0]} from to_timestamp({t[1]}))"
         ),
+        two.map(lambda t: f"({t[0]} || {t[1]})"),
+        inner.map(lambda a: f"trim({a})"),
+        inner.map(lambda a: f"cast({a} as bool)"),
+        columns.map(lambda a: f"case when {a} like '2018-%' then to_timestamp({a}) end"),
+        columns.map(
+            lambda a: f"date_add(month, 1, case when {a} like '2018-%' then to_timestamp({a}) end)"
+        ),
     )
 
 
@@ -172,8 +179,13 @@ def test_the_plan_answers_as_the_evaluator_does(shown, where, data, dialect, out
     assert engine(request, data, threads=2, block_bytes=64, blocks_in_flight=2) == wanted
 
 
+TIME = "case when _1 like '2018-%' then to_timestamp(_1) end"
 FOLDS = st.sampled_from(
     [
+        f"max({TIME}), min({TIME}), count({TIME})",
+        f"{TIME}, count(*) from s3object group by {TIME}",
+        f"distinct {TIME}, _2",
+        f"_1 from s3object order by {TIME} desc, _2",
         "count(*), count(_1), sum(cast(_2 as float))",
         "min(_1), max(_3)",
         "sum(_1)",
