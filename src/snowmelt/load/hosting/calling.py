@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_GRACE_SECONDS = 2.0
+_GRACE_SECONDS = 1.0
+_SLICE_SECONDS = 0.5
 _STOP: tuple[None, tuple[()]] = (None, ())
 _WAKE = object()
 
@@ -27,7 +28,7 @@ class Caller:
     """One thread that makes calls, one after the other; for the use of one other thread.
 
     A call that lasts longer than `patience` seconds, or that goes on after `wake`, is told to stop
-    by `on_stop`, which may run while the call does; two seconds later at most it is left alone. Its
+    by `on_stop`, which may run while the call does; a second later it is left alone. Its
     thread does not hold up the process's end.
     """
 
@@ -38,6 +39,7 @@ class Caller:
         self._calls = queue.SimpleQueue()
         self._results: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._woken = False
+        self._abandoned = False
         self.busy = False
         self._thread = threading.Thread(target=self._work, name="snowmelt-user-code", daemon=True)
         self._thread.start()
@@ -64,8 +66,8 @@ class Caller:
 
     def stop(self) -> bool:
         """Ask a running call to stop; tell whether it did so in time."""
-        if not self.busy:
-            return True
+        if not self.busy or self._abandoned:
+            return not self.busy
         # It is user code, too: it may block, and what it raises helps nobody.
         asking = threading.Thread(target=self._ask, name="snowmelt-cancel", daemon=True)
         asking.start()
@@ -73,6 +75,7 @@ class Caller:
             while self._results.get(timeout=min(_GRACE_SECONDS, self._patience)) is _WAKE:
                 pass
             self.busy = False
+        self._abandoned = self.busy
         return not self.busy
 
     def wake(self) -> None:
@@ -85,12 +88,22 @@ class Caller:
         self._calls.put(_STOP)
 
     def _answer(self, patience: float) -> Any:
-        answer = self._results.get(timeout=patience)
-        if answer is _WAKE:
-            self.stop()
-            raise Cancelled
-        self.busy = False
-        return answer
+        left = patience
+        while True:
+            # In slices: a signal that comes just before the wait begins is seen only after it.
+            wait = min(left, _SLICE_SECONDS)
+            try:
+                answer = self._results.get(timeout=wait)
+            except queue.Empty:
+                left -= wait
+                if left <= 0:
+                    raise
+                continue
+            if answer is _WAKE:
+                self.stop()
+                raise Cancelled
+            self.busy = False
+            return answer
 
     def _ask(self) -> None:
         with contextlib.suppress(Exception):

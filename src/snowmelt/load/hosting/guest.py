@@ -24,6 +24,7 @@ LIBRARY_PREFIX = "snowmelt_library_"
 """How names of modules begin that hold code of users."""
 
 _OURS = "snowmelt.load."
+_LAST_CALL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,24 +88,20 @@ class Guest:
         """
         with self._lock:
             caller = self._caller = Caller(self.host.limits.patience_seconds, self._ask_to_stop)
+        server = self.host.server
+        end = (destroy, (server, *more, server.sessions))
         try:
-            server = self.host.server
             self._method("setup", setup, server, *more)
             try:
                 yield
-            except GeneratorExit:
-                if self._stopped(caller):
-                    self._method("destroy", destroy, server, *more, server.sessions)
-                raise
             except BaseException:
-                if self._stopped(caller):
-                    # What went wrong first is what matters.
-                    with contextlib.suppress(Exception):
-                        self._method("destroy", destroy, server, *more, server.sessions)
+                # What went wrong first is what matters.
+                if caller.stop():
+                    self._destroy_quietly(*end)
                 raise
-            self._method("destroy", destroy, server, *more, server.sessions)
+            self._method("destroy", end[0], *end[1])
         except BaseException as error:
-            if not isinstance(error, GeneratorExit):
+            if caller.busy or not isinstance(error, GeneratorExit):
                 self._object = None
             raise
         finally:
@@ -157,12 +154,17 @@ class Guest:
             text = f"{what} raised {type(error).__name__}: {error}{place_of(error)}"
             raise host.failed(text) from error
 
-    def _stopped(self, caller: Caller) -> bool:
-        """Tell whether no call runs; one that does not end is left alone with its object."""
-        if caller.stop():
-            return not self._cancelled
-        self._object = None
-        return False
+    def _destroy_quietly(self, roles: Sequence[str], arguments: tuple[object, ...]) -> None:
+        """Destroy after an error, also a cancel, for which nobody waits long."""
+        made = self._object
+        if made is None or not callable(getattr(made, "destroy", None)):
+            return
+        caller = Caller(_LAST_CALL_SECONDS, lambda: None)
+        try:
+            with contextlib.suppress(Exception):
+                caller.call(bound(made, "destroy", roles), *arguments)
+        finally:
+            caller.close()
 
     def _ask_to_stop(self) -> None:
         with self._lock:

@@ -1,0 +1,161 @@
+"""User code as steps of a load: errors say where, and a cancel is answered soon."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from textwrap import dedent
+
+import pytest
+
+from snowmelt.errors import LoadCancelled, LoadFailed
+from snowmelt.load.functions import Functions, UserFunction
+from snowmelt.load.portion import InputFile, Portion
+from snowmelt.load.stack import run_portion
+from snowmelt.load.steps import LoadTask, StackPlan, Step
+from user_code import HEAD, target
+
+CODE = (
+    HEAD
+    + """
+import threading
+
+class Upper(vertica_sdk.UDFilter):
+    def setup(self, srvInterface):
+        self.bad = srvInterface.getParamReader().getString("bad").encode()
+        self.read = 0
+    def process(self, srvInterface, inputbuffer, inputstate, outputbuffer):
+        data = inputbuffer.read()
+        if self.bad in data:
+            raise ValueError("bad byte")
+        outputbuffer.write(data.upper())
+        return StreamState.DONE if inputstate == InputState.END_OF_FILE else StreamState.INPUT_NEEDED
+
+class UpperFactory(vertica_sdk.FilterFactory):
+    def getParameterType(self, srvInterface, parameterTypes):
+        parameterTypes.addVarchar(10, "bad")
+    def prepare(self, srvInterface, planContext):
+        return Upper()
+
+class Blocks(vertica_sdk.UDFilter):
+    cancelled = threading.Event()
+    begun = threading.Event()
+    def process(self, srvInterface, inputbuffer, inputstate, outputbuffer):
+        print("blocked", flush=True)
+        self.begun.set()
+        threading.Event().wait()
+    def cancel(self, srvInterface):
+        print("cancelled", flush=True)
+        self.cancelled.set()
+
+class Pairs:
+    def process(self, srv, inp, state, writer):
+        for line in inp.read().splitlines():
+            left, _, right = line.partition(b"=")
+            writer.setInt(0, int(left)); writer.setString(1, right.decode()); writer.next()
+        return StreamState.DONE if state == InputState.END_OF_FILE else StreamState.INPUT_NEEDED
+"""
+)
+FUNCTIONS = Functions(
+    (
+        UserFunction("filter", "up", "UpperFactory", "lib"),
+        UserFunction("filter", "blocks", "Blocks", "lib"),
+        UserFunction("parser", "pairs", "Pairs", "lib"),
+    ),
+    {"lib": {"code.py": CODE.encode()}},
+)
+
+
+def task(path, *filters: Step) -> LoadTask:
+    steps = tuple(FUNCTIONS.planned(step) for step in filters)
+    source = Step("source", "File", {"file": str(path)})
+    plan = StackPlan(
+        source=source, filters=steps, parser=Step("parser", "pairs"),
+        target=target(), table=target().schema,
+    )  # fmt: skip
+    return LoadTask(0, Portion(InputFile(str(path))), plan)
+
+
+def test_a_task_with_user_code_is_pickled_and_run(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"1=a\n2=b\n")
+    spec = pickle.dumps((task(path, Step("filter", "UP", {"bad": "!"})), FUNCTIONS))
+    run = run_portion(*pickle.loads(spec))
+    rows = [row for block in run for row in block.rows.to_pylist()]
+    assert rows == [{"A": 1, "B": "A"}, {"A": 2, "B": "B"}]
+    assert (run.counts.rows, run.counts.bytes_in, run.counts.bytes_parsed) == (2, 8, 8)
+
+
+def test_an_error_names_file_filter_and_parameters(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"1=a\n2=!\n")
+    with pytest.raises(LoadFailed) as info:
+        list(run_portion(task(path, Step("filter", "up", {"bad": "!"})), FUNCTIONS))
+    text = str(info.value)
+    assert str(path) in text
+    assert "filter up(bad='!')" in text
+    assert "process() raised ValueError: bad byte (lib/code.py, line" in text
+
+
+@pytest.mark.slow
+def test_a_blocked_filter_does_not_hold_up_a_cancel(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"1=a\n")
+    run = run_portion(task(path, Step("filter", "blocks")), FUNCTIONS)
+    from snowmelt.load.library import load_library
+
+    blocks = load_library("lib", FUNCTIONS.libraries["lib"]).find("Blocks")
+    threading.Thread(target=lambda: (blocks.begun.wait(10), run.cancel()), daemon=True).start()
+    started = time.monotonic()
+    with pytest.raises(LoadCancelled):
+        list(run)
+    assert time.monotonic() - started < 5
+    assert blocks.cancelled.is_set()
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_blocked_filter_within_five_seconds(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"1=a\n")
+    (tmp_path / "task").write_bytes(
+        pickle.dumps((task(path, Step("filter", "blocks")), FUNCTIONS))
+    )  # fmt: skip
+    code = """
+    import pickle, signal, sys
+    from snowmelt.load.stack import run_portion
+    # Who runs the tests in the background may have had it ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        list(run_portion(*pickle.load(open(sys.argv[1], "rb"))))
+    except KeyboardInterrupt:
+        print("interrupted")
+    """
+    command = [sys.executable, "-c", dedent(code), str(tmp_path / "task")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "blocked\n"
+        started = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        try:
+            rest, _ = process.communicate(timeout=10)
+        finally:
+            process.kill()
+        assert time.monotonic() - started < 5
+    assert rest.split() == ["cancelled", "interrupted"]
+
+
+def test_user_code_leaves_no_thread_behind(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"1=a\n")
+    for _ in range(3):
+        list(run_portion(task(path, Step("filter", "up", {"bad": "!"})), FUNCTIONS))
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        names = [each.name for each in threading.enumerate()]
+        # One may still be in the test before, blocked for good.
+        if names.count("snowmelt-user-code") <= 1:
+            return
+    pytest.fail(f"threads are left: {names}")
