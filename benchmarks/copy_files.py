@@ -22,7 +22,6 @@ import pyarrow.csv as pc
 from report import Report
 
 from snowmelt.spark import Snowmelt
-from snowmelt.spark.load_source import LoadSource
 from snowmelt.spark.session import local_session
 
 if TYPE_CHECKING:
@@ -98,7 +97,6 @@ def main() -> int:
         folder = Path(name)
         make(folder, options.megabytes)
         spark = local_session("copy-files")
-        spark.dataSource.register(LoadSource)
         size = sum(path.stat().st_size for path in (folder / "plain").iterdir()) / 1e6
         with Snowmelt.local(folder / "lake", spark=spark) as lake:
             lake.sql("CREATE DATABASE bench")

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import types as st
 
 from snowmelt.errors import LoadFailed, TableNotFound
-from snowmelt.spark.load_source import REJECTED, REJECTED_TYPE, LoadSource
+from snowmelt.spark.load_source import REJECTED, REJECTED_TYPE
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -20,7 +20,6 @@ SCHEMA = st.StructType(
 @pytest.fixture
 def frame(spark, copying):
     """Read text as a DataFrame."""
-    spark.dataSource.register(LoadSource)
 
     def read(data, schema=SCHEMA, copy="", **options):
         path = copying.file("frame.csv", data).strip("'")

@@ -98,7 +98,8 @@ def run_work(plan: WorkPlan, task: LoadTask) -> Portioned:
         if isinstance(error, LoadCancelled):
             raise
         done = attempt.failed(str(error))
-    except SnowmeltError:
+    except (KeyboardInterrupt, SystemExit):
+        attempt.cancel()
         raise
     finally:
         attempt.close()
@@ -148,6 +149,11 @@ class _Attempt:
     def failed(self, reason: str) -> Portioned:
         """Return what is told of a portion that failed: no rows, but its rejects."""
         return self._outcome((), reason)
+
+    def cancel(self) -> None:
+        """Tell the steps that the load is cancelled."""
+        if self._run is not None:
+            self._run.cancel()
 
     def close(self) -> None:
         """Leave nothing unfinished."""

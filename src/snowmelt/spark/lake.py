@@ -21,13 +21,13 @@ from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
 from snowmelt.errors import ConflictError, TableNotFound
 from snowmelt.schema.types import TableName, internal_name
+from snowmelt.spark import load_source, select
 from snowmelt.spark.history import history_frame, is_history
 from snowmelt.spark.load import SparkRunner
 from snowmelt.spark.migrate import migrate_table
 from snowmelt.spark.planning import Planner
 from snowmelt.spark.queries import name_of, read_query, rewrite
 from snowmelt.spark.refusals import understood
-from snowmelt.spark.select import register
 from snowmelt.spark.session import local_session, require_settings
 from snowmelt.spark.table import TableReader
 from snowmelt.spark.visible import visible_columns
@@ -104,7 +104,8 @@ class Snowmelt:
         """
         settings = Settings.load()
         require_settings(spark)
-        register(spark)
+        select.register(spark)
+        load_source.register(spark)
         keys = keys or settings.keys_dir
         self.spark = spark
         self.role = role

@@ -33,6 +33,8 @@ from snowmelt.table.warehouse import cached_store
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from pyspark.sql import SparkSession
+
     from snowmelt.load.parsed import Rejected
     from snowmelt.load.steps import LoadTask
 
@@ -51,7 +53,12 @@ REJECTED_TYPE = st.StructType(
     ]
 )
 _TASKS = 8
-_INTEGERS: dict[type[st.DataType], int] = {st.ByteType: 3, st.ShortType: 5, st.IntegerType: 10, st.LongType: 19}
+_INTEGERS: dict[type[st.DataType], int] = {
+    st.ByteType: 3,
+    st.ShortType: 5,
+    st.IntegerType: 10,
+    st.LongType: 19,
+}
 _KINDS: dict[type[st.DataType], Mapping[str, Any]] = {
     st.StringType: {
         "kind": Kind.TEXT,
@@ -66,6 +73,11 @@ _KINDS: dict[type[st.DataType], Mapping[str, Any]] = {
     st.TimestampType: {"kind": Kind.TIMESTAMP_LTZ, "scale": 6},
     st.TimestampNTZType: {"kind": Kind.TIMESTAMP_NTZ, "scale": 6},
 }
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format known to a session."""
+    spark.dataSource.register(LoadSource)
 
 
 class LoadPartition(InputPartition):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
+from snowmelt.spark import load_source, select
 from snowmelt.spark.java import use_java
-from snowmelt.spark.select import register
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,7 +77,8 @@ def local_session(
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     builder = configure(SparkSession.builder.appName(app_name).master(master))
     spark = builder.config(map={**_LOCAL, **(conf or {})}).getOrCreate()
-    register(spark)
+    select.register(spark)
+    load_source.register(spark)
     return spark
 
 

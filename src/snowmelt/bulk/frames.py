@@ -1,0 +1,85 @@
+"""A topic of Kafka into a table, frame after frame: each frame is one COPY."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from snowmelt.bulk.copying import copy_into
+from snowmelt.errors import LoadOvertaken
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Iterator
+
+    from snowmelt.bulk.copying import Copied, CopyContext, Runner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frames:
+    """What is loaded from where to where; `parser`, `filters` and `rest` as in the statement.
+
+    A frame takes `seconds`: what has come meanwhile is loaded at once, the rest of the time is
+    waited. Where the last frame ended is part of its commit, so that a crash repeats nothing;
+    tables keep it for each `stream_name`.
+    """
+
+    topic: str
+    table: str
+    brokers: str
+    parser: str = "KafkaJSONParser()"
+    filters: tuple[str, ...] = ()
+    rest: str = ""
+    seconds: float = 10.0
+    settings: str = ""
+    group: str = "snowmelt"
+    on_gap: str = "report"
+    stream_name: str = ""
+
+    def statement(self, parallelism: int) -> str:
+        """Return the COPY of a frame, whose partitions are shared by that many portions."""
+        parameters = {
+            "stream": f"{self.topic}|*|-3",
+            "brokers": self.brokers,
+            "group_id": self.group,
+            "kafka_conf": self.settings,
+            "on_gap": self.on_gap,
+        }
+        given = ", ".join(f"{name}={_quoted(text)}" for name, text in parameters.items() if text)
+        duration = f"duration=INTERVAL '{self.seconds} seconds'"
+        source = f"KafkaSource({given}, {duration}, stop_on_eof=true, executionparallelism={parallelism})"
+        filters = "".join(f" FILTER {each}" for each in self.filters)
+        named = f" STREAM NAME {_quoted(self.stream_name)}" if self.stream_name else ""
+        return f"COPY {self.table} SOURCE {source}{filters} PARSER {self.parser} {self.rest}{named}"
+
+
+def run_frames(
+    frames: Frames, context: CopyContext, run: Runner, stop: threading.Event, *, once: bool = False
+) -> Iterator[Copied]:
+    """Yield what each frame did, until `stop` is set; frames without messages do nothing.
+
+    With `once` there is one frame only.
+
+    Another process that runs the same frames may be faster; then its messages are not loaded
+    here, and the next frame begins where it ended.
+
+    Raises:
+        LoadFailed: A frame could not be loaded: the brokers do not answer, or too much was
+            rejected. The frames before it are there.
+        LoadRefused: The topic, a parameter or the parser is refused.
+    """
+    text = frames.statement(run.parallelism)
+    while not stop.is_set():
+        ends_at = context.clock.monotonic() + frames.seconds
+        with contextlib.suppress(LoadOvertaken):
+            copied = copy_into(context, text, run)
+            if copied.load_id is not None:
+                yield copied
+        if once:
+            return
+        stop.wait(max(ends_at - context.clock.monotonic(), 0.0))
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,109 @@
+"""`snowmelt copy`, and COPY in `snowmelt sql`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+SLEEPER = """
+import time
+
+class Sleeper:
+    def __init__(self):
+        self.cancelled = False
+
+    def setup(self, srv):
+        pass
+
+    def process(self, srv, inputbuffer, inputstate, outputbuffer):
+        open("begun", "w").close()
+        time.sleep(120)
+
+    def destroy(self, srv):
+        pass
+
+    def cancel(self, srv):
+        open("cancelled", "w").close()
+
+class SleeperFactory:
+    def prepare(self, srv, context):
+        return Sleeper()
+"""
+
+
+@pytest.fixture
+def table(snowmelt, tmp_path):
+    snowmelt("sql", "CREATE DATABASE demo; CREATE TABLE demo.public.t (id NUMBER(9,0), w VARCHAR)")
+    (tmp_path / "a.csv").write_text("1|one\nx|two\n3|three\n")
+    return "COPY demo.public.t FROM 'a.csv'"
+
+
+def test_a_load_tells_what_it_did(snowmelt, table):
+    told = snowmelt("copy", table)
+    assert told.returncode == 0
+    assert told.stdout.startswith("DEMO.PUBLIC.T: 2 rows of 1 file, 20 bytes (load ")
+    assert "1 record rejected, kept nowhere" in told.stderr
+    assert "1 × column 1 (ID NUMBER(9,0))" in told.stderr
+    again = snowmelt("copy", table)
+    assert again.stdout == "DEMO.PUBLIC.T: nothing to load, 1 file loaded before\n"
+
+
+def test_a_load_tells_other_programs(snowmelt, table):
+    told = snowmelt("copy", table + " REJECTED DATA AS TABLE demo.public.r", "--format", "json")
+    [row] = json.loads(told.stdout)
+    assert (row["rows_loaded"], row["rows_rejected"]) == (2, 1)
+    assert row["rejected_to"] == "DEMO.PUBLIC.R"
+
+
+def test_a_script_loads_too(snowmelt_process, table):
+    script = f"{table}; COPY t FROM STDIN"
+    told = snowmelt_process("sql", script, "--database", "demo", given="7|seven\n")
+    assert told.returncode == 0, told.stderr
+    assert [line.split(" (")[0] for line in told.stdout.splitlines()] == [
+        "DEMO.PUBLIC.T: 2 rows of 1 file, 20 bytes",
+        "DEMO.PUBLIC.T: 1 row of 1 file, 8 bytes",
+    ]
+
+
+def test_what_fails_is_one_sentence(snowmelt, table, tmp_path):
+    told = snowmelt("copy", table + " ABORT ON ERROR")
+    assert told.returncode == 1
+    assert "a.csv, record 2: column 1" in told.stderr
+    told = snowmelt("copy", "COPY demo.public.t FROM")
+    assert "(line 1, column" in told.stderr
+    told = snowmelt("copy")
+    assert "Give one COPY statement" in told.stderr
+    (tmp_path / "load.sql").write_text(table + ";\n")
+    assert snowmelt("copy", "-f", "load.sql").returncode == 0
+
+
+@pytest.mark.slow
+def test_an_interrupted_load_answers_at_once_and_loads_nothing(snowmelt, table, tmp_path):
+    (tmp_path / "own.py").write_text(SLEEPER)
+    snowmelt("sql", "CREATE LIBRARY own AS 'own.py'")
+    snowmelt("sql", "CREATE FILTER sleeper AS NAME 'SleeperFactory' LIBRARY own")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SNOWMELT_")}
+    child = subprocess.Popen(
+        [sys.executable, "-m", "snowmelt", "copy", table + " WITH FILTER sleeper()"],
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+    )
+    until = time.monotonic() + 60
+    while not (tmp_path / "begun").exists():
+        assert child.poll() is None, child.stderr.read().decode()
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    began = time.monotonic()
+    child.send_signal(signal.SIGINT)
+    assert child.wait(60) == 130
+    child.stderr.close()
+    assert time.monotonic() - began < 5
+    assert (tmp_path / "cancelled").exists()
+    assert "2 rows of 1 file" in snowmelt("copy", table).stdout
