@@ -510,67 +510,6 @@ class UploadNotFound(UserError):
     status = 404
 
 
-# --- functions
-
-
-class DeclarationInvalid(UserError):
-    """The function cannot be declared: {reason}."""
-
-    code = "declaration_invalid"
-
-
-class BatchInvalid(UserError):
-    """The batch cannot be read: {reason}."""
-
-    code = "batch_invalid"
-
-
-class BatchTooLarge(UserError):
-    """The {what} is larger than the {limit} bytes that are allowed."""
-
-    code = "batch_too_large"
-    status = 413
-
-
-class BatchIdReused(ConflictError):
-    """This batch id came with another body before."""
-
-    # 400, not 409: callers of this protocol know what to do with it.
-    code = "batch_id_reused"
-    status = 400
-
-
-class FunctionNotFound(UserError):
-    """This service has no function of that name."""
-
-    code = "function_not_found"
-    status = 404
-
-
-class ReplyInvalid(RemoteError):
-    """{reason}."""
-
-    # Raised by what reads a reply, which knows neither function nor batch: the caller adds them.
-    code = "reply_invalid"
-
-
-class PermanentError(UserError):
-    """The function refuses this batch, and would again."""
-
-    code = "permanent"
-
-
-class Overloaded(RemoteError):
-    """The service has too much to do; try again later."""
-
-    code = "overloaded"
-    status = 429
-
-    def __init__(self, message: str | None = None, *, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
-
-
 # --- surroundings
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from snowmelt.errors import BatchInvalid, BatchTooLarge, RemoteError, ReplyInvalid
+from snowmelt.errors import RemoteError
+from snowmelt.functions.refusals import BatchInvalid, BatchTooLarge, ReplyInvalid
 from snowmelt.functions.wire import coding
 from snowmelt.functions.wire import headers as names
 from snowmelt.functions.wire.replies import MAX_REPLY_BYTES, Reply, ReplyReader

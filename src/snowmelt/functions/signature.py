@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from snowmelt.errors import DeclarationInvalid
+from snowmelt.functions.refusals import DeclarationInvalid
 from snowmelt.functions.types import SqlType, parse_type
 from snowmelt.schema.types import MAX_TEXT_BYTES, display_name
 

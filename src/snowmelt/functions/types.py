@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from snowmelt.errors import DeclarationInvalid
+from snowmelt.functions.refusals import DeclarationInvalid
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, TIMESTAMPS, Kind
 
 MAX_PRECISION = 38

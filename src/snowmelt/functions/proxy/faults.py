@@ -7,8 +7,9 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from snowmelt.errors import BatchInvalid, UserError
+from snowmelt.errors import UserError
 from snowmelt.functions.proxy.http1 import MAX_BODY_BYTES, Message
+from snowmelt.functions.refusals import BatchInvalid
 from snowmelt.functions.wire import coding, exact
 from snowmelt.functions.wire import headers as names
 

@@ -12,7 +12,7 @@ app = svc.asgi()
 
 from __future__ import annotations
 
-from snowmelt.errors import Overloaded, PermanentError
+from snowmelt.functions.refusals import Overloaded, PermanentError
 from snowmelt.functions.service.context import Context
 from snowmelt.functions.service.service import Limits, RemoteService, ServiceOptions
 from snowmelt.functions.service.sqlite_store import SqliteStore

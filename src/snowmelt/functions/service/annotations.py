@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, Union
 
-from snowmelt.errors import DeclarationInvalid
+from snowmelt.functions.refusals import DeclarationInvalid
 from snowmelt.functions.service.context import Context
 from snowmelt.functions.signature import Argument, Signature
 from snowmelt.functions.types import SqlType, parse_type

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from snowmelt.errors import BatchTooLarge
+from snowmelt.functions.refusals import BatchTooLarge
 from snowmelt.functions.service.messages import Request, Response
 from snowmelt.functions.service.problems import problem
 

@@ -6,10 +6,11 @@ import asyncio
 import json
 import threading
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
-from snowmelt.errors import BatchTooLarge, DeclarationInvalid, SnowmeltError
+from snowmelt.errors import SnowmeltError
+from snowmelt.functions.refusals import BatchTooLarge
 from snowmelt.functions.service.events import MAX_REPLY_BYTES, request_of, result_of
 from snowmelt.functions.service.messages import Request, Response
 from snowmelt.functions.service.problems import problem
@@ -17,9 +18,9 @@ from snowmelt.functions.service.problems import problem
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from snowmelt.functions.service.service import RemoteService
 
 _Result = TypeVar("_Result")
+Answering: TypeAlias = "Callable[[Request], Coroutine[Any, Any, Response]]"
 
 
 class _Loop:
@@ -43,23 +44,13 @@ class _Loop:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
-def lambda_handler(
-    service: RemoteService,
-) -> Callable[[dict[str, Any], object], dict[str, Any]]:
-    """Return a handler for AWS Lambda; see `RemoteService.lambda_handler`."""
-    later = [
-        each.name for each in service.functions.values() if each.options.deadline_s is not None
-    ]
-    if later:
-        raise DeclarationInvalid(
-            reason=f"{', '.join(later)} may answer 202 and work on, which Lambda does not: serve it "
-            "by `asgi()`, or leave mode async and deadline out"
-        )
+def lambda_handler(answer: Answering) -> Callable[[dict[str, Any], object], dict[str, Any]]:
+    """Return a handler for AWS Lambda; `answer` is a service's."""
     loop = _Loop()
 
     def handler(event: dict[str, Any], context: object = None) -> dict[str, Any]:  # noqa: ARG001
         try:
-            response = loop.run(service.answer(request_of(event)))
+            response = loop.run(answer(request_of(event)))
         except SnowmeltError as error:
             response = _problem(error)
         result = result_of(response, event)
@@ -71,13 +62,13 @@ def lambda_handler(
     return handler
 
 
-def azure_function(service: RemoteService) -> Callable[[Any], Any]:
-    """Return `main(req)` for Azure Functions."""
+def azure_function(answer: Answering) -> Callable[[Any], Any]:
+    """Return `main(req)` for Azure Functions; `answer` is a service's."""
 
     async def main(req: Any) -> Any:
         headers = {name.lower(): value for name, value in req.headers.items()}
         address = urlsplit(req.url)
-        response = await service.answer(
+        response = await answer(
             Request(req.method.upper(), address.path, headers, req.get_body(), address.query)
         )
         # Only there on Azure, and in a project made for it.
@@ -89,17 +80,15 @@ def azure_function(service: RemoteService) -> Callable[[Any], Any]:
     return main
 
 
-def cloud_function(service: RemoteService) -> Callable[[Any], tuple[bytes, int, dict[str, str]]]:
-    """Return an HTTP function for Google Cloud."""
+def cloud_function(answer: Answering) -> Callable[[Any], tuple[bytes, int, dict[str, str]]]:
+    """Return an HTTP function for Google Cloud; `answer` is a service's."""
     loop = _Loop()
 
     def main(request: Any) -> tuple[bytes, int, dict[str, str]]:
         headers = {name.lower(): value for name, value in request.headers.items()}
         query = request.query_string.decode("latin-1")
         response = loop.run(
-            service.answer(
-                Request(request.method, request.path, headers, request.get_data(), query)
-            )
+            answer(Request(request.method, request.path, headers, request.get_data(), query))
         )
         return response.body, response.status, response.headers
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from snowmelt.errors import PermanentError, SnowmeltError
+from snowmelt.errors import SnowmeltError
+from snowmelt.functions.refusals import PermanentError
 from snowmelt.functions.service import working
 from snowmelt.functions.service.arrow import from_json_texts
 from snowmelt.functions.service.context import Context

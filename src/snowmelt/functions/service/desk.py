@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from snowmelt.errors import BatchIdReused, Overloaded
+from snowmelt.functions.refusals import BatchIdReused, Overloaded
 from snowmelt.functions.service.messages import Answer
 from snowmelt.functions.service.problems import problem
 from snowmelt.functions.service.stores import Known

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 
-from snowmelt.errors import DeclarationInvalid
+from snowmelt.functions.refusals import DeclarationInvalid
 
 _TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*\Z")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

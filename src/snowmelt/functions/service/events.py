@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlencode
 
-from snowmelt.errors import BatchInvalid
+from snowmelt.functions.refusals import BatchInvalid
 from snowmelt.functions.service.messages import Request, Response
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from snowmelt.errors import Overloaded, SnowmeltError
+from snowmelt.errors import SnowmeltError
+from snowmelt.functions.refusals import Overloaded
 from snowmelt.functions.service.messages import Answer
 from snowmelt.functions.wire import exact
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from snowmelt.errors import (
+from snowmelt.functions.refusals import (
     BatchInvalid,
     BatchTooLarge,
     DeclarationInvalid,
@@ -289,19 +289,27 @@ class RemoteService:
         """
         from snowmelt.functions.service.clouds import lambda_handler
 
-        return lambda_handler(self)
+        later = [
+            each.name for each in self.functions.values() if each.options.deadline_s is not None
+        ]
+        if later:
+            raise DeclarationInvalid(
+                reason=f"{', '.join(later)} may answer 202 and work on, which Lambda does not: "
+                "serve it by `asgi()`, or leave mode async and deadline out"
+            )
+        return lambda_handler(self.answer)
 
     def azure_function(self) -> Callable[[Any], Any]:
         """Return `main(req)` for Azure Functions; needs the package azure-functions there."""
         from snowmelt.functions.service.clouds import azure_function
 
-        return azure_function(self)
+        return azure_function(self.answer)
 
     def cloud_function(self) -> Callable[[Any], tuple[bytes, int, dict[str, str]]]:
         """Return an HTTP function for Google Cloud: takes Flask's request."""
         from snowmelt.functions.service.clouds import cloud_function
 
-        return cloud_function(self)
+        return cloud_function(self.answer)
 
     def create_sql(self, url: str, integration: str, *, replace: bool = True) -> str:
         """Return statements that create all functions for callers.

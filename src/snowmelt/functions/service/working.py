@@ -11,7 +11,7 @@ from functools import partial
 from itertools import compress, repeat
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from snowmelt.errors import Overloaded, PermanentError
+from snowmelt.functions.refusals import Overloaded, PermanentError
 from snowmelt.functions.service.arrow import as_column, as_values
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import zlib
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from snowmelt.errors import BatchInvalid, BatchTooLarge
+from snowmelt.functions.refusals import BatchInvalid, BatchTooLarge
 
 if TYPE_CHECKING:
     from types import ModuleType

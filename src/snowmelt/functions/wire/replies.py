@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from snowmelt.errors import ReplyInvalid
+from snowmelt.functions.refusals import ReplyInvalid
 from snowmelt.functions.types import MAX_PRECISION
 from snowmelt.functions.wire import exact
 from snowmelt.functions.wire.requests import decoded_type, needs_conversion

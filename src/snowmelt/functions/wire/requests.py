@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from snowmelt.errors import BatchInvalid
+from snowmelt.functions.refusals import BatchInvalid
 from snowmelt.functions.wire import exact
 from snowmelt.functions.wire.values import Formats, Mismatch, reader, writer
 from snowmelt.schema.types import TIMESTAMPS, Kind

@@ -9,10 +9,11 @@ import httpx
 import pytest
 
 import functions_service as kit
-from snowmelt.errors import ReplyInvalid, UserError
+from snowmelt.errors import UserError
 from snowmelt.functions.proxy.faults import parse_fault
 from snowmelt.functions.proxy.recording import Recorder, Replayer
 from snowmelt.functions.proxy.relay import FaultProxy
+from snowmelt.functions.refusals import ReplyInvalid
 from snowmelt.functions.service import RemoteService
 from snowmelt.functions.types import parse_type
 from snowmelt.functions.wire.coding import md5_matches

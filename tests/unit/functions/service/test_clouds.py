@@ -11,7 +11,7 @@ import logging
 import pytest
 
 import functions_service as kit
-from snowmelt.errors import DeclarationInvalid
+from snowmelt.functions.refusals import DeclarationInvalid
 from snowmelt.functions.service import RemoteService
 from snowmelt.functions.service.events import Shape, event_of
 from snowmelt.functions.service.gateway import LambdaHost

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import functions_service as kit
-from snowmelt.errors import DeclarationInvalid
+from snowmelt.functions.refusals import DeclarationInvalid
 from snowmelt.functions.service import (
     Context,
     Limits,

@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from snowmelt.errors import BatchInvalid, BatchTooLarge
+from snowmelt.functions.refusals import BatchInvalid, BatchTooLarge
 from snowmelt.functions.wire.coding import accepted, decoded, encoded, md5, md5_matches
 
 TEXT = b'{"data":[[0,"a"]]}' * 100

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from snowmelt.errors import ReplyInvalid
+from snowmelt.functions.refusals import ReplyInvalid
 from snowmelt.functions.types import parse_type
 from snowmelt.functions.wire.replies import ReplyReader, ReplyWriter, RowFailure
 

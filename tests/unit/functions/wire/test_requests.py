@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from snowmelt.errors import BatchInvalid
+from snowmelt.functions.refusals import BatchInvalid
 from snowmelt.functions.signature import Argument
 from snowmelt.functions.types import parse_type
 from snowmelt.functions.wire.requests import RequestReader, RequestWriter
