@@ -164,14 +164,14 @@ class _Finder:
             return None
         name, files = self._files[root]
         if not dotted:
-            return ModuleSpec(fullname, _Loader(root, name, None, b""), is_package=True)
+            return ModuleSpec(fullname, _Loader(root, name, None, files), is_package=True)
         stem = dotted.replace(".", "/")
         for file, is_package in ((f"{stem}.py", False), (f"{stem}/__init__.py", True)):
             if file in files:
-                loader = _Loader(root, name, file, files[file])
+                loader = _Loader(root, name, file, files)
                 return ModuleSpec(fullname, loader, origin=f"{name}/{file}", is_package=is_package)
         if any(file.startswith(f"{stem}/") for file in files):
-            return ModuleSpec(fullname, _Loader(root, name, None, b""), is_package=True)
+            return ModuleSpec(fullname, _Loader(root, name, None, files), is_package=True)
         return None
 
     def has(self, root: str, top: str) -> bool:
@@ -182,11 +182,14 @@ class _Finder:
 class _Loader(Loader):
     """Runs one file of a library."""
 
-    def __init__(self, root: str, library: str, file: str | None, code: bytes) -> None:
+    def __init__(
+        self, root: str, library: str, file: str | None, files: Mapping[str, bytes]
+    ) -> None:
         self._root = root
         self._library = library
         self._file = file
-        self._code = code
+        self._files = files
+        self._code = b"" if file is None else files[file]
 
     def create_module(self, spec: ModuleSpec) -> None:
         """Let Python make the module."""
@@ -201,6 +204,17 @@ class _Loader(Loader):
     def get_source(self, fullname: str) -> str:  # noqa: ARG002 - as Python calls it
         """Return the text, for tracebacks."""
         return self._code.decode(errors="replace")
+
+    def get_data(self, path: str) -> bytes:
+        """Return another file of the library, as `pkgutil.get_data` asks for it.
+
+        Raises:
+            FileNotFoundError: There is none.
+        """
+        name = PurePosixPath(path).relative_to(self._library).as_posix()
+        if name not in self._files:
+            raise FileNotFoundError(path)
+        return self._files[name]
 
     def _compiled(self) -> CodeType:
         return compile(self._code, f"{self._library}/{self._file}", "exec", dont_inherit=True)

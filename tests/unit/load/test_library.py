@@ -62,6 +62,19 @@ class F:
     assert run(library, "F") == b"immp"
 
 
+def test_other_files_of_the_library_are_read_as_package_data():
+    code = (
+        HEAD
+        + """
+import pkgutil
+def add(data):
+    return data + pkgutil.get_data(__name__, "words.txt")
+"""
+    )
+    library = load_library("lib", {"x.py": code.encode(), "words.txt": b" words"})
+    assert run(library, "add") == b"a words"
+
+
 def test_a_name_is_found_in_any_case_unless_two_differ_in_it():
     assert run(one("lib", b"!"), "PASSfactory") == b"a!"
     library = load_library("lib", {"x.py": b"def f(d): return b'f'\ndef F(d): return b'F'"})

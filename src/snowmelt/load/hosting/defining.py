@@ -11,6 +11,7 @@ from snowmelt.load.hosting.binding import (
     PARSER_PLAN,
     PARSER_PREPARE,
     PLAN,
+    PROCESS,
     RETURN_TYPE,
     SETUP,
     bound,
@@ -18,7 +19,7 @@ from snowmelt.load.hosting.binding import (
 from snowmelt.load.hosting.factories import Factory, own_definition, refused
 from snowmelt.load.hosting.machine import HostedFilter
 from snowmelt.load.hosting.own import own_filter
-from snowmelt.load.hosting.parsing import HostedParser, HostedRecordParser
+from snowmelt.load.hosting.parsing import HostedEitherParser, HostedParser, HostedRecordParser
 from snowmelt.load.hosting.record_machine import hosted_record_filter
 from snowmelt.load.hosting.sourcing import OwnSource, hosted_source
 from snowmelt.load.hosting.vertica.columns import SizedColumnTypes
@@ -171,15 +172,19 @@ def _own_parser(host: Host, made: Any) -> Parser | RecordParser:
     return _parser(host, lambda target: (made, SizedColumnTypes.of(target.schema)))
 
 
-def _parser(host: Host, prepare: Prepare, *, splittable: bool = False) -> HostedParser:
+def _parser(
+    host: Host, prepare: Prepare, *, splittable: bool = False
+) -> HostedParser | HostedRecordParser:
     # What it is can only be seen once there is one; for the load itself it is prepared again.
     try:
         made, _ = prepare(Target(TableSchema(1, ())))
-        records = _answers(made, "useSideChannel")
     except Exception:  # noqa: BLE001 - a parser may refuse to parse no columns
-        records = False
-    kind = HostedRecordParser if records else HostedParser
-    return kind(host, prepare, splittable=splittable)
+        made = None
+    if not _answers(made, "useSideChannel"):
+        return HostedParser(host, prepare, splittable=splittable)
+    if not callable(getattr(made, "process", None)):
+        return HostedRecordParser(host, prepare)
+    return HostedEitherParser(host, prepare, splittable=splittable)
 
 
 def _columns(target: Target) -> PerColumnParamReader:
@@ -209,6 +214,7 @@ def _filter(host: Host, make: Any) -> Filter | RecordFilter:
         return hosted_record_filter(hosted)
     if not callable(getattr(made, "process", None)):
         raise LoadRefused(what=host.name, reason=f"{type(made).__name__} has no method process")
+    bound(made, "process", PROCESS)
     return hosted
 
 

@@ -58,6 +58,11 @@ class Window:
         return self._told
 
     @property
+    def taken(self) -> int:
+        """How much was taken so far; it grows with whatever a call takes."""
+        return self.buffer.consumed
+
+    @property
     def is_last(self) -> bool:
         """Whether the last call was told that nothing more will come."""
         return self._told is InputState.END_OF_FILE
@@ -148,6 +153,11 @@ class RecordFeed(Window):
         super().__init__(limits)
         self.lengths = LengthBuffer(())
         self._records = records
+
+    @property
+    def taken(self) -> int:
+        """How much was taken so far: bytes, and records, which may be empty."""
+        return self.buffer.consumed + self.lengths.used
 
     def _append(self, wanted: int) -> None:
         pieces: list[bytes] = []

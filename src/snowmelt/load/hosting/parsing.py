@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from snowmelt.load.records import Records
 
     Prepare = Callable[[Target], tuple[object, SizedColumnTypes]]
+    Process = Callable[[Guest, RowBlocks], Callable[[], Answer]]
 
 # A block is handed on after so many bytes or rows.
 _BLOCK_BYTES = 4 * 1024 * 1024
@@ -44,30 +45,14 @@ class _Stage:
         return made
 
 
-class HostedParser:
-    """A parser with `setup`, `process` and `destroy`; the same object parses stream after stream.
+class _Parsing:
+    """What parsers of bytes and of records have in common."""
 
-    Rows are checked against the table's columns as all rows are, and rejected one by one. Where a
-    portion begins in the middle of a file, the states of portions tell so.
-    """
-
-    splittable: bool
-
-    def __init__(self, host: Host, prepare: Prepare, *, splittable: bool = False) -> None:
-        self.splittable = splittable
+    def __init__(self, host: Host, prepare: Prepare) -> None:
         self._host = host
         self._prepare = prepare
         self._stage: _Stage | None = None
         self._cancelled = False
-
-    def parse(self, reader: Reader, target: Target, portion: Portion) -> Iterator[Parsed]:
-        """Yield what a portion holds.
-
-        Raises:
-            PhaseFailed: User code raised an error, broke a rule, or does not come to an end.
-        """
-        feed = Feed(reader, self._host.limits, end=portion.size, first=portion.is_first)
-        yield from self._parsed(feed, target)
 
     def cancel(self) -> None:
         """End what runs as cancelled, from any thread; user code is told once."""
@@ -75,7 +60,7 @@ class HostedParser:
         if self._stage is not None:
             self._stage.guest.cancel()
 
-    def _parsed(self, feed: Window, target: Target) -> Iterator[Parsed]:
+    def _parsed(self, feed: Window, target: Target, process: Process) -> Iterator[Parsed]:
         stage = self._stage
         if stage is None or stage.target != target:
             stage = self._stage = _Stage(self._host, self._prepare, target)
@@ -85,37 +70,64 @@ class HostedParser:
         made: Any = guest.made
         with guest.stream(PARSER_DESTROY, PARSER_SETUP, stage.types):
             blocks = RowBlocks(target, stage.types, self._host)
-            call = self._call(guest, feed, blocks)
+            call = process(guest, blocks)
             flow = Flow(guest, feed, None)
             flow.begin()
-            done, source, began = False, feed.buffer, 0
+            done, source, began, rejected_at = False, feed.buffer, 0, -1
             while not done:
-                offset, waiting = source.consumed, blocks.writer.waiting
+                offset, taken, waiting = source.consumed, feed.taken, blocks.writer.waiting
                 blocks.at(offset)
                 answer = call()
                 if answer.code is StreamState.REJECT:
+                    if feed.taken == rejected_at:
+                        raise self._host.failed("it rejects again without reading", offset=offset)
+                    rejected_at = feed.taken
                     record = answer.rejected
                     if record is None:
                         record = guest.ask("getRejectedRecord")
                     blocks.reject(record, source, offset)
                 else:
                     wrote = blocks.writer.waiting > waiting
-                    done = flow.after(answer.code, read=source.consumed > offset, wrote=wrote)
+                    done = flow.after(answer.code, read=feed.taken > taken, wrote=wrote)
                 enough = source.consumed - began >= _BLOCK_BYTES
-                if enough or blocks.writer.waiting >= _BLOCK_ROWS:
+                if enough or blocks.records_waiting >= _BLOCK_ROWS:
                     began = source.consumed
                     yield blocks.take()
             blocks.check_finished(type(made).__name__)
             if blocks.records_waiting:
                 yield blocks.take()
 
-    def _call(self, guest: Guest, feed: Window, blocks: RowBlocks) -> Callable[[], Answer]:
-        process = guest.function("process", PARSE)
-        server, source, writer = self._host.server, feed.buffer, blocks.writer
-        return lambda: process(server, source, feed.tell(), writer)
+
+class HostedParser(_Parsing):
+    """A parser with `setup`, `process` and `destroy`; the same object parses stream after stream.
+
+    Rows are checked against the table's columns as all rows are, and rejected one by one. Where a
+    portion begins in the middle of a file, the states of portions tell so.
+    """
+
+    splittable: bool
+
+    def __init__(self, host: Host, prepare: Prepare, *, splittable: bool = False) -> None:
+        super().__init__(host, prepare)
+        self.splittable = splittable
+
+    def parse(self, reader: Reader, target: Target, portion: Portion) -> Iterator[Parsed]:
+        """Yield what a portion holds.
+
+        Raises:
+            PhaseFailed: User code raised an error, broke a rule, or does not come to an end.
+        """
+        feed = Feed(reader, self._host.limits, end=portion.size, first=portion.is_first)
+        server, source = self._host.server, feed.buffer
+
+        def process(guest: Guest, blocks: RowBlocks) -> Callable[[], Answer]:
+            call, writer = guest.function("process", PARSE), blocks.writer
+            return lambda: call(server, source, feed.tell(), writer)
+
+        return self._parsed(feed, target, process)
 
 
-class HostedRecordParser(HostedParser):
+class HostedRecordParser(_Parsing):
     """A parser with `useSideChannel` and `processWithMetadata`: each record may be rejected."""
 
     def parse_records(self, records: Iterator[Records], target: Target) -> Iterator[Parsed]:
@@ -124,12 +136,15 @@ class HostedRecordParser(HostedParser):
         Raises:
             PhaseFailed: As HostedParser.
         """
-        yield from self._parsed(RecordFeed(records, self._host.limits), target)
+        feed = RecordFeed(records, self._host.limits)
+        server, source, lengths = self._host.server, feed.buffer, feed.lengths
 
-    def _call(self, guest: Guest, feed: Window, blocks: RowBlocks) -> Callable[[], Answer]:
-        if not isinstance(feed, RecordFeed):
-            return super()._call(guest, feed, blocks)
-        process = guest.function("processWithMetadata", PARSE_RECORDS)
-        server, source, writer = self._host.server, feed.buffer, blocks.writer
-        lengths = feed.lengths
-        return lambda: process(server, source, lengths, feed.tell(), writer)
+        def process(guest: Guest, blocks: RowBlocks) -> Callable[[], Answer]:
+            call, writer = guest.function("processWithMetadata", PARSE_RECORDS), blocks.writer
+            return lambda: call(server, source, lengths, feed.tell(), writer)
+
+        return self._parsed(feed, target, process)
+
+
+class HostedEitherParser(HostedParser, HostedRecordParser):
+    """One that has `process`, too: where there is no side channel, it parses bytes."""

@@ -71,15 +71,14 @@ class HostedRecordFilter:
             flow.begin()
             done = False
             while not done:
-                read, used, written = source.consumed, lengths.offset, output.written
+                taken, written = feed.taken, output.written
                 answer = process(
                     host.server, source, lengths, feed.tell(), output, output_lengths
                 )  # fmt: skip
-                moved = source.consumed > read or lengths.offset > used
                 wrote = output.written > written or output_lengths.offset > 0
                 if wrote:
                     yield output.take(), output_lengths.take()
-                done = flow.after(answer.code, read=moved, wrote=wrote)
+                done = flow.after(answer.code, read=feed.taken > taken, wrote=wrote)
             output.close()
 
 

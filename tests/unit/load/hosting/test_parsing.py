@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.parsed import ColumnOptions
+from snowmelt.load.phases import Parser
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.reader import Reader
 from snowmelt.schema.native import native_schema
@@ -168,6 +169,7 @@ REFUSED = {
     "there is no column 2; there are 2": "writer.setInt(2, 1)",
     "there is no column -1": "writer.setInt(-1, 1)",
     "asked for input after the end": "return StreamState.INPUT_NEEDED",
+    "rejects again without reading": "return StreamState.REJECT(vertica_sdk.RejectedRecord('no'))",
 }
 
 
@@ -209,11 +211,12 @@ def test_each_record_of_the_side_channel_is_a_row_or_a_reject():
                     return StreamState.REJECT(vertica_sdk.RejectedRecord("no digits", record))
                 writer.setInt(0, int(record))
                 writer.next()
-                return StreamState.KEEP_GOING
+                return StreamState.INPUT_NEEDED
             last = input_state == InputState.END_OF_FILE
             return StreamState.DONE if last else StreamState.INPUT_NEEDED
     """
     parser = library(code).parser("P").build({})
+    assert not isinstance(parser, Parser)
     records = [pa.array([b"1", b"x\n", b""], pa.binary()), pa.array([b"22"], pa.binary())]
     blocks = list(parser.parse_records(iter(records), target()))
     assert [row["A"] for block in blocks for row in block.rows.to_pylist()] == [1, 22]

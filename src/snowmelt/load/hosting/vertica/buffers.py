@@ -163,7 +163,7 @@ class InputBuffer:
     def place_of(self, data: object, since: int) -> int:
         """Return the offset in the stream of what was read last, if it is `data`, or else `since`.
 
-        Only what was read since then is looked at.
+        Only what was read since then is looked at. With an encoding, offsets count characters.
         """
         start = since - self._dropped
         if not data or not isinstance(data, type(self._window)) or start < 0:
@@ -315,6 +315,7 @@ class LengthBuffer:
         else:
             self.buf = np.fromiter(lengths, dtype=np.uint32)
         self._offset = 0
+        self._dropped = 0
 
     @property
     def size(self) -> int:
@@ -333,6 +334,11 @@ class LengthBuffer:
                 f"the offset of lengths was set from {self._offset} to {value} of {len(self.buf)}"
             )
         self._offset = value
+
+    @property
+    def used(self) -> int:
+        """How many entries of the stream were used so far, for the host."""
+        return self._dropped + self._offset
 
     def getByteOffset(self) -> int:
         """Return the offset in bytes."""
@@ -358,6 +364,7 @@ class LengthBuffer:
 
     def append(self, lengths: NDArray[np.uint32]) -> None:
         """Drop the entries that were used, and put more behind those that are left."""
+        self._dropped += self._offset
         self.buf = np.concatenate([self.buf[self._offset :], lengths])
         self._offset = 0
 
@@ -366,8 +373,3 @@ class LengthBuffer:
         taken = self.buf[: self._offset].copy()
         self._offset = 0
         return taken
-
-    def renew(self) -> None:
-        """Give room for twice as many."""
-        self.buf = np.zeros(2 * len(self.buf), dtype=np.uint32)
-        self._offset = 0
