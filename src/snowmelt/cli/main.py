@@ -23,6 +23,7 @@ _COMMANDS = (
     "sql",
     "copy",
     "load",
+    "kafka",
     "migrate",
     "select",
     "functions",
@@ -43,6 +44,7 @@ _EXTRAS = {
     "numba": "select",
     "isal": "select",
     "boto3": "select",
+    "confluent_kafka": "kafka",
 }
 
 

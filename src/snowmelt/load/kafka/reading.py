@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -14,12 +15,13 @@ from snowmelt.load.kafka.connection import bounds_of
 from snowmelt.load.kafka.streams import EndReason, Gap, MessagePlace, Stream, StreamEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
     from snowmelt.clock import Clock
     from snowmelt.load.kafka.connection import Connection
     from snowmelt.load.records import Records
 
+_LOG = logging.getLogger(__name__)
 _MOST_MESSAGES = 5_000
 _BATCH_BYTES = 4 * 1024 * 1024
 _WAIT_S = 0.1
@@ -40,11 +42,15 @@ _HOPELESS = {
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """When reading ends, besides at end offsets; seconds, None for never."""
+    """When reading ends, besides at end offsets; seconds, None for never.
+
+    With `tells_idle` an empty batch is handed on several times a second when nothing comes.
+    """
 
     duration_s: float | None = None
     eof_timeout_s: float | None = None
     stop_on_eof: bool = False
+    tells_idle: bool = False
 
 
 @dataclass(slots=True)
@@ -93,7 +99,7 @@ class Reading:
         self._consumer = connection.consumer(self._noticed)
         self.cancelled = False
 
-    def batches(self) -> Iterator[Records]:
+    def batches(self) -> Generator[Records, None, None]:
         """Yield messages, none of them null; closes the consumer at the end.
 
         Raises:
@@ -109,7 +115,8 @@ class Reading:
                 now = self._clock.monotonic()
                 if found:
                     heard, self._down = now, None
-                if values := self._taken(found):
+                values = self._taken(found)
+                if values or self._bounds.tells_idle:
                     yield pa.array(values, pa.binary())
                 self._check_time(now - started, now - heard)
         finally:
@@ -203,6 +210,9 @@ class Reading:
         low, _ = bounds_of(self._consumer, each.stream.topic, each.stream.partition or 0)
         if each.next >= low:
             return False
+        _LOG.warning(
+            "%s: messages %d to %d were gone before they were read", each, each.next, low - 1
+        )
         each.gaps.append(Gap(each.next, low))
         each.next = low
         return True

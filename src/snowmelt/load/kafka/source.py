@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import confluent_kafka as ck
@@ -46,7 +46,7 @@ class KafkaOptions:
     group_id: str = "snowmelt"
     kafka_conf: str = ""
     kafka_topic_conf: str = ""
-    kafka_conf_secret: str = ""
+    kafka_conf_secret: str = field(default="", repr=False)
     fail_on_conf_parse_error: bool = False
     on_gap: str = "report"
     zero_length: str = "skip"
@@ -75,6 +75,8 @@ class KafkaSource:
     def files(self) -> Sequence[InputFile]:
         """List the partitions with the offsets they are read from.
 
+        With `stop_on_eof` a partition that has nothing new is not among them.
+
         Raises:
             PhaseFailed: No broker answers, a topic or partition does not exist, or an offset is
                 not there (any more, with `on_gap` "fail").
@@ -82,12 +84,15 @@ class KafkaSource:
         consumer = self._connection.consumer(_ignore)
         try:
             found = [
-                self._resolved(consumer, replace(stream, partition=partition))
+                resolved
                 for stream in self._streams
                 for partition in self._wanted(consumer, stream)
+                if (resolved := self._resolved(consumer, replace(stream, partition=partition)))
             ]
         finally:
             consumer.close()
+        if not found:
+            return ()
         shares = min(self._options.executionparallelism or len(found), len(found))
         return tuple(
             InputFile(",".join(map(str, found[number::shares]))) for number in range(shares)
@@ -110,9 +115,10 @@ class KafkaSource:
             keep_empty=options.zero_length.lower() == "keep",
         )
         yield from reading.batches()
-        self.ends = reading.ends()
-        for end in self.ends:
-            self._check_gaps(end)
+        ends = reading.ends()
+        if options.on_gap.lower() == "fail":
+            _refuse_gaps(ends)
+        self.ends = ends
 
     def locate(self, record: int) -> MessagePlace | None:
         """Return where message number `record`, from 1, of the portion that is read lies.
@@ -146,8 +152,11 @@ class KafkaSource:
             raise PhaseFailed(reason=reason)
         return (stream.partition,)
 
-    def _resolved(self, consumer: ck.Consumer, stream: Stream) -> Stream:
-        """Find where a stream starts; that it is still there is looked at when it is read."""
+    def _resolved(self, consumer: ck.Consumer, stream: Stream) -> Stream | None:
+        """Find where a stream starts, None where nothing is new.
+
+        That the start is still there is looked at when it is read.
+        """
         topic, partition = stream.topic, stream.partition or 0
         low, high = bounds_of(consumer, topic, partition)
         start = stream.start
@@ -156,6 +165,8 @@ class KafkaSource:
         if stream.end is not None and stream.end > high and not self._ends_in_time():
             reason = f"topic {topic}, partition {partition} ends at offset {high}, before {stream.end}: say duration or stop_on_eof, too"
             raise PhaseFailed(reason=reason)
+        if self._options.stop_on_eof and start == high:
+            return None
         # What was read already may lie beyond the end.
         end = None if stream.end is None else max(stream.end, start)
         return replace(stream, start=start, end=end)
@@ -164,12 +175,12 @@ class KafkaSource:
         options = self._options
         return bool(options.duration or options.eof_timeout or options.stop_on_eof)
 
-    def _check_gaps(self, end: StreamEnd) -> None:
+
+def _refuse_gaps(ends: Sequence[StreamEnd]) -> None:
+    for end in ends:
         for gap in end.gaps:
             reason = f"topic {end.topic}, partition {end.partition}: messages {gap.start} to {gap.end - 1} were gone before they were read"
-            if self._options.on_gap.lower() == "fail":
-                raise PhaseFailed(reason=reason)
-            _LOG.warning("%s", reason)
+            raise PhaseFailed(reason=reason)
 
 
 def _check(options: KafkaOptions, streams: Sequence[Stream]) -> None:

@@ -1,0 +1,170 @@
+"""`snowmelt kafka`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from snowmelt.cli.opening import opened_catalog, settings_of
+from snowmelt.clock import SystemClock
+from snowmelt.errors import UserError
+from snowmelt.schema.types import internal_name
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator
+
+    from snowmelt.bulk.connector import Refused
+
+NAME = "kafka"
+SUMMARY = "load topics of Kafka into tables, continuously"
+EXAMPLES = """examples:
+  snowmelt kafka --topic clicks --table demo.public.clicks --rejects demo.public.clicks_rejects
+  snowmelt kafka --topic logs --table demo.public.logs --parser "fdelimitedparser()" \\
+    --filter "KafkaInsertDelimiters(delimiter=E'\\n')" --once
+  snowmelt kafka --topic clicks --table demo.public.clicks --stream --url http://127.0.0.1:8080
+
+In frames (the default) what has come is loaded by one COPY every --frame seconds, into the catalog
+of the data folder. With --stream rows go through a service, a channel for each partition, and are
+there within seconds. Either way each message becomes a row once, whatever crashes.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's options."""
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--table", required=True, help="database.schema.table")
+    parser.add_argument("--brokers", default="localhost:9092", help="host:port, commas between")
+    parser.add_argument("--group", default="snowmelt", help="name at the brokers")
+    parser.add_argument("--conf", default="", help="settings of librdkafka: name=value;name=value")
+    frames = parser.add_argument_group("in frames")
+    frames.add_argument("--frame", type=float, default=10.0, metavar="SECONDS")
+    frames.add_argument("--parser", default="KafkaJSONParser()")
+    frames.add_argument("--filter", action="append", default=[], help="may be given again")
+    frames.add_argument("--rejects", metavar="TABLE", help="where rejected messages are kept")
+    frames.add_argument("--on-gap", choices=("report", "fail"), default="report")
+    frames.add_argument("--once", action="store_true", help="load what is there, and end")
+    frames.add_argument("--role", help="load as this role (default: ACCOUNTADMIN)")
+    stream = parser.add_argument_group("with --stream")
+    stream.add_argument("--stream", action="store_true", help="through channels of a service")
+    stream.add_argument("--url", default="http://127.0.0.1:8080", help="the service")
+    stream.add_argument("--user")
+    stream.add_argument("--private-key", type=Path, metavar="FILE")
+    stream.add_argument("--buffer-time", type=float, default=1.0, metavar="SECONDS")
+    stream.add_argument("--buffer-rows", type=int, default=10_000, metavar="ROWS")
+    stream.add_argument("--buffer-bytes", type=int, default=20_000_000, metavar="BYTES")
+    stream.add_argument("--errors", type=Path, metavar="FILE", help="append refused messages here")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Load until SIGTERM or Ctrl-C."""
+    if (
+        options.frame <= 0
+        or min(options.buffer_time, options.buffer_rows, options.buffer_bytes) < 0
+    ):
+        raise UserError("A frame is longer than nothing, and buffers are not negative.")
+    with _stopped_by_signals() as stop:
+        if options.stream:
+            _stream(options, stop)
+        else:
+            _load_frames(options, stop)
+    return 0
+
+
+def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
+    from snowmelt.bulk.copying import CopyContext
+    from snowmelt.bulk.frames import Frames, run_frames
+    from snowmelt.bulk.local import LocalRunner
+    from snowmelt.cli.copy import show
+
+    settings = settings_of(options)
+    frames = Frames(
+        topic=options.topic,
+        table=options.table,
+        brokers=options.brokers,
+        parser=options.parser,
+        filters=tuple(options.filter),
+        rest=f"REJECTED DATA AS TABLE {options.rejects}" if options.rejects else "",
+        seconds=options.frame,
+        settings=options.conf,
+        group=options.group,
+        on_gap=options.on_gap,
+    )
+    with opened_catalog(settings) as database:
+        context = CopyContext(
+            database,
+            settings.warehouse_url,
+            "ACCOUNTADMIN" if options.role is None else internal_name(options.role),
+            SystemClock(),
+            lease_s=settings.lease_s,
+        )
+        for copied in run_frames(frames, context, LocalRunner(), stop, once=options.once):
+            show(copied, "table")
+
+
+def _stream(options: argparse.Namespace, stop: threading.Event) -> None:
+    from snowmelt.bulk.connector import Connector, ConnectorOptions
+    from snowmelt.client.client import Client
+    from snowmelt.load.kafka.connection import Connection
+    from snowmelt.load.kafka.connection import settings_of as kafka_settings
+
+    connection = Connection(
+        options.brokers,
+        options.group,
+        kafka_settings(options.conf, strict=True, parameter="--conf"),
+    )
+    wanted = ConnectorOptions(
+        topic=options.topic,
+        table=options.table,
+        buffer_seconds=options.buffer_time,
+        buffer_rows=options.buffer_rows,
+        buffer_bytes=options.buffer_bytes,
+    )
+    with (
+        contextlib.ExitStack() as opened,
+        Client(options.url, user=options.user, private_key=options.private_key) as client,
+    ):
+        refused = _refused(options.errors, opened)
+        Connector(wanted, client, connection, SystemClock(), refused).run(stop)
+
+
+def _refused(path: Path | None, opened: contextlib.ExitStack) -> Callable[[Refused], None]:
+    file = None if path is None else opened.enter_context(path.open("a", encoding="utf-8"))
+
+    def tell(refused: Refused) -> None:
+        print(f"refused: {refused.place}: {refused.reason}", file=sys.stderr, flush=True)
+        if file is not None:
+            place = refused.place
+            text = refused.data.decode(errors="backslashreplace")
+            told = {"topic": place.topic, "partition": place.partition, "offset": place.offset}
+            print(
+                json.dumps({**told, "reason": refused.reason, "data": text}), file=file, flush=True
+            )
+
+    return tell
+
+
+@contextlib.contextmanager
+def _stopped_by_signals() -> Iterator[threading.Event]:
+    """Let SIGTERM and the first Ctrl-C end what runs in good order; the second ends it at once."""
+    stop = threading.Event()
+
+    def end(number: int, _: object) -> None:
+        stop.set()
+        signal.signal(number, before[signal.Signals(number)])
+
+    # Signals come to the main thread only, and only that may say what is to be done.
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

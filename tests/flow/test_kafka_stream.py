@@ -1,0 +1,241 @@
+"""`snowmelt kafka --stream`: each message becomes a row once, through a channel per partition."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from fix_service import prepare_loading
+from snowmelt.bulk.connector import Connector, ConnectorOptions
+from snowmelt.catalog.database import open_database
+from snowmelt.catalog.keys import KeyRing, load_master_key
+from snowmelt.catalog.tables import add_schema_version, find_table
+from snowmelt.client.client import Client
+from snowmelt.clock import SystemClock
+from snowmelt.config import Settings
+from snowmelt.errors import ChannelFenced, TableNotFound, UserError
+from snowmelt.load.kafka.connection import Connection
+from snowmelt.schema.types import Column, Kind, TableName
+from snowmelt.storage.opening import open_store
+from snowmelt.table.reading import read_table
+
+pytestmark = pytest.mark.slow
+
+_numbers = itertools.count()
+
+
+def messages(*numbers):
+    return [json.dumps({"id": number, "name": f"n{number}"}).encode() for number in numbers]
+
+
+class Streaming:
+    """A service, a broker, and what was refused."""
+
+    def __init__(self, kafka, service, key_pair, database):
+        self.kafka = kafka
+        self.name = TableName(database, "PUBLIC", "T")
+        self.table = f"{database}.public.t"
+        self.service = service
+        self.key_pair = key_pair
+        self.refused = []
+
+    def client(self, **options):
+        lag = {"max_client_lag": dt.timedelta(milliseconds=100)}
+        return Client(
+            self.service.url,
+            user="loader",
+            private_key=self.key_pair.private_pem,
+            **{**lag, **options},
+        )
+
+    def connector(self, topic, client, table=None, **more):
+        options = ConnectorOptions(
+            topic=topic, table=table or self.table, buffer_seconds=0.1, **more
+        )
+        connection = Connection(self.kafka.brokers, "tests")
+        return Connector(options, client, connection, SystemClock(), self.refused.append)
+
+    @contextmanager
+    def running(self, topic, **more):
+        """Run a connector in a thread; its error is raised at the end."""
+        stop, errors = threading.Event(), []
+        with self.client() as client:
+            connector = self.connector(topic, client, **more)
+
+            def run():
+                try:
+                    connector.run(stop)
+                except Exception as error:
+                    errors.append(error)
+
+            thread = threading.Thread(target=run)
+            thread.start()
+            try:
+                yield stop
+            finally:
+                stop.set()
+                thread.join(30)
+                assert not thread.is_alive()
+        if errors:
+            raise errors[0]
+
+    def rows(self):
+        settings = Settings.load(self.service.data_dir)
+        database = open_database(settings.catalog_url)
+        try:
+            keyring = KeyRing(load_master_key(settings.keys_dir))
+            return read_table(database, keyring, open_store(settings.stage_url), self.name)
+        finally:
+            database.close()
+
+    def change(self, columns_of):
+        """Give the table other columns."""
+        database = open_database(Settings.load(self.service.data_dir).catalog_url)
+        try:
+            with database.writing() as connection:
+                table = find_table(connection, self.name)
+                columns = columns_of(table.schema.columns)
+                add_schema_version(connection, table, columns, now=dt.datetime.now(dt.UTC))
+        finally:
+            database.close()
+
+    def ids(self):
+        return sorted(int(number) for number in self.rows()["ID"].to_pylist())
+
+    def wait_for(self, *ids):
+        give_up_at = time.monotonic() + 30
+        while (found := self.ids()) != sorted(ids):
+            assert time.monotonic() < give_up_at, f"{found}, not {ids}"
+            time.sleep(0.1)
+
+
+@pytest.fixture
+def streaming(kafka, shared_service, key_pair):
+    database = f"KAFKA_{next(_numbers)}"
+    prepare_loading(shared_service, key_pair, database)
+    return Streaming(kafka, shared_service, key_pair, database)
+
+
+def test_partitions_go_through_channels_of_their_own_and_are_resumed(streaming):
+    topic = streaming.kafka.topic("T", messages(1, 2), messages(3))
+    with streaming.running(topic):
+        streaming.wait_for(1, 2, 3)
+        streaming.kafka.produce(topic, 1, messages(4))
+        streaming.wait_for(1, 2, 3, 4)
+    with streaming.client() as client:
+        channel = client.open_channel('"T:P1"', table=streaming.table)
+        assert channel.latest_committed_offset_token() == "1"
+    streaming.kafka.produce(topic, 0, messages(5))
+    with streaming.running(topic):
+        streaming.wait_for(1, 2, 3, 4, 5)
+    assert streaming.refused == []
+
+
+def test_what_is_no_row_is_told_with_its_place_and_the_rest_goes_on(streaming):
+    bad = [b"{", b"[1]", b'{"id": "x"}', b'{"name": "no id"}', b'{"id": 8, "more": 1}']
+    topic = streaming.kafka.topic("bad", [*messages(1), *bad, *messages(2)])
+    with streaming.running(topic):
+        streaming.wait_for(1, 2)
+    assert sorted(each.place.offset for each in streaming.refused) == [1, 2, 3, 4, 5]
+    told = {each.place.offset: each for each in streaming.refused}
+    assert "not JSON" in told[1].reason
+    assert "no object" in told[2].reason
+    assert "ID" in told[3].reason
+    assert told[5].data == bad[-1]
+
+
+def test_columns_that_come_and_go_need_no_restart(streaming):
+    topic = streaming.kafka.topic("changing", messages(1))
+    with streaming.running(topic):
+        streaming.wait_for(1)
+        more = Column("MORE", Kind.FIXED, 4, precision=5, scale=0)
+        streaming.change(lambda columns: [*columns, more])
+        streaming.kafka.produce(topic, 0, [b'{"id": 2, "more": 7}'])
+        streaming.wait_for(1, 2)
+        streaming.change(lambda columns: [each for each in columns if each.name != "NAME"])
+        streaming.kafka.produce(topic, 0, [b'{"id": 3}', b'{"id": 4, "more": 8}'])
+        streaming.wait_for(1, 2, 3, 4)
+    rows = streaming.rows().sort_by("ID")
+    assert [None if value is None else int(value) for value in rows["MORE"].to_pylist()] == [
+        None,
+        7,
+        None,
+        8,
+    ]
+    assert streaming.refused == []
+
+
+def test_a_second_connector_takes_over(streaming):
+    topic = streaming.kafka.topic("contested", messages(1))
+
+    def overtaken():
+        with streaming.running(topic):
+            streaming.wait_for(1)
+            with streaming.running(topic):
+                streaming.kafka.produce(topic, 0, messages(2))
+                streaming.wait_for(1, 2)
+
+    with pytest.raises(ChannelFenced):
+        overtaken()
+
+
+def test_errors_that_no_retry_helps(streaming):
+    topic = streaming.kafka.topic("refused", messages(1))
+    with (
+        pytest.raises(TableNotFound),
+        streaming.running(topic, table=f"{streaming.name.database}.public.none"),
+    ):
+        time.sleep(0.5)
+    with streaming.client() as client:
+        client.open_channel('"refused:P0"', table=streaming.table, offset_token="page 7")
+    with pytest.raises(UserError, match="'page 7', which is no offset"), streaming.running(topic):
+        time.sleep(0.5)
+
+
+def test_a_killed_connector_loses_and_doubles_nothing(streaming, tmp_path):
+    topic = streaming.kafka.topic("killed", messages(*range(200)), messages(*range(200, 400)))
+    key = tmp_path / "key.pem"
+    key.write_text(streaming.key_pair.private_pem)
+    command = [
+        *(sys.executable, "-m", "snowmelt", "kafka", "--stream", "--topic", topic),
+        *(
+            "--table",
+            streaming.table,
+            "--brokers",
+            streaming.kafka.brokers,
+            "--url",
+            streaming.service.url,
+        ),
+        *(
+            "--user",
+            "loader",
+            "--private-key",
+            str(key),
+            "--buffer-time",
+            "0.05",
+            "--buffer-rows",
+            "7",
+        ),
+    ]
+    for number in range(3):
+        process = subprocess.Popen(command, stderr=subprocess.PIPE)
+        streaming.kafka.produce(topic, 0, messages(*range(400 + 50 * number, 450 + 50 * number)))
+        time.sleep(1.2 + 0.3 * number)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    streaming.wait_for(*range(550))
+    process.terminate()
+    assert process.wait(20) == 0, process.stderr.read()
+    process.stderr.close()
+    assert streaming.ids() == list(range(550))
