@@ -138,8 +138,16 @@ def _serve(options: argparse.Namespace) -> int:
 
     app, what = _hosted(options)
     listener = Listener(app, listen(options.host, options.port, setting="port"), drain_s=10)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: listener.stop())
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def stop(*_: object) -> None:
+        listener.stop()
+        # A function that never ends would keep the process; a second signal ends it all the same.
+        for each in signals:
+            signal.signal(each, signal.SIG_DFL)
+
+    for number in signals:
+        signal.signal(number, stop)
     print(f"{what} on {listener.url}", flush=True)
     try:
         listener.run()

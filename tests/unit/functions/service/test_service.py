@@ -11,6 +11,8 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import functions_service as kit
 from snowmelt.functions.refusals import DeclarationInvalid
@@ -22,6 +24,7 @@ from snowmelt.functions.service import (
     RemoteService,
     ServiceOptions,
 )
+from snowmelt.functions.wire import exact
 from snowmelt.functions.wire.headers import twin
 
 
@@ -113,6 +116,28 @@ def test_columns_may_be_arrow_or_numpy_and_text_may_hold_anything():
     assert kit.values(kit.ask(svc, [1.5], [2], path="/doubled")) == [3.0, 4.0]
     rows = [["💧\x00\ud800"], [10**30], [{"a": [1.5, None, True]}], [None], [[]]]
     assert kit.values(kit.ask(svc, *rows, path="/echo")) == [row[0] for row in rows]
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.decimals(allow_nan=False, allow_infinity=False, places=20) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@settings(max_examples=50)
+@given(st.lists(_JSON, max_size=5))
+def test_whatever_json_says_comes_back_with_every_digit(values):
+    svc = RemoteService("echo")
+
+    @svc.function(blocking=False)
+    def echo(anything: Any) -> Any:
+        return anything
+
+    sent = exact.write({"data": [[at, value] for at, value in enumerate(values)]})
+    reply = kit.ask(svc, body=sent)
+    assert exact.parse(reply.body) == exact.parse(sent)
 
 
 def test_a_coroutine_works_on_rows_together_and_keeps_their_order():
