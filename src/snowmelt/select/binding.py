@@ -128,7 +128,8 @@ class _Binder:
         return found
 
     def _order(self, key: Order, outputs: list[Expression]) -> Order:
-        return Order(self._key(key.expression, outputs, aliases_first=True), key.descending)
+        expression = self._key(key.expression, outputs, aliases_first=True)
+        return changed(key, expression=expression)
 
     def _check_aliases(self, outputs: list[Expression]) -> None:
         try:

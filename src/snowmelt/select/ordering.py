@@ -1,7 +1,8 @@
 """ORDER BY: keys that compare across types, and the rows kept until all are seen.
 
-NULL and MISSING come last whichever way the order goes; then false before true, numbers by
-value with NaN after them, timestamps by instant, texts by their bytes, anything else by its text.
+NULL and MISSING come last whichever way the order goes, unless it says NULLS FIRST. The others go
+false before true, then numbers by value with NaN after them, timestamps by instant, texts by their
+bytes, anything else by its text.
 Rows with equal keys stay in the order of the object.
 """
 
@@ -17,6 +18,8 @@ from snowmelt.select.timestamps import Timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from snowmelt.select.syntax import Order
 
 Key: TypeAlias = tuple[Any, ...]
 
@@ -57,8 +60,8 @@ class SortedRow:
 class SortedRows:
     """All rows, or with a limit the first so many; `finish` gives them in order."""
 
-    def __init__(self, descending: Sequence[bool], first: int | None, memory_bytes: int) -> None:
-        self._descending = tuple(descending)
+    def __init__(self, order: Sequence[Order], first: int | None, memory_bytes: int) -> None:
+        self._order = tuple(order)
         self._first = first
         self._rows: list[SortedRow] = []
         self._budget = MemoryBudget(
@@ -93,18 +96,18 @@ class SortedRows:
 
     def _prune(self) -> None:
         self._rows.sort(key=lambda row: row.place)
-        for at in reversed(range(len(self._descending))):
-            self._sort_by(at, descending=self._descending[at])
+        for at, order in reversed(list(enumerate(self._order))):
+            self._sort_by(at, order)
         if self._first is not None:
             del self._rows[self._first :]
         self._budget.release_all()
         for row in self._rows:
             self._budget.take(row.size)
 
-    def _sort_by(self, at: int, *, descending: bool) -> None:
+    def _sort_by(self, at: int, order: Order) -> None:
         rows = self._rows
         nulls = [row for row in rows if row.keys[at][0] == _NULL_RANK]
         if nulls:
             rows = [row for row in rows if row.keys[at][0] != _NULL_RANK]
-        rows.sort(key=lambda row: row.keys[at], reverse=descending)
-        self._rows = rows + nulls
+        rows.sort(key=lambda row: row.keys[at], reverse=order.descending)
+        self._rows = nulls + rows if order.nulls_first else rows + nulls

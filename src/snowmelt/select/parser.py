@@ -175,10 +175,12 @@ class _StatementParser:
         descending = self._words.accept("DESC")
         if not descending:
             self._words.accept("ASC")
-        if self._words.sees("NULLS"):
-            message = "NULLS FIRST and LAST are not supported; NULL comes last"
-            raise self._words.error("UnsupportedSyntax", message)
-        return Order(expression, descending)
+        nulls_first = False
+        if self._words.accept("NULLS"):
+            nulls_first = self._words.accept("FIRST")
+            if not nulls_first:
+                self._words.expect("LAST", "ParseExpectedKeyword", "FIRST or LAST")
+        return Order(expression, descending, nulls_first)
 
     def _window(self) -> tuple[int | None, int]:
         words = self._words

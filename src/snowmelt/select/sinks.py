@@ -108,9 +108,10 @@ class ListSink:
             settings.group_memory_bytes, what="DISTINCT", setting="select_group_memory_bytes"
         )
         first = None if query.limit is None else query.offset + query.limit
-        descending = [order.descending for order in query.order_by]
         self._sorted = (
-            SortedRows(descending, first, settings.sort_memory_bytes) if descending else None
+            SortedRows(query.order_by, first, settings.sort_memory_bytes)
+            if query.order_by
+            else None
         )
         self._place = 0
 

@@ -269,6 +269,7 @@ class Order:
 
     expression: Expression
     descending: bool = False
+    nulls_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)

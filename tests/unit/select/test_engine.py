@@ -147,6 +147,21 @@ def test_the_first_of_an_order_need_little_memory():
     assert out == b"20010\n20009\n20008\n"
 
 
+@pytest.mark.parametrize(
+    ("order", "wanted"),
+    [
+        ("_1", b"1,2,null,null"),
+        ("_1 desc", b"2,1,null,null"),
+        ("_1 nulls first", b"null,null,1,2"),
+        ("_1 desc nulls first limit 3", b"null,null,2"),
+        ("_1 asc nulls last, _2", b"1,2,null,null"),
+    ],
+)
+def test_nulls_stand_where_the_order_says(order, wanted):
+    request = SelectRequest(f"select _1 from s3object order by {order}", dialect=Dialect.CEPH)
+    assert answer(request, b",a\n2,b\n,c\n1,d\n") == wanted.replace(b",", b"\n") + b"\n"
+
+
 def test_only_the_rows_that_a_limit_keeps_count_against_the_memory_of_an_order():
     data = b"".join(b"%d,%s\n" % (n * 7919 % 20_011, b"x" * 1000) for n in range(2_000))
     sql = "select _1, _2 from s3object order by cast(_1 as int) limit 3"

@@ -161,6 +161,7 @@ REFUSED = [
     ("select lower(*) from s3object", "ParseUnsupportedCallWithStar"),
     ("select sum(_1, _2) from s3object", "ParseNonUnaryAgregateFunctionCall"),
     ("select sum() from s3object", "ParseNonUnaryAgregateFunctionCall"),
+    ("select _1 from s3object order by _1 nulls", "ParseExpectedKeyword"),
     ("select count(distinct *) from s3object", "ParseUnsupportedCallWithStar"),
     ("select count(distinct) from s3object", "ParseNonUnaryAgregateFunctionCall"),
     ("select count(distinct _1, _2) from s3object", "ParseNonUnaryAgregateFunctionCall"),
