@@ -25,7 +25,7 @@ from snowmelt.select.refusals import SelectError
 from snowmelt.select.scan_range import WHOLE, Span, resolve
 from snowmelt.select.syntax import MISSING, Column, Missing
 from snowmelt.select.tokenizer import RecordCounter, RecordCutter, RecordFinder, first_bad_byte
-from snowmelt.select.tokens import IRREGULAR, MARKED, Tokens
+from snowmelt.select.tokens import IRREGULAR, MARKED, RaggedTokens, Tokens
 from snowmelt.select.vectors import PAST_END, UNCLEAN, Slices, Vector, text_vector
 
 if TYPE_CHECKING:
@@ -289,6 +289,16 @@ class CsvBatch:
             tokens.ends[0][at],
             np.where(there, tokens.flags[0][at], PAST_END).astype(np.uint8),
         )
+
+    def all_fields(self) -> RaggedTokens:
+        """Return the tokens of all fields of each record."""
+        tokens = self.tokens
+        if tokens.first is None:
+            find = RecordFinder(self.rules, None)
+            tokens = find(self.block.data, self.block.start, self.block.end)
+        if tokens.first is None:
+            raise TypeError(self.places)
+        return RaggedTokens(tokens.first, tokens.starts[0], tokens.ends[0], tokens.flags[0])
 
     def vector(self, column: Column, *, shown: bool = False) -> Vector | None:  # noqa: ARG002  all are shown
         """Return a column as text; None for a path into a field."""

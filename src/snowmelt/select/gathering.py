@@ -5,8 +5,8 @@
 """
 
 # One loop is one compiled function; types are what numba sees.
-# ruff: noqa: ANN001, ANN202, C901, PLR0912
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable"
+# ruff: noqa: ANN001, ANN202, C901, PLR0912, PLR0915
+# mypy: disable-error-code="assignment, arg-type, no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable"
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import types
+from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from snowmelt.select.compiled import kernel
+from snowmelt.select.marks import escaped_at, marks_at, ones
+from snowmelt.select.reading import PADDING
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,6 +31,9 @@ _QUOTE_ALL = 2
 _BACKSLASH = 92
 _DOUBLE_QUOTE = 34
 _FIRST_PRINTABLE = 32
+_AT_ONCE = 32
+# So many bytes are looked for in fields of CSV.
+SPECIAL = 8
 
 
 @intrinsic
@@ -44,65 +49,98 @@ def _copy(_context, target, source, size):
     return signature, generate
 
 
+@intrinsic
+def _copy_some(_context, target, source):
+    """Copy `_AT_ONCE` bytes from one address to another."""
+    signature = types.void(target, source)
+    wide = ir.VectorType(ir.IntType(8), _AT_ONCE)
+
+    def generate(_context, builder, _signature, arguments):
+        target, source = (builder.inttoptr(each, wide.as_pointer()) for each in arguments)
+        builder.store(builder.load(source, align=1), target, align=1)
+
+    return signature, generate
+
+
+@njit(nogil=True, forceinline=True)
+def _copy_field(target, source, size):
+    """Copy a few bytes; up to `PADDING` bytes behind them are read and written, too."""
+    _copy_some(target, source)
+    for done in range(_AT_ONCE, size, _AT_ONCE):
+        _copy_some(target + np.uint64(done), source + np.uint64(done))
+
+
 @kernel
 def gather_csv(
     buffer: Bytes,
     starts: Places,
     ends: Places,
-    special: Bytes,
-    marks: tuple[Bytes, Bytes, int, int, int],
+    specials: tuple[Bytes, tuple[np.uint8, ...]],
+    marks: tuple[Bytes, int, int, int, int],
 ) -> tuple[Bytes, NDArray[np.int64]]:
     """Write rows of fields with delimiters between and after them.
 
-    `special` has a 1 for each byte that makes a field need quotes, 2 for the quote itself and
-    for the escape. `marks` are the delimiters, quote, escape and the mode: 0 never quotes,
-    1 where needed, 2 always.
+    `buffer` goes on for `PADDING` bytes behind the last field. `specials` has a 1 for each byte
+    that makes a field need quotes, 2 for the quote itself and for the escape, and a tuple of
+    these bytes, `SPECIAL` of them. `marks` are the
+    two delimiters with `PADDING` bytes behind them, the size of the first, quote, escape and the
+    mode: 0 never quotes, 1 where needed, 2 always.
     """
-    between, after, quote, escape, mode = marks
+    special, bytes_of = specials
+    delimiters, between, quote, escape, mode = marks
+    after = len(delimiters) - PADDING - between
     fields, rows = starts.shape
-    total = rows * (fields * (len(between) + 2) + len(after))
-    for f in range(fields):
-        for r in range(rows):
-            total += ends[f, r] - starts[f, r]
-            if mode:
-                for i in range(starts[f, r], ends[f, r]):
-                    total += special[buffer[i]] >> 1
+    source = np.uint64(buffer.ctypes.data)
+    needs = np.zeros((rows, fields), np.uint8)
+    total = rows * (fields * (between + 2) + after) + PADDING
+    for r in range(rows):
+        for f in range(fields):
+            start, end = np.int64(starts[f, r]), np.int64(ends[f, r])
+            total += end - start
+            if mode == 0:
+                continue
+            odd = np.uint64(0)
+            for at in range(start, end, 64):
+                odd |= marks_at(source, at, end, bytes_of)
+            if odd != 0:
+                found = np.uint8(0)
+                for i in range(start, end):
+                    what = special[buffer[i]]
+                    found |= what
+                    total += what >> 1
+                needs[r, f] = found
     out = np.empty(total, np.uint8)
     row_ends = np.empty(rows, np.int64)
+    target = np.uint64(out.ctypes.data)
+    first = np.uint64(delimiters.ctypes.data)
     at = 0
     for r in range(rows):
         for f in range(fields):
             if f:
-                for b in between:
-                    out[at] = b
-                    at += 1
-            start = starts[f, r]
-            end = ends[f, r]
-            quoted = mode == _QUOTE_ALL
-            if mode == 1:
-                for i in range(start, end):
-                    if special[buffer[i]]:
-                        quoted = True
-                        break
-            if not quoted:
-                for i in range(start, end):
-                    out[at] = buffer[i]
-                    at += 1
+                _copy_field(target + np.uint64(at), first, between)
+                at += between
+            start, end = np.int64(starts[f, r]), np.int64(ends[f, r])
+            if mode != _QUOTE_ALL and needs[r, f] == 0:
+                _copy_field(target + np.uint64(at), source + np.uint64(start), end - start)
+                at += end - start
                 continue
             out[at] = quote
             at += 1
-            for i in range(start, end):
-                byte = buffer[i]
-                if special[byte] == 2:
-                    out[at] = escape
+            if needs[r, f] < 2:
+                _copy_field(target + np.uint64(at), source + np.uint64(start), end - start)
+                at += end - start
+            else:
+                for i in range(start, end):
+                    byte = buffer[i]
+                    if special[byte] == 2:
+                        out[at] = escape
+                        at += 1
+                    out[at] = byte
                     at += 1
-                out[at] = byte
-                at += 1
             out[at] = quote
             at += 1
-        for b in after:
-            out[at] = b
-            at += 1
+        _copy_field(target + np.uint64(at), first + np.uint64(between), after)
+        at += after
         row_ends[r] = at
     return out[:at], row_ends
 
@@ -154,28 +192,35 @@ def gather_json(
     ends: Places,
     shapes: Bytes,
     names: tuple[Bytes, Places],
-    after: Bytes,
+    after: int,
 ) -> tuple[Bytes, NDArray[np.int64]]:
     """Write rows of fields as objects.
 
     `shapes` (fields by rows) says how: 0 as it is (a number, a truth, null), 1 as a string,
     2 not at all. `names` are the fields' names as written before their values (`"a":`), in one
-    buffer with the place where each begins and the end of the last.
+    buffer with the place where each begins and the end of the last; the record's delimiter, of
+    size `after`, follows them. Both buffers go on for `PADDING` bytes behind what is read.
     """
     fields, rows = starts.shape
+    source = np.uint64(buffer.ctypes.data)
     name_bytes, name_places = names
-    total = rows * (len(name_bytes) + 3 * fields + 2 + len(after))
-    for f in range(fields):
-        for r in range(rows):
-            for i in range(starts[f, r], ends[f, r]):
-                total += 1
-                byte = buffer[i]
-                if shapes[f, r] and (
-                    byte < _FIRST_PRINTABLE or byte in (_DOUBLE_QUOTE, _BACKSLASH)
-                ):
-                    total += 5
+    needs = np.zeros((rows, fields), np.uint8)
+    total = rows * (len(name_bytes) + 3 * fields + 2 + after) + PADDING
+    for r in range(rows):
+        for f in range(fields):
+            start, end = np.int64(starts[f, r]), np.int64(ends[f, r])
+            total += end - start
+            if shapes[f, r]:
+                found = np.int64(0)
+                for at in range(start, end, 64):
+                    found += ones(escaped_at(source, at, end))
+                # The longest escape has six bytes.
+                total += 5 * found
+                needs[r, f] = found != 0
     out = np.empty(total, np.uint8)
     row_ends = np.empty(rows, np.int64)
+    target = np.uint64(out.ctypes.data)
+    labels = np.uint64(name_bytes.ctypes.data)
     at = 0
     for r in range(rows):
         out[at] = 123
@@ -184,20 +229,25 @@ def gather_json(
             if f:
                 out[at] = 44
                 at += 1
-            for i in range(name_places[f], name_places[f + 1]):
-                out[at] = name_bytes[i]
-                at += 1
+            label, size = np.int64(name_places[f]), name_places[f + 1] - name_places[f]
+            _copy_field(target + np.uint64(at), labels + np.uint64(label), size)
+            at += size
+            start, end = np.int64(starts[f, r]), np.int64(ends[f, r])
+            if needs[r, f]:
+                at = _write_string(buffer, start, end, out, at)
+                continue
             if shapes[f, r]:
-                at = _write_string(buffer, starts[f, r], ends[f, r], out, at)
-            else:
-                for i in range(starts[f, r], ends[f, r]):
-                    out[at] = buffer[i]
-                    at += 1
+                out[at] = _DOUBLE_QUOTE
+                at += 1
+            _copy_field(target + np.uint64(at), source + np.uint64(start), end - start)
+            at += end - start
+            if shapes[f, r]:
+                out[at] = _DOUBLE_QUOTE
+                at += 1
         out[at] = 125
         at += 1
-        for b in after:
-            out[at] = b
-            at += 1
+        _copy_field(target + np.uint64(at), labels + np.uint64(name_places[fields]), after)
+        at += after
         row_ends[r] = at
     return out[:at], row_ends
 

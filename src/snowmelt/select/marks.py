@@ -172,3 +172,29 @@ def are_ascii(_context, data, place):
         return builder.icmp_unsigned("==", word, ir.Constant(ir.IntType(64), 0))
 
     return signature, generate
+
+
+@intrinsic
+def _escaped(_context, data, place):
+    """Return a bit for each of data[place:place + 64] that a JSON string escapes."""
+    signature = types.uint64(data, place)
+    wide = ir.VectorType(ir.IntType(8), 64)
+
+    def generate(_context, builder, signature, arguments):
+        block = _load(builder, arguments[:2], wide)
+        found = builder.icmp_unsigned("<", block, ir.Constant(wide, [32] * 64))
+        for byte in b'"\\':
+            equal = builder.icmp_unsigned("==", block, ir.Constant(wide, [byte] * 64))
+            found = builder.or_(found, equal)
+        return builder.bitcast(found, ir.IntType(64))
+
+    return signature, generate
+
+
+@inlined
+def escaped_at(data, place, end):
+    """Return the bytes of data[place:place + 64] before `end` that a JSON string escapes."""
+    word = _escaped(data, place)
+    if end - place < 64:
+        word &= (ONE << np.uint64(end - place)) - ONE
+    return word

@@ -13,10 +13,17 @@ import msgspec
 import numpy as np
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.gathering import gather_csv, gather_json, split_items, write_integers
+from snowmelt.select.gathering import (
+    SPECIAL,
+    gather_csv,
+    gather_json,
+    split_items,
+    write_integers,
+)
 from snowmelt.select.instants import print_instants
 from snowmelt.select.json_output import json_text, plain_text
 from snowmelt.select.outcomes import AllFields, plain_values
+from snowmelt.select.reading import PADDING
 from snowmelt.select.request import JsonOutput
 from snowmelt.select.syntax import MISSING
 from snowmelt.select.timestamps import Precision
@@ -87,6 +94,8 @@ class CsvWriter:
         self._special[list(plain)] = 1
         self._special[list(self._quote + self._escape)] = 2
         self._needing = frozenset(plain + self._quote + self._escape)
+        looked_for = sorted(self._needing)[:SPECIAL]
+        self._looked_for = tuple(map(np.uint8, (looked_for * SPECIAL)[:SPECIAL]))
         self._null = b"null" if dialect is Dialect.CEPH else b""
 
     def copies(self, rules: CsvRules) -> bool:
@@ -110,17 +119,18 @@ class CsvWriter:
         names: Sequence[str] | None = None,  # noqa: ARG002  CSV has no names
     ) -> tuple[bytes, NDArray[np.int64]]:
         """Return the records of some columns."""
-        if self._mode and (len(self._quote) != 1 or len(self._escape) != 1):
+        single = len(self._quote) == len(self._escape) == 1
+        if self._mode and not (single and len(self._needing) <= SPECIAL):
             return _one_by_one(self, vectors)
         buffer, starts, ends = _table(vectors, self._dialect, self._null)
         marks = (
-            np.frombuffer(self._between, np.uint8),
-            np.frombuffer(self._after, np.uint8),
+            np.frombuffer(self._between + self._after + bytes(PADDING), np.uint8),
+            len(self._between),
             self._quote[0] if self._mode else 0,
             self._escape[0] if self._mode else 0,
             self._mode,
         )
-        out, row_ends = gather_csv(buffer, starts, ends, self._special, marks)
+        out, row_ends = gather_csv(buffer, starts, ends, (self._special, self._looked_for), marks)
         return out.tobytes(), row_ends
 
     def _field(self, value: object) -> bytes:
@@ -167,9 +177,9 @@ class JsonWriter:
             if vector.kind in (Kind.TEXT, Kind.INSTANT):
                 shapes[at] = ~vector.null
         places = np.cumsum([0, *(len(label) for label in labels)], dtype=np.int32)
-        named = (np.frombuffer(b"".join(labels), np.uint8), places)
-        after = np.frombuffer(self._after, np.uint8)
-        out, row_ends = gather_json(buffer, starts, ends, shapes, named, after)
+        written = b"".join((*labels, self._after, bytes(PADDING)))
+        named = (np.frombuffer(written, np.uint8), places)
+        out, row_ends = gather_json(buffer, starts, ends, shapes, named, len(self._after))
         return out.tobytes(), row_ends
 
 
@@ -246,7 +256,10 @@ def _labels(names: Sequence[str]) -> list[bytes]:
 def _table(
     vectors: Sequence[Vector], dialect: Dialect, null: bytes
 ) -> tuple[Bytes, Places, Places]:
-    """Lay the texts of some columns into one buffer; nulls are the text `null`."""
+    """Lay the texts of some columns into one buffer; nulls are the text `null`.
+
+    The buffer goes on for `PADDING` bytes behind all texts.
+    """
     rows = len(vectors[0]) if vectors else 0
     starts = np.empty((len(vectors), rows), np.int32)
     ends = np.empty((len(vectors), rows), np.int32)
@@ -269,8 +282,9 @@ def _table(
         for at, mask in nulls:
             starts[at][mask] = size if null else 0
             ends[at][mask] = size + len(null) if null else 0
-    whole = buffers[0] if len(buffers) == 1 else np.concatenate(buffers)
-    return whole, starts, ends
+    if len(buffers) == 1 and (not rows or int(ends.max()) + PADDING <= size):
+        return buffers[0], starts, ends
+    return np.concatenate([*buffers, np.zeros(PADDING, np.uint8)]), starts, ends
 
 
 def _slices(vector: Vector, dialect: Dialect) -> Slices:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -62,6 +62,18 @@ class Tokens:
             self.first[: rows + 1] if ragged and self.first is not None else None,
             stop,
         )
+
+
+class RaggedTokens(NamedTuple):
+    """Places of all fields, those of one record after the other.
+
+    The fields of record i have the numbers from first[i] up to first[i + 1].
+    """
+
+    first: Rows
+    starts: Places
+    ends: Places
+    flags: Bytes
 
 
 def tokenize_plainly(

@@ -1,7 +1,8 @@
-"""`SELECT *`: records written as they are, copied from the input where that is the same."""
+"""`SELECT *`: records copied from the input where they stay the same, else written as columns."""
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
@@ -10,6 +11,7 @@ from snowmelt.select.csv_records import CsvBatch
 from snowmelt.select.gathering import gather_rows
 from snowmelt.select.outcomes import NamedRow
 from snowmelt.select.serialise import CsvWriter, interleaved
+from snowmelt.select.vectors import UNCLEAN, Slices, text_vector
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +21,10 @@ if TYPE_CHECKING:
     from snowmelt.select.csv_rules import CsvRules
     from snowmelt.select.outcomes import Passed
     from snowmelt.select.serialise import RecordWriter
-    from snowmelt.select.vectors import Batch, Vector
+    from snowmelt.select.vectors import Batch, Mask, Rows, Vector
+
+# Fewer records are written one by one.
+_WORTH_COLUMNS = 32
 
 
 @runtime_checkable
@@ -54,9 +59,10 @@ class WholeRecords:
         if columns is not None:
             names, vectors = columns
             return self._writer.records([each.take(passed.rows) for each in vectors], names)
-        if not self.copies or not isinstance(batch, CsvBatch):
-            written = [self._record(batch, row) for row in passed.rows.tolist()]
-            return b"".join(written), np.cumsum([len(each) for each in written], dtype=np.int64)
+        if not isinstance(batch, CsvBatch):
+            return self._one_by_one(batch, passed.rows)
+        if not self.copies:
+            return self._as_columns(batch, passed.rows)
         irregular = batch.irregular[passed.rows]
         rows = passed.rows[~irregular] if irregular.any() else passed.rows
         output, ends = gather_rows(
@@ -64,9 +70,36 @@ class WholeRecords:
         )
         if len(rows) == len(passed.rows):
             return output.tobytes(), ends
-        places = np.flatnonzero(irregular)
-        others = [self._record(batch, row) for row in passed.rows[places].tolist()]
-        return interleaved(output.tobytes(), ends, np.flatnonzero(~irregular), others, places)
+        others = self._as_columns(batch, passed.rows[irregular])
+        return _merged((output.tobytes(), ends), others, ~irregular)
+
+    def _as_columns(self, batch: CsvBatch, rows: Rows) -> tuple[bytes, NDArray[np.int64]]:
+        """Write records: at once those that have as many fields as most, all plain."""
+        if len(rows) < _WORTH_COLUMNS:
+            return self._one_by_one(batch, rows)
+        first, starts, ends, flags = batch.all_fields()
+        counts = np.diff(first)[rows]
+        count = int(np.bincount(counts).argmax())
+        alike = counts == count
+        unclean = (flags & UNCLEAN) != 0
+        if unclean.any():
+            alike &= ~np.logical_or.reduceat(unclean, first[:-1])[rows]
+        if np.count_nonzero(alike) < _WORTH_COLUMNS:
+            return self._one_by_one(batch, rows)
+        at = first[rows[alike]]
+        data = batch.block.data
+        columns = [
+            text_vector(Slices(data, starts[cells], ends[cells], flags[cells]))
+            for cells in (at + place for place in range(count))
+        ]
+        written = self._writer.records(columns, self._all_names(count))
+        if alike.all():
+            return written
+        return _merged(written, self._one_by_one(batch, rows[~alike]), alike)
+
+    def _one_by_one(self, batch: Batch, rows: Rows) -> tuple[bytes, NDArray[np.int64]]:
+        written = [self._record(batch, row) for row in rows.tolist()]
+        return b"".join(written), np.cumsum([len(each) for each in written], dtype=np.int64)
 
     def _record(self, batch: Batch, place: int) -> bytes:
         row = batch.row(place)
@@ -78,3 +111,12 @@ class WholeRecords:
         if len(self._names) >= count:
             return self._names[:count]
         return (*self._names, *(f"_{place + 1}" for place in range(len(self._names), count)))
+
+
+def _merged(
+    some: tuple[bytes, NDArray[np.int64]], others: tuple[bytes, NDArray[np.int64]], first: Mask
+) -> tuple[bytes, NDArray[np.int64]]:
+    """Put two outputs' records together: those of `some` where the mask holds."""
+    text, ends = others
+    pieces = [text[at:end] for at, end in itertools.pairwise([0, *ends.tolist()])]
+    return interleaved(*some, np.flatnonzero(first), pieces, np.flatnonzero(~first))
