@@ -69,6 +69,7 @@ def test_keys_are_for_the_owner_only(tmp_path: Path) -> None:
             assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
 
 
+@pytest.mark.slow
 def test_an_embedded_client_streams_and_its_token_outlives_it(tmp_path: Path) -> None:
     for last in ("1", "2"):
         with embedded(tmp_path) as client:

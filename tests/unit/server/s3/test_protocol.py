@@ -12,7 +12,7 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 class Hasty(BoundedProtocol):
-    head_timeout_s = 0.3
+    head_timeout_s = 0.2
 
 
 async def app(scope, receive, send):
@@ -57,7 +57,7 @@ def test_a_connection_may_wait_for_its_next_request(connection):
     for _ in range(2):
         connection.sendall(REQUEST)
         assert connection.recv(1000).endswith(b"ok")
-        time.sleep(0.5)
+        time.sleep(0.25)
 
 
 def test_a_body_may_take_longer_than_a_head(connection):
