@@ -102,6 +102,8 @@ class HttpServer:
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError, BatchInvalid, BatchTooLarge):
             pass  # whoever was there has gone, or does not speak HTTP
+        except asyncio.CancelledError:
+            pass  # by `close`, and nobody awaits this task but asyncio's own callback
         finally:
             writer.close()
             with contextlib.suppress(OSError):
