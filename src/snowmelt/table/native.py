@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -120,8 +121,10 @@ class NativeWriter:
     def abort(self) -> None:
         """Leave nothing behind; after `finish` it is harmless."""
         self._sink.abort()
-        # It writes its footer now or when it is forgotten.
-        self._parquet.close()
+        # It writes its footer now or when it is forgotten; after a write that was interrupted it
+        # cannot, and nobody wants it.
+        with suppress(RuntimeError, OSError, ValueError):
+            self._parquet.close()
 
 
 class _Sink:
