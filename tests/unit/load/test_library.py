@@ -157,7 +157,9 @@ class Factory(vertica_sdk.FilterFactory):
     assert run(library, "Factory", MARK="x") == b"x"
     assert run(library, "Factory") == b"none"
     with pytest.warns(UserWarning, match="filter Factory declares no parameter other"):
-        assert run(library, "Factory", mark=5, other=1) == b"5"
+        planned = library.filter("Factory").plan({"mark": 5, "other": 1})
+    # Which is said once, where the load is planned.
+    assert run(library, "Factory", mark=5, other=1, **planned) == b"5"
 
 
 def test_what_is_planned_once_is_what_tasks_see():

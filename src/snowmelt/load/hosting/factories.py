@@ -49,7 +49,8 @@ class HostedDefinition(Definition[Phase]):
         Raises:
             LoadRefused: A parameter is of another type, or `plan` or `prepare` refuses.
         """
-        return Definition.build(self, self._known(given))
+        # Whoever planned was warned then, on the driver.
+        return Definition.build(self, self._known(given, warn=PLANNED not in given))
 
     def plan(self, given: Mapping[str, object]) -> Mapping[str, object]:
         """Return what user code plans.
@@ -59,20 +60,20 @@ class HostedDefinition(Definition[Phase]):
         """
         typed: Definition[Mapping[str, object]]
         typed = Definition(self.name, dict, self.parameters)
-        return {PLANNED: dict(self.planner(typed.build(self._known(given))))}
+        return {PLANNED: dict(self.planner(typed.build(self._known(given, warn=True))))}
 
-    def _known(self, given: Mapping[str, object]) -> dict[str, object]:
+    def _known(self, given: Mapping[str, object], *, warn: bool) -> dict[str, object]:
         kinds = {parameter.name.lower(): parameter.kind for parameter in self.parameters}
         known: dict[str, object] = {}
         for name, value in given.items():
             kind = kinds.get(name.lower())
-            if kind is None:
+            if kind is None and warn:
                 warnings.warn(
                     f"{self.name} declares no parameter {name}; it is ignored",
                     UserWarning,
                     stacklevel=4,
                 )
-            else:
+            elif kind is not None:
                 text = kind is str and value is not None
                 known[name] = str(value) if text else value
         return known
