@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from textwrap import dedent
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from snowmelt.errors import LoadCancelled, LoadFailed
 from snowmelt.load.functions import Functions, UserFunction
 from snowmelt.load.portion import InputFile, Portion
-from snowmelt.load.stack import run_portion
+from snowmelt.load.stack import Stack, run_portion
 from snowmelt.load.steps import LoadTask, StackPlan, Step
 from user_code import HEAD, target
 
@@ -60,21 +61,56 @@ class Pairs:
         return StreamState.DONE if state == InputState.END_OF_FILE else StreamState.INPUT_NEEDED
 """
 )
+# As the parsers of the SDK's examples that a file may be cut for.
+CODE += """
+class Lines:
+    def setup(self, srv, types):
+        self.skip, self.last = False, False
+    def process(self, srv, inp, state, writer):
+        self.skip = self.skip or (state == InputState.START_OF_PORTION and inp.getOffset() == 0)
+        while True:
+            window = inp.peek()
+            end = window.find(b"\\n") + 1
+            if not end and state == InputState.END_OF_FILE:
+                return StreamState.DONE
+            if not end and self.skip and state == InputState.END_OF_PORTION:
+                return StreamState.DONE
+            if not end:
+                self.last = state == InputState.END_OF_PORTION
+                if self.skip:
+                    inp.advance()
+                return StreamState.INPUT_NEEDED
+            line = inp.read(end)
+            if self.skip:
+                self.skip = False
+                continue
+            writer.setInt(0, int(line))
+            writer.next()
+            if self.last:
+                return StreamState.DONE
+
+class LinesFactory(vertica_sdk.ParserFactory):
+    def prepare(self, srvInterface, perColumnParamReader, planContext, returnType):
+        return Lines()
+    def canApportionParser(self):
+        return True
+"""
 FUNCTIONS = Functions(
     (
         UserFunction("filter", "up", "UpperFactory", "lib"),
         UserFunction("filter", "blocks", "Blocks", "lib"),
         UserFunction("parser", "pairs", "Pairs", "lib"),
+        UserFunction("parser", "lines", "LinesFactory", "lib"),
     ),
     {"lib": {"code.py": CODE.encode()}},
 )
 
 
-def task(path, *filters: Step) -> LoadTask:
+def task(path, *filters: Step, parser: str = "pairs") -> LoadTask:
     steps = tuple(FUNCTIONS.planned(step) for step in filters)
     source = Step("source", "File", {"file": str(path)})
     plan = StackPlan(
-        source=source, filters=steps, parser=Step("parser", "pairs"),
+        source=source, filters=steps, parser=Step("parser", parser),
         target=target(), table=target().schema,
     )  # fmt: skip
     return LoadTask(0, Portion(InputFile(str(path))), plan)
@@ -88,6 +124,25 @@ def test_a_task_with_user_code_is_pickled_and_run(tmp_path):
     rows = [row for block in run for row in block.rows.to_pylist()]
     assert rows == [{"A": 1, "B": "A"}, {"A": 2, "B": "B"}]
     assert (run.counts.rows, run.counts.bytes_in, run.counts.bytes_parsed) == (2, 8, 8)
+
+
+def test_a_file_is_cut_for_a_parser_that_says_it_can_be(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"".join(b"%d\n" % number for number in range(2000)))
+    size = path.stat().st_size
+    whole = task(path, parser="lines")
+    stack = Stack(whole.plan, FUNCTIONS)
+    assert stack.splittable
+    for step in (1000, 997, size - 1, size):
+        numbers, read = [], 0
+        for number, start in enumerate(range(0, size, step)):
+            length = None if start + step >= size else step
+            portion = Portion(InputFile(str(path), size), start, length)
+            run = stack.run(replace(whole, number=number, portion=portion))
+            numbers += [int(row["A"]) for block in run for row in block.rows.to_pylist()]
+            read += run.counts.bytes_in
+        assert numbers == list(range(2000))
+        assert read == size
 
 
 def test_an_error_names_file_filter_and_parameters(tmp_path):
@@ -126,7 +181,7 @@ def test_ctrl_c_ends_a_blocked_filter_within_five_seconds(tmp_path):
     )  # fmt: skip
     code = """
     import pickle, signal, sys
-    from snowmelt.load.stack import run_portion
+    from snowmelt.load.stack import Stack, run_portion
     # Who runs the tests in the background may have had it ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -141,3 +141,18 @@ def test_sums_that_are_wrong_fail(writes, reason):
     phase = library(code).filter("F").build({})
     with pytest.raises(PhaseFailed, match=reason):
         listed(phase.run_records(batches([b"x"])))
+
+
+def test_there_is_room_for_any_number_of_lengths():
+    code = """
+    class F(vertica_sdk.UDFilter):
+        def useSideChannel(self):
+            return True
+        def processWithMetadata(self, srv, input, input_lengths, input_state, output, output_lengths):
+            output.write(input.read())
+            output_lengths.write(input_lengths.read())
+            return StreamState.DONE if input_state == InputState.END_OF_FILE else StreamState.INPUT_NEEDED
+    """
+    phase = library(code).filter("F").build({"chunk_bytes": 100})
+    records = [b"%d" % number for number in range(20_000)]
+    assert listed(phase.run_records(batches(records, [], records[:3]))) == records + records[:3]
