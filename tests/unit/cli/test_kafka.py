@@ -1,0 +1,37 @@
+"""`snowmelt kafka` says what it loaded, and refuses what means nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_frame_is_loaded_and_the_next_one_finds_nothing_new(kafka, snowmelt):
+    topic = kafka.topic("cli", [json.dumps({"n": n}).encode() for n in (1, 2)] + [b"broken"])
+    snowmelt("sql", "CREATE DATABASE d; CREATE TABLE d.public.t (n INT)")
+    command = ["kafka", "--topic", topic, "--table", "d.public.t", "--brokers", kafka.brokers]
+    command += ["--rejects", "d.public.r", "--once"]
+    first = snowmelt(*command)
+    assert first.returncode == 0, first.stderr
+    assert "D.PUBLIC.T: 2 rows" in first.stdout
+    assert "1 record rejected, D.PUBLIC.R" in first.stderr
+    second = snowmelt(*command)
+    assert (second.returncode, second.stdout) == (0, "")
+
+
+def test_a_topic_that_does_not_exist_is_named(kafka, snowmelt):
+    snowmelt("sql", "CREATE DATABASE d; CREATE TABLE d.public.t (n INT)")
+    done = snowmelt(
+        *("kafka", "--topic", "nowhere", "--table", "d.public.t", "--brokers", kafka.brokers)
+    )
+    assert done.returncode != 0
+    assert "topic nowhere" in done.stderr
+
+
+def test_a_frame_takes_time(snowmelt):
+    done = snowmelt("kafka", "--topic", "t", "--table", "d.public.t", "--frame", "0")
+    assert done.returncode != 0
+    assert "A frame is longer than nothing" in done.stderr
