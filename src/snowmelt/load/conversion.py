@@ -8,6 +8,7 @@ trimming, and texts that are cut to their column. A text without a zone is a clo
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -40,6 +41,14 @@ ZONE = ZoneInfo("UTC")
 NULL_REFUSED = "the value is NULL, and the column is NOT NULL"
 
 _MOMENTS = TIMESTAMPS | {Kind.DATE, Kind.TIME}
+_USUAL: dict[Kind, tuple[type, ...]] = {
+    Kind.FIXED: (int, Decimal),
+    Kind.REAL: (float, int, Decimal),
+    Kind.BOOLEAN: (bool,),
+    Kind.TEXT: (str,),
+    Kind.BINARY: (str,),
+    **dict.fromkeys(_MOMENTS, (str,)),
+}
 _TEXT_RULE = rule_of(Column("", Kind.TEXT, 1), ZONE)
 _SHOWN = 60
 _NOTHING = ColumnOptions()
@@ -93,32 +102,69 @@ class TextColumn:
         rest = np.zeros(len(texts), np.bool_) if plain.all() else ~plain & ~nulls_of(texts)
         return self._merged(parts, texts, np.flatnonzero(rest))
 
+    def convert_bytes(self, data: pa.Array) -> tuple[list[pa.Array], dict[int, str]]:
+        """Do as `convert` does with bytes, which may be no text."""
+        texts, broken = decoded(data, self.label)
+        parts, refused = self.convert(texts)
+        return parts, {**refused, **broken}
+
     def convert_objects(self, values: list[object]) -> tuple[list[pa.Array], dict[int, str]]:
         """Do as `convert` does with values that a format with types holds; None is NULL.
 
         Texts are read like those of a text file; a whole number may stand for a moment, and in a
         column of text what is no text becomes JSON.
         """
-        types = set(map(type, values)) - {type(None)}
-        if types <= {str} and self.column.kind not in SEMI_STRUCTURED:
+        usual = _USUAL.get(self.column.kind, ())
+        odd = [
+            place
+            for place, value in enumerate(values)
+            if value is not None and type(value) not in usual
+        ]
+        if not odd:
+            return self._alike(values)
+        refused: dict[int, str] = {}
+        parts = self._empty(len(values))
+        if len(odd) < len(values):
+            others = values.copy()
+            for place in odd:
+                others[place] = None
+            parts, refused = self._alike(others)
+        stored: list[Stored] = []
+        for place in odd:
+            refused.pop(place, None)
+            try:
+                stored.append(self._object(values[place]))
+            except InvalidRow as error:
+                stored.append(None)
+                refused[place] = self.refusal(error, values[place])
+        mask = np.zeros(len(values), np.bool_)
+        mask[odd] = True
+        exact = self.stored(stored)
+        return [
+            pc.replace_with_mask(part, pa.array(mask), found)
+            for part, found in zip(parts, exact, strict=True)
+        ], refused
+
+    def _alike(self, values: list[object]) -> tuple[list[pa.Array], dict[int, str]]:
+        """Convert values that are all of the column's usual types, or None."""
+        if str in _USUAL.get(self.column.kind, ()):
             try:
                 return self.convert(pa.array(values, pa.string()))
             except (pa.ArrowException, UnicodeEncodeError):
                 pass
-        if str not in types and not types & {dict, list} and self.column.nullable:
-            chunk, positions = self._converter.convert(values)
-            if not positions:
-                table = pa.table([chunk], names=[self.column.name])
-                return [one_array(part) for part in to_native(table, self._alone).columns], {}
-        stored: list[Stored] = []
+        elif self.column.kind is Kind.REAL:
+            values = [float(value) if type(value) is Decimal else value for value in values]
+        elif self.column.kind is Kind.FIXED and Decimal in set(map(type, values)):
+            values = [Decimal(value) if type(value) is int else value for value in values]
+        chunk, positions = self._converter.convert(values)
+        table = pa.table([chunk], names=[self.column.name])
         refused: dict[int, str] = {}
-        for place, value in enumerate(values):
+        for place in positions:
             try:
-                stored.append(self._object(value))
+                self._object(values[place])
             except InvalidRow as error:
-                stored.append(None)
-                refused[place] = self.refusal(error, value)
-        return self.stored(stored), refused
+                refused[place] = self.refusal(error, values[place])
+        return [one_array(part) for part in to_native(table, self._alone).columns], refused
 
     def stored(self, values: Sequence[Stored]) -> list[pa.Array]:
         """Return the native arrays of stored values."""
@@ -257,12 +303,10 @@ class Conversion:
         refused: dict[int, tuple[str, str]] = {}
         for column, given in zip(self.columns, texts, strict=True):
             read = pa.nulls(count, pa.string()) if given is None else given
-            broken: dict[int, str] = {}
-            if not pa.types.is_string(read.type):
-                read, broken = decoded(read, column.label)
-            parts, reasons = column.convert(read)
+            is_text = pa.types.is_string(read.type)
+            parts, reasons = column.convert(read) if is_text else column.convert_bytes(read)
             arrays.extend(parts)
-            for place, reason in {**reasons, **broken}.items():
+            for place, reason in reasons.items():
                 refused.setdefault(place, (column.column.display_name, reason))
         return self.table(arrays), refused
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from snowmelt.load.parsers.layout import Layout
 
     Reasons = dict[int, tuple[str | None, str]]
+    Converted = tuple[list[pa.Array], dict[int, tuple[str, str]]]
+
+_BLAMED = re.compile(r"CSV column #(\d+)")
 
 
 @dataclass(slots=True)
@@ -58,7 +62,7 @@ class BlockParser:
         self._types: dict[str, pa.DataType] = {}
         for column, place in zip(conversion.columns, shape.places, strict=True):
             if place is not None:
-                self._types[shape.names[place]] = column.direct_type or pa.string()
+                self._types[shape.names[place]] = column.direct_type or pa.binary()
         wanted = [name for name in shape.names if name in self._types]
         self._options = _Options(dialect, shape.names, wanted)
 
@@ -73,7 +77,7 @@ class BlockParser:
             return self._exactly(data, offset, is_last=is_last)
         if not layout.size:
             return None, 0
-        parsed = self._at_once(layout) or self._by_columns(layout, offset)
+        parsed = self._by_arrow(layout, offset)
         if parsed is None:
             return self._exactly(data[: layout.size], offset, is_last=True)
         self._records += parsed.records
@@ -85,59 +89,80 @@ class BlockParser:
         rejected = Rejected(self._records, offset, data, reason)
         return Parsed(self._conversion.arrow_schema.empty_table(), (rejected,), 1)
 
-    def _at_once(self, layout: Layout) -> Parsed | None:
-        """Let Arrow make values as it reads; None if it finds one that it cannot make."""
-        try:
-            read = self._options.read(layout, self._types)
-        except pa.ArrowInvalid:
-            return None
-        if self._has_blank_lines(read, layout):
-            return None
-        arrays: list[pa.Array] = []
-        for column, place in zip(self._conversion.columns, self._shape.places, strict=True):
-            if place is None:
+    def _by_arrow(self, layout: Layout, offset: int) -> Parsed | None:
+        """Let Arrow find fields, and make values where it can; None if it cannot find them.
+
+        A column of which it cannot make a value is read as bytes from then on.
+        """
+        for _ in range(self._shape.count + 1):
+            ragged: dict[int, int] = {}
+            try:
+                read = self._options.read(layout, self._types, ragged)
+            except pa.ArrowInvalid as error:
+                if not self._give_up(_BLAMED.search(str(error))):
+                    return None
+                continue
+            except UnicodeDecodeError:
                 return None
-            array = one_array(read.column(self._shape.names[place]))
-            if column.direct_type is None:
-                parts, refused = column.convert(array)
-                if refused:
-                    return None
-            else:
-                finished = column.finished(array)
-                if finished is None:
-                    return None
-                parts = finished
+            found = self._converted(read)
+            if found is not None:
+                return self._parsed(layout, offset, read, ragged, found)
+        return None
+
+    def _give_up(self, blamed: re.Match[str] | None) -> bool:
+        """Read a column that Arrow blames as bytes; tell whether there is one."""
+        name = None if blamed is None else self._shape.names[int(blamed[1])]
+        if name is None or self._types.get(name) in {None, pa.binary()}:
+            return False
+        self._types[name] = pa.binary()
+        return True
+
+    def _converted(self, read: pa.Table) -> Converted | None:
+        """Return native arrays and refused values; None if a column must be read as bytes."""
+        arrays: list[pa.Array] = []
+        refused: dict[int, tuple[str, str]] = {}
+        for column, place in zip(self._conversion.columns, self._shape.places, strict=True):
+            name = None if place is None else self._shape.names[place]
+            array = pa.nulls(read.num_rows, pa.binary())
+            if name is not None:
+                array = one_array(read.column(name))
+                if self._types[name] != pa.binary():
+                    finished = column.finished(array)
+                    if finished is None:
+                        self._types[name] = pa.binary()
+                        return None
+                    arrays.extend(finished)
+                    continue
+            parts, reasons = column.convert_bytes(array)
             arrays.extend(parts)
-        rows = pa.Table.from_arrays(arrays, schema=self._conversion.arrow_schema)
-        return Parsed(rows, (), rows.num_rows)
+            for row, reason in reasons.items():
+                refused.setdefault(row, (column.column.display_name, reason))
+        return arrays, refused
 
-    def _by_columns(self, layout: Layout, offset: int) -> Parsed | None:
-        """Let Arrow find the fields and convert them column by column; None if that fails."""
-        ragged: dict[int, int] = {}
-
-        def skip(row: arrow_csv.InvalidRow) -> str:
-            ragged[row.number - 1] = row.actual_columns
-            return "skip"
-
-        try:
-            read = self._options.read(layout, dict.fromkeys(self._types, pa.binary()), skip)
-        except (pa.ArrowInvalid, UnicodeDecodeError):
+    def _parsed(
+        self,
+        layout: Layout,
+        offset: int,
+        read: pa.Table,
+        ragged: dict[int, int],
+        found: Converted,
+    ) -> Parsed | None:
+        """Put rows and rejects together; None if Arrow's rows may not be the records."""
+        if self._has_blank_lines(read, layout):
             return None
         if ragged and self._shape.pads and min(ragged.values()) < self._shape.count:
             return None
-        if self._has_blank_lines(read, layout):
-            return None
+        arrays, refused = found
+        table = self._conversion.good(self._conversion.table(arrays), refused)
+        count = read.num_rows + len(ragged)
+        if count == table.num_rows:
+            return Parsed(table, (), count)
         ends = layout.ends()
-        if len(ends) != read.num_rows + len(ragged):
+        if len(ends) != count:
             return None
-        texts = [
-            None if place is None else one_array(read.column(self._shape.names[place]))
-            for place in self._shape.places
-        ]
-        table, refused = self._conversion.convert(texts, read.num_rows)
         reasons: Reasons = {index: (None, self._ragged(count)) for index, count in ragged.items()}
         if refused:
-            numbers = np.delete(np.arange(len(ends)), list(ragged))
+            numbers = np.delete(np.arange(count), list(ragged))
             reasons |= {int(numbers[row]): reason for row, reason in refused.items()}
         starts = np.concatenate(([0], ends[:-1]))
         rejects = []
@@ -147,8 +172,7 @@ class BlockParser:
             # Behind each end, what stands for it in the block may be wider than a line end.
             at = offset + int(starts[index]) + (layout.end_width - 1) * index * _widened(layout)
             rejects.append(Rejected(self._records + index + 1, at, raw, reason, column))
-        rows = self._conversion.good(table, refused)
-        return Parsed(rows, tuple(rejects), len(ends))
+        return Parsed(table, tuple(rejects), count)
 
     def _exactly(self, data: bytes, offset: int, *, is_last: bool) -> tuple[Parsed | None, int]:
         at = 0
@@ -223,12 +247,19 @@ class _Options:
         self._names = names
         self._wanted = wanted
 
-    def read(self, layout: Layout, types: dict[str, pa.DataType], skip: object = None) -> pa.Table:
-        """Read a block.
+    def read(
+        self, layout: Layout, types: dict[str, pa.DataType], ragged: dict[int, int]
+    ) -> pa.Table:
+        """Read a block; of records with another number of fields note place and number.
 
         Raises:
-            ArrowInvalid: A record has another number of fields, or a value is not of its type.
+            ArrowInvalid: A value is not of its column's type.
         """
+
+        def skip(row: arrow_csv.InvalidRow) -> str:
+            ragged[row.number - 1] = row.actual_columns
+            return "skip"
+
         usual = self._dialect.usual
         return arrow_csv.read_csv(
             pa.BufferReader(pa.py_buffer(layout.data).slice(0, layout.length)),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     Object = dict[str, Any]
 
+_MAX_KNOWN = 10_000
 _ODD = re.compile(r"[^0-9A-Za-z]")
 
 
@@ -34,7 +35,12 @@ class Documents:
 
     def __init__(self, options: FlexJsonOptions) -> None:
         self._options = options
-        self._hook = _pairs if options.reject_on_duplicate else None
+        hook = _pairs if options.reject_on_duplicate else None
+        self._decoder = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=hook)
+        # A whole number has no sign of zero, which a floating-point column keeps.
+        self._signed = json.JSONDecoder(
+            parse_float=Decimal, parse_int=_whole, object_pairs_hook=hook
+        )
 
     def check(self, data: bytes) -> None:
         """Look at the bytes of one document without keeping anything of them.
@@ -50,18 +56,13 @@ class Documents:
             raise NotJson(f"not a JSON object but {_NAMES.get(type(value), 'a number')}")
 
     def records(self, data: bytes) -> list[Object]:
-        """Return the records of one document: itself, or what stands at the start point.
+        """Return the records of one checked document: itself, or what stands at the start point.
 
         Raises:
-            NotJson: They are not one object, or it has a key that is refused.
+            NotJson: There is no start point, what stands there is no object, or it has a key that is refused.
         """
-        self.check(data)
         try:
-            # A whole number has no sign of zero, which a floating-point column keeps.
-            whole = _whole if b"-0" in data else None
-            document = json.loads(
-                data, parse_float=Decimal, parse_int=whole, object_pairs_hook=self._hook
-            )
+            document = (self._signed if b"-0" in data else self._decoder).decode(data.decode())
         except (ValueError, RecursionError) as error:
             raise NotJson(f"not JSON: {error}") from None
         start = self._options.start_point
@@ -73,8 +74,9 @@ class Documents:
                 raise NotJson(f"no key {start!r} number {at}")
             value = occurrences[at - 1]
             found = value if isinstance(value, list) else [value]
-        for record in found:
-            self._refuse_keys(record)
+        if start or self._options.reject_on_duplicate or self._options.reject_on_empty_key:
+            for record in found:
+                self._refuse_keys(record)
         return found
 
     def _refuse_keys(self, record: object) -> None:
@@ -101,9 +103,30 @@ class Paths:
             if separator and upper[: end + 1].endswith(separator.upper())
         }
 
+        self._known: dict[str, int] = {}
+        self._is_plain = not (
+            self._prefixes or options.suppress_nonalphanumeric_key_chars or options.omit_empty_keys
+        )
+
     def fill(self, record: Object, values: list[object]) -> None:
         """Put each value that a column wants at the column's place."""
-        self._fill(record, "", "", values)
+        if self._is_plain:
+            known = self._known
+            for key, value in record.items():
+                place = known.get(key, -2)
+                if place == -2:
+                    place = self._remember(key)
+                if place >= 0:
+                    values[place] = value
+        else:
+            self._fill(record, "", "", values)
+
+    def _remember(self, key: str) -> int:
+        place = self.place(key)
+        if len(self._known) >= _MAX_KNOWN:
+            self._known.clear()
+        self._known[key] = -1 if place is None else place
+        return self._known[key]
 
     def place(self, name: str) -> int | None:
         """Return the place of the column that a key or path of keys means."""

@@ -6,6 +6,8 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import orjson
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from snowmelt.load.conversion import Conversion
@@ -18,9 +20,7 @@ from snowmelt.load.parsers.json_framing import Framing
 from snowmelt.load.parsers.stream import Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
+    from collections.abc import Iterator, Sequence
 
     from snowmelt.load.parsed import Target
     from snowmelt.load.parsers.json_options import FlexJsonOptions
@@ -29,9 +29,12 @@ if TYPE_CHECKING:
     from snowmelt.load.records import Records
 
     Reasons = dict[int, tuple[str, str]]
+    Places = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 # Messages are read together up to about so many bytes.
 _TOGETHER = 1 << 20
+_OPENING, _CLOSING = ord("{"), ord("}")
+_OFFSET_BYTES = 4
 
 
 class Json:
@@ -66,7 +69,7 @@ class Json:
             while at < len(batch):
                 before = int(ends[at - 1]) if at else 0
                 stop = max(at + 1, int(np.searchsorted(ends, before + _TOGETHER)))
-                yield work.messages(batch.slice(at, stop - at).to_pylist(), offset + before)
+                yield work.messages(batch.slice(at, stop - at), offset + before)
                 at = stop
             offset += int(ends[-1]) if len(ends) else 0
 
@@ -96,24 +99,28 @@ class _Blocks:
 
     def reject(self, data: bytes, offset: int, reason: str) -> Parsed:
         """Return a rejected record as all that was parsed."""
-        return self._work.spans(data, offset, [(0, len(data))], {0: reason})
+        return self._work.records([data], [offset], {0: reason})
 
     def _one_by_one(self, data: bytes, offset: int, *, is_last: bool) -> tuple[Parsed | None, int]:
         at = 0
-        spans: list[tuple[int, int]] = []
+        records: list[bytes] = []
+        starts: list[int] = []
         problems: dict[int, str] = {}
         while at < len(data):
+            if self._lines:
+                at = _good_lines(data, at, offset, records, starts)
             framed = self._framing.find(data, at, is_last=is_last)
             if framed is None:
                 break
             at = framed.next
             if framed.start < framed.end:
                 if framed.problem is not None:
-                    problems[len(spans)] = framed.problem
-                spans.append((framed.start, framed.end))
-        if not spans:
+                    problems[len(records)] = framed.problem
+                records.append(data[framed.start : framed.end])
+                starts.append(offset + framed.start)
+        if not records:
             return None, at
-        return self._work.spans(data, offset, spans, problems), at
+        return self._work.records(records, starts, problems), at
 
 
 class _Work:
@@ -137,41 +144,45 @@ class _Work:
         self._records += table.num_rows
         return Parsed(table, (), table.num_rows)
 
-    def messages(self, messages: list[bytes], offset: int) -> Parsed:
+    def messages(self, messages: Records, offset: int) -> Parsed:
         """Parse messages: together if all are good, else those that are."""
-        joined = b"\n".join(messages)
         if _are_objects(messages):
-            parsed = self.at_once(joined, len(messages))
+            parsed = self.at_once(_joined(messages), len(messages))
             if parsed is not None:
                 return parsed
-        spans: list[tuple[int, int]] = []
+        records = messages.to_pylist()
+        sizes = pc.binary_length(messages).to_numpy(zero_copy_only=False)
+        starts = np.cumsum(sizes, dtype=np.int64) - sizes + offset
         problems: dict[int, str] = {}
-        at = 0
-        for index, message in enumerate(messages):
-            spans.append((at, at + len(message)))
-            at += len(message) + 1
+        loads = orjson.loads
+        for index, message in enumerate(records):
+            try:
+                if type(loads(message)) is dict:
+                    continue
+            except orjson.JSONDecodeError:
+                pass
             try:
                 self.documents.check(message)
             except NotJson as error:
                 problems[index] = str(error)
-        return self.spans(joined, offset, spans, problems, apart=1)
+        return self.records(records, starts, problems)
 
-    def spans(
-        self,
-        data: bytes,
-        offset: int,
-        spans: list[tuple[int, int]],
-        problems: dict[int, str],
-        *,
-        apart: int = 0,
+    def records(
+        self, records: list[bytes], starts: Sequence[int] | Places, problems: dict[int, str]
     ) -> Parsed:
         """Parse records that are JSON, and reject the others.
 
-        Between two records stand `apart` bytes that are not of the stream.
+        Args:
+            records: Their bytes.
+            starts: Where each begins in the stream.
+            problems: Why some are no JSON, by their places.
         """
-        good = [index for index in range(len(spans)) if index not in problems]
-        pieces = [data[start:end] for start, end in (spans[index] for index in good)]
-        read = self._blocks.read(b"\n".join(pieces), len(pieces)) if _are_objects(pieces) else None
+        good = [index for index in range(len(records)) if index not in problems]
+        pieces = [records[index] for index in good] if problems else records
+        array = pa.array(pieces, pa.binary())
+        read = None
+        if _are_objects(array):
+            read = self._blocks.read(_joined(array), len(array))
         # Which record each row is of.
         owners = good
         if read is None:
@@ -190,12 +201,11 @@ class _Work:
         ]
         rejects = []
         for place, index, column, reason in sorted(entries):
-            start, end = spans[index]
-            at = offset + start - apart * index
-            rejects.append(Rejected(self._records + place + 1, at, data[start:end], reason, column))
-        records = table.num_rows + len(rejects)
-        self._records += records
-        return Parsed(table, tuple(rejects), records)
+            number = self._records + place + 1
+            rejects.append(Rejected(number, int(starts[index]), records[index], reason, column))
+        count = table.num_rows + len(rejects)
+        self._records += count
+        return Parsed(table, tuple(rejects), count)
 
     def _rows(
         self, pieces: list[bytes], good: list[int], problems: dict[int, str]
@@ -229,9 +239,46 @@ class _Work:
         return arrays, refused
 
 
-def _are_objects(pieces: list[bytes]) -> bool:
+def _are_objects(records: Records) -> bool:
     """Tell whether each begins and ends like an object, so that none goes on in the next."""
-    return all(piece.startswith(b"{") and piece.endswith(b"}") for piece in pieces)
+    if not len(records):
+        return False
+    buffers = records.buffers()
+    offsets = np.frombuffer(buffers[1], np.int32)[
+        records.offset : records.offset + len(records) + 1
+    ]
+    starts, ends = offsets[:-1], offsets[1:]
+    if (starts == ends).any():
+        return False
+    data = np.frombuffer(buffers[2], np.uint8)
+    return bool((data[starts] == _OPENING).all() and (data[ends - 1] == _CLOSING).all())
+
+
+def _joined(records: Records) -> bytes:
+    """Return the records with a line end behind each."""
+    lines = pc.binary_join_element_wise(records, b"\n", b"")
+    first = lines.offset * _OFFSET_BYTES
+    ends = np.frombuffer(lines.buffers()[1], np.int32, len(lines) + 1, first)
+    data: bytes = lines.buffers()[2].slice(int(ends[0]), int(ends[-1] - ends[0])).to_pybytes()
+    return data
+
+
+def _good_lines(data: bytes, at: int, offset: int, records: list[bytes], starts: list[int]) -> int:
+    """Add lines that are objects, as long as there are such; return where the next one begins."""
+    loads = orjson.loads
+    if data.startswith(b"\n", at):
+        at += 1
+    while (end := data.find(b"\n", at)) >= 0:
+        line = data[at:end]
+        try:
+            if type(loads(line)) is not dict:
+                return at
+        except orjson.JSONDecodeError:
+            return at
+        records.append(line)
+        starts.append(offset + at)
+        at = end + 1
+    return at
 
 
 def _lines_are_objects(lines: bytes) -> bool:
