@@ -6,6 +6,7 @@ filter makes of its input may depend on neither.
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -26,6 +27,7 @@ _MOST_PIECES = 20_000
 _MOST_CUTS = 40
 _SHUFFLES = 3
 _SHOWN = 24
+_PATIENCE = dt.timedelta(seconds=30)
 
 SAMPLES: Mapping[str, bytes] = {
     "an empty input": b"",
@@ -84,10 +86,12 @@ def check_filter(
     Raises:
         LoadRefused: It cannot be made, or works on records only.
     """
+    # Generators are given pieces as they come, and have no use for it.
+    hosted = any(parameter.name == "chunk_bytes" for parameter in definition.parameters)
 
     def make(chunk_bytes: int) -> Filter:
-        own = {"chunk_bytes": chunk_bytes} if _takes_chunks(definition) else {}
-        made = definition.build({**given, **own})
+        own = {"chunk_bytes": chunk_bytes, "patience": _PATIENCE} if hosted else {}
+        made = definition.build({**own, **given})
         if not isinstance(made, Filter):
             raise LoadRefused(what=definition.name, reason="it works on records, not on bytes")
         return made
@@ -153,10 +157,6 @@ def _cuts(data: bytes) -> list[int]:
     if line >= 0:
         places |= {line, line + 1, line + 2}
     return sorted(place for place in places if 0 < place < len(data))
-
-
-def _takes_chunks(definition: Definition[Filter | RecordFilter]) -> bool:
-    return any(parameter.name == "chunk_bytes" for parameter in definition.parameters)
 
 
 def _outcome(phase: Filter, chunking: Chunking) -> bytes | PhaseFailed:
