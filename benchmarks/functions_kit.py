@@ -61,7 +61,7 @@ def _starlette() -> Any:
 
 
 def _kit(kind: str) -> Any:
-    service = RemoteService("bench", options=ServiceOptions(content_md5=kind == "vector, MD5"))
+    service = RemoteService("bench", options=ServiceOptions(content_md5=kind != "vector, no MD5"))
     if kind == "per row":
 
         @service.function(blocking=False)
@@ -86,7 +86,7 @@ def _kit(kind: str) -> Any:
 APPS = (
     "bare ASGI, orjson",
     "vector",
-    "vector, MD5",
+    "vector, no MD5",
     "per row",
     "per row, thread",
     "Starlette, pydantic",

@@ -58,7 +58,7 @@ class ServiceOptions:
     tell what the author's exceptions say, which may be what rows hold.
     """
 
-    content_md5: bool = False
+    content_md5: bool = True
     debug: bool = False
     limits: Limits = field(default_factory=Limits)
     formats: Formats = field(default_factory=Formats)
