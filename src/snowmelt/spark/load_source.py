@@ -129,11 +129,17 @@ class _Reader(DataSourceReader):
         with contextlib.ExitStack() as opened:
             if sink is not None:
                 opened.callback(sink.abort)
-            for block in run_portion(task, self._functions):
+            run = run_portion(task, self._functions)
+            for block in run:
                 if block.rejects:
                     yield from self._rejected(task, block.rejects, wanted, sink)
                 if block.rows.num_rows:
                     yield from shaped(block.rows, wanted).to_batches()
+            if run.counts.limited:
+                raise LoadFailed(
+                    where=task.portion.file.path,
+                    reason=f"{run.counts.rejects:,} records were rejected, which is the limit",
+                )
             if sink is not None:
                 sink.finish()
 
