@@ -241,6 +241,47 @@ def test_declared_columns_must_be_those_of_the_load():
         library("class Nothing: pass").parser("Nothing").build({})
 
 
+def test_a_buffer_that_is_used_again_does_not_change_earlier_rows():
+    code = """
+    class P:
+        def process(self, srv, inp, state, writer):
+            held = bytearray(2)
+            for byte in inp.read():
+                held[:] = bytes([byte, byte])
+                writer.setBinary(0, held)
+                writer.next()
+            return StreamState.DONE
+    """
+    parser = library(code).parser("P").build({})
+    rows, _ = parsed(parser, [b"ab"], target(Column("X", Kind.BINARY, 1, byte_length=10)))
+    assert [row["X"] for row in rows] == [b"aa", b"bb"]
+
+
+def test_columns_set_twice_or_not_at_all_stay_in_their_rows():
+    code = """
+    class P:
+        def process(self, srv, inp, state, writer):
+            for number in range(5):
+                if number % 2:
+                    writer.setInt(0, -1)
+                    writer.setInt(0, number)
+                if number > 2:
+                    writer.setString(1, "s%d" % number)
+                assert writer.next()
+            writer.setString(1, "dropped")
+            rest = inp.read()
+            if rest:
+                return StreamState.REJECT(vertica_sdk.RejectedRecord("no", rest))
+            writer.setString(1, None)
+            writer.next()
+            return StreamState.DONE
+    """
+    rows, rejects = parsed(library(code).parser("P").build({}), [b"x"])
+    once = [(None, None), (1, None), (None, None), (3, "s3"), (None, "s4")]
+    assert [(row["A"], row["B"]) for row in rows] == [*once, *once, (None, None)]
+    assert [(each.record, each.data) for each in rejects] == [(6, b"x")]
+
+
 def test_numbers_separated_by_anything_with_a_last_one_that_nothing_ends():
     # As the SDK's BasicInteger.
     code = """

@@ -87,8 +87,14 @@ class StreamWriter:
         else:
             self._pad(column)[self._finished :] = [value]
 
-    setBinary = setBool = setDate = setFloat = setInterval = setIntervalYM = setInt
+    setBool = setDate = setFloat = setInterval = setIntervalYM = setInt
     setNumeric = setString = setTime = setTimeTz = setTimestamp = setTimestampTz = setInt
+
+    def setBinary(self, idx: int, value: object) -> None:
+        """Set a column of the row to bytes, which are copied if they may change."""
+        if isinstance(value, (bytearray, memoryview)):
+            value = bytes(value)
+        self.setInt(idx, value)
 
     def setNull(self, idx: int) -> None:
         """Set a column of the row to NULL."""
