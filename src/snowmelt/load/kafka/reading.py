@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import methodcaller
 from typing import TYPE_CHECKING
 
 import confluent_kafka as ck
@@ -38,6 +40,7 @@ _HOPELESS = {
     ck.KafkaError.TOPIC_AUTHORIZATION_FAILED,
     ck.KafkaError.GROUP_AUTHORIZATION_FAILED,
 }
+_ERROR_OF, _OFFSET_OF, _VALUE_OF = map(methodcaller, ("error", "offset", "value"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,31 +162,55 @@ class Reading:
 
     def _taken(self, found: Sequence[ck.Message]) -> list[bytes]:
         values: list[bytes] = []
-        for message in found:
-            each = self._partitions[message.topic(), message.partition()]
-            # Librdkafka types it as one that may be missing; in a message it is not.
-            offset, error, value = message.offset() or 0, message.error(), message.value()
-            if each.reason is not None:
-                continue
-            if error is not None:
-                self._happened(each, error, offset)
-                continue
-            end = each.stream.end
-            if end is None or offset < end:
-                each.next = offset + 1
-                if value or (self._keep_empty and value is not None):
-                    self._runs.add(each.stream, offset)
-                    values.append(value)
-                    each.messages += 1
-                    each.size += len(value)
-                else:
-                    each.skipped += 1
-            if end is not None and offset + 1 >= end:
-                each.next = end
-                self._finish(each, EndReason.END_OFFSET)
+        for key, group in groupby(found, key=_partition_of):
+            each, messages = self._partitions[key], list(group)
+            if not self._took_all(each, messages, values):
+                for message in messages:
+                    self._take(each, message, values)
         if values:
             self._average = max(sum(map(len, values)) / len(values), 1.0)
         return values
+
+    def _took_all(
+        self, each: _Partition, messages: Sequence[ck.Message], values: list[bytes]
+    ) -> bool:
+        """Take messages at once, if there is nothing about any of them; tell whether."""
+        if each.reason is not None or any(map(_ERROR_OF, messages)):
+            return False
+        offsets, contents = list(map(_OFFSET_OF, messages)), list(map(_VALUE_OF, messages))
+        first, behind, end = offsets[0], offsets[-1] + 1, each.stream.end
+        if behind - first != len(offsets) or not all(contents):
+            return False
+        if end is not None and behind >= end:
+            return False
+        each.next = behind
+        each.messages += len(contents)
+        each.size += sum(map(len, contents))
+        self._runs.add(each.stream, first, len(contents))
+        values += contents
+        return True
+
+    def _take(self, each: _Partition, message: ck.Message, values: list[bytes]) -> None:
+        # Librdkafka types it as one that may be missing; in a message it is not.
+        offset, error, value = message.offset() or 0, message.error(), message.value()
+        if each.reason is not None:
+            return
+        if error is not None:
+            self._happened(each, error, offset)
+            return
+        end = each.stream.end
+        if end is None or offset < end:
+            each.next = offset + 1
+            if value or (self._keep_empty and value is not None):
+                self._runs.add(each.stream, offset, 1)
+                values.append(value)
+                each.messages += 1
+                each.size += len(value)
+            else:
+                each.skipped += 1
+        if end is not None and offset + 1 >= end:
+            each.next = end
+            self._finish(each, EndReason.END_OFFSET)
 
     def _happened(self, each: _Partition, error: ck.KafkaError, offset: int) -> None:
         code = error.code()
@@ -250,16 +277,16 @@ class _Runs:
         self._count = 0
         self._last: tuple[Stream | None, int] = (None, 0)
 
-    def add(self, stream: Stream, offset: int) -> None:
-        """Note the next message."""
-        self._count += 1
-        last, before = self._last
-        if stream is not last or offset != before + 1:
+    def add(self, stream: Stream, offset: int, count: int) -> None:
+        """Note the next messages, whose offsets follow one another."""
+        last, behind = self._last
+        if stream is not last or offset != behind:
             if len(self._firsts) == _MOST_RUNS:
                 del self._firsts[: _MOST_RUNS // 2], self._starts[: _MOST_RUNS // 2]
-            self._firsts.append(self._count)
+            self._firsts.append(self._count + 1)
             self._starts.append((stream, offset))
-        self._last = stream, offset
+        self._count += count
+        self._last = stream, offset + count
 
     def locate(self, record: int) -> MessagePlace | None:
         """Return where message number `record` lies, None if it is not known any more."""
@@ -270,3 +297,7 @@ class _Runs:
         return MessagePlace(
             stream.topic, stream.partition or 0, offset + record - self._firsts[run]
         )
+
+
+def _partition_of(message: ck.Message) -> tuple[str | None, int | None]:
+    return message.topic(), message.partition()
