@@ -6,6 +6,7 @@ import datetime as dt
 import re
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -99,3 +100,22 @@ def test_what_is_no_answer_names_function_batch_status_and_attempts(service, fau
 def test_a_failure_while_polling_ends_the_call(service):
     with pytest.raises(CallFailed, match="status 500, 1 attempts, 1 polls"):
         ask(service, "500:on=GET", signature=LATER, clock=SystemClock(), rows=3)
+
+
+def test_many_callers_through_a_bad_network_get_every_row_and_no_work_is_done_twice(service):
+    CALLS.clear()
+    faults = ["lose:every=3", "drop:every=4", "503:every=5", "truncate:every=7", "429:each=1"]
+    query = str(uuid.uuid4())
+    with FaultProxy(service, [parse_fault(text) for text in faults]) as proxy:
+
+        def call(number):
+            clock = ManualClock(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+            with closing(Asker(f"{proxy.url}/double", DOUBLE, clock)) as asker:
+                rows = range(number * 10, number * 10 + 10)
+                return list(asker.ask(10, [rows], query, number).values)
+
+        with ThreadPoolExecutor(8) as callers:
+            answers = list(callers.map(call, range(24)))
+        assert len(proxy.requests) > 48
+    assert [value for answer in answers for value in answer] == [at * 2 for at in range(240)]
+    assert sorted(CALLS) == list(range(240))
