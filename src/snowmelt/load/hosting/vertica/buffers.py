@@ -202,7 +202,7 @@ class OutputBuffer:
         self._offset = 0
         self._closed = False
         self._warned = False
-        self.written = 0
+        self._handed = 0
 
     def setEncoding(self, encoding: str | None) -> None:
         """Encode texts that are written from here on; one encoding for a stream."""
@@ -215,17 +215,14 @@ class OutputBuffer:
 
     def write(self, data: bytes | bytearray | memoryview | str) -> bytes | str:
         """Take all of `data`; return what did not fit, which is nothing."""
-        if self._closed:
-            raise BufferMisused("output was written after DONE")
+        piece = data if type(data) is bytes else self._bytes(data)
         if self._offset > self._taken:
             self._take_room()
-        piece = data if type(data) is bytes else self._bytes(data)
         self._pieces.append(piece)
         self._pending += len(piece)
-        self.written += len(piece)
         if self._pending > self._limit:
-            raise BufferMisused(f"more than {self._limit} bytes were written in one call")
-        return "" if isinstance(data, str) else b""
+            self._refuse()
+        return b"" if type(data) is bytes else data[:0]  # type: ignore[return-value]
 
     @property
     def buf(self) -> memoryview:
@@ -252,8 +249,12 @@ class OutputBuffer:
             raise BufferMisused(
                 f"the output's offset was set from {self._offset} to {value} of {self._size}"
             )
-        self.written += value - self._offset
         self._offset = value
+
+    @property
+    def written(self) -> int:
+        """How much of the stream was written so far, for the host."""
+        return self._handed + self._pending + self._offset - self._taken
 
     def take(self) -> bytes:
         """Return what was written and not taken yet."""
@@ -263,6 +264,7 @@ class OutputBuffer:
         if not pieces:
             return b""
         self._pieces = []
+        self._handed += self._pending
         self._pending = 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
@@ -280,10 +282,17 @@ class OutputBuffer:
     def close(self) -> None:
         """Refuse whatever is written from here on."""
         self._closed = True
+        self._limit = -1
+
+    def _refuse(self) -> None:
+        if self._closed:
+            raise BufferMisused("output was written after DONE")
+        raise BufferMisused(f"more than {self._limit} bytes were written in one call")
 
     def _take_room(self) -> None:
         if self._room is not None:
             self._pieces.append(bytes(memoryview(self._room)[self._taken : self._offset]))
+        self._pending += self._offset - self._taken
         self._taken = self._offset
 
     def _bytes(self, data: bytes | bytearray | memoryview | str) -> bytes:
