@@ -7,6 +7,7 @@ import json
 import pytest
 
 from snowmelt.bulk.work import run_work
+from snowmelt.catalog import loads
 from snowmelt.errors import LoadOvertaken
 from snowmelt.schema.types import TableName
 
@@ -56,3 +57,14 @@ def test_of_two_loads_of_a_stream_one_loses(kafka, copying):
     with pytest.raises(LoadOvertaken, match="no longer at offset"):
         copying.copy(copy, run=Overtaken())
     assert sorted(copying.house.read_numbers()) == [1, 2]
+
+
+def test_the_history_shows_no_secrets(kafka, copying):
+    topic = kafka.topic("secret", messages(1))
+    secrets = "kafka_conf='client.id=it''s', KAFKA_CONF_SECRET = E'sasl.password=a\\'b'"
+    text = statement(kafka, topic).replace("stop_on_eof", f"{secrets}, stop_on_eof")
+    assert copying.copy(text).totals.rows == 1
+    with copying.house.database.reading() as connection:
+        [load] = loads.loads_of(connection)
+    assert "kafka_conf='…', KAFKA_CONF_SECRET = '…', stop_on_eof=true)" in load.statement
+    assert "sasl" not in load.statement

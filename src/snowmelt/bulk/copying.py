@@ -167,7 +167,7 @@ def copy_into(
         context.database,
         LoadRequest(
             prepared.table.name,
-            statement.text,
+            statement.shown(),
             context.role,
             prepared.rejects,
             statement.stream_name,

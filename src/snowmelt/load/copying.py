@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
     from snowmelt.catalog.statements import Name
     from snowmelt.load.parsed import ColumnOptions
     from snowmelt.schema.types import Column
+
+# A name that speaks of secrets or settings, and the text behind it; too much is better than less.
+_SECRET = re.compile(
+    r"(\b\w*(?:secret|password|token|credential|conf)\w*\s*=\s*)E?'(?:[^'\\]|''|\\.)*'?",
+    re.IGNORECASE | re.DOTALL,
+)
 
 Value: TypeAlias = "str | int | float | bool | dt.timedelta | None"
 
@@ -133,6 +140,10 @@ class CopyStatement:
     stream_name: str | None = None
     force: bool = False
     local: bool = False
+
+    def shown(self) -> str:
+        """Return the text for others to read: values of parameters that may be secret are cut."""
+        return _SECRET.sub(r"\1'…'", self.text)
 
     def limit_of_rejects(self) -> int | None:
         """Return how many rejects make the load fail, None for no limit."""
