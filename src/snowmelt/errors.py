@@ -195,41 +195,6 @@ class RequestMalformed(UserError):
     code = "request_malformed"
 
 
-class RequestTooLarge(UserError):
-    """The request's body is larger than {limit} bytes."""
-
-    code = "request_too_large"
-    status = 413
-
-
-class HostRefused(UserError):
-    """This service answers on loopback only, not as {host}."""
-
-    code = "host_refused"
-    status = 403
-
-
-class ContentTypeRefused(UserError):
-    """The body must be sent as application/json, not as {content_type}."""
-
-    code = "content_type_refused"
-    status = 415
-
-
-class RouteNotFound(UserError):
-    """There is nothing at {path}."""
-
-    code = "route_not_found"
-    status = 404
-
-
-class MethodRefused(UserError):
-    """{path} takes {allowed}, not {method}."""
-
-    code = "method_refused"
-    status = 405
-
-
 class RegistrationRefused(UserError):
     """The whole registration is refused: {reason}."""
 

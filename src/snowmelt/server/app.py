@@ -16,7 +16,7 @@ from starlette.responses import Response
 from snowmelt.catalog import access, deployment, keys
 from snowmelt.catalog.database import open_database
 from snowmelt.clock import Clock, SystemClock
-from snowmelt.errors import ConfigurationError, NotFound, RouteNotFound
+from snowmelt.errors import ConfigurationError, NotFound
 from snowmelt.ingest.channels import Desk
 from snowmelt.ingest.known import Known
 from snowmelt.ingest.registration import Pace, Registrar
@@ -24,6 +24,7 @@ from snowmelt.ingest.verification import Depth, Verifier
 from snowmelt.server.auth import Authenticator
 from snowmelt.server.front import Checks, Front
 from snowmelt.server.problems import problem_answer
+from snowmelt.server.refusals import RouteNotFound
 from snowmelt.server.routes.health import health_route
 from snowmelt.server.routes.streaming import StreamingRoutes
 from snowmelt.storage.local import LocalStore

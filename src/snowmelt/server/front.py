@@ -11,14 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from snowmelt import faults
-from snowmelt.errors import (
-    ContentTypeRefused,
-    HostRefused,
-    MethodRefused,
-    RequestTooLarge,
-    UserError,
-)
+from snowmelt.errors import UserError
 from snowmelt.server.problems import problem_answer
+from snowmelt.server.refusals import ContentTypeRefused, HostRefused, MethodRefused, RequestTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from snowmelt.errors import AuthenticationFailed, ContentTypeRefused, HostRefused
+from snowmelt.errors import AuthenticationFailed
 from snowmelt.server.front import Call, Checks, Front, Lane, check_content_type, check_host
 from snowmelt.server.problems import Answer, json_answer
+from snowmelt.server.refusals import ContentTypeRefused, HostRefused
 
 
 class Doorman:

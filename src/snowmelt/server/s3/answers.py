@@ -11,7 +11,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from snowmelt.buckets.refusals import S3Refusal
-from snowmelt.errors import HostRefused, SnowmeltError
+from snowmelt.errors import SnowmeltError
+from snowmelt.server.refusals import HostRefused
 from snowmelt.server.s3 import markup
 
 if TYPE_CHECKING:
