@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # Stands for `_` in a piece; no byte of UTF-8 has this value.
 _ANY = 255
+_LOOKS_LIKE_ANY = "\udcff"
 
 
 @kernel
@@ -125,6 +126,8 @@ def is_like(slices: Slices, pieces: Sequence[Sequence[str | None]]) -> tuple[Mas
 
     Where `_` stands for a character, that is a byte in texts of ASCII alone.
     """
+    if any(each == _LOOKS_LIKE_ANY for piece in pieces for each in piece):
+        return np.zeros(len(slices), np.bool_), np.ones(len(slices), np.bool_)
     encoded = [
         b"".join(
             bytes([_ANY]) if each is None else each.encode("utf-8", "surrogateescape")
