@@ -151,7 +151,7 @@ class JsonWriter:
     """One object for each record; MISSING is left out."""
 
     def __init__(self, output: JsonOutput, names: Sequence[str]) -> None:
-        self._after = output.record_delimiter
+        self.after = output.record_delimiter
         self.names = names
         self._labels = _labels(names)
 
@@ -163,7 +163,7 @@ class JsonWriter:
             for label, value in zip(labels, values, strict=False)
             if value is not MISSING
         ]
-        return b"{" + b",".join(fields) + b"}" + self._after
+        return b"{" + b",".join(fields) + b"}" + self.after
 
     def records(
         self, vectors: Sequence[Vector], names: Sequence[str] | None = None
@@ -177,9 +177,9 @@ class JsonWriter:
             if vector.kind in (Kind.TEXT, Kind.INSTANT):
                 shapes[at] = ~vector.null
         places = np.cumsum([0, *(len(label) for label in labels)], dtype=np.int32)
-        written = b"".join((*labels, self._after, bytes(PADDING)))
+        written = b"".join((*labels, self.after, bytes(PADDING)))
         named = (np.frombuffer(written, np.uint8), places)
-        out, row_ends = gather_json(buffer, starts, ends, shapes, named, len(self._after))
+        out, row_ends = gather_json(buffer, starts, ends, shapes, named, len(self.after))
         return out.tobytes(), row_ends
 
 

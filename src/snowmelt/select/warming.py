@@ -70,6 +70,7 @@ def _requests() -> Iterator[SelectRequest]:
         "SELECT s.id, s.name, s.at.x FROM s3object s", JsonInput(lines=True), JsonOutput()
     )
     yield SelectRequest("SELECT s.id FROM s3object s", JsonInput(lines=False), JsonOutput())
+    yield SelectRequest("SELECT * FROM s3object", JsonInput(lines=True), JsonOutput())
 
 
 class _Text:

@@ -9,8 +9,10 @@ import numpy as np
 
 from snowmelt.select.csv_records import CsvBatch
 from snowmelt.select.gathering import gather_rows
+from snowmelt.select.json_copying import copy_objects
+from snowmelt.select.json_lines import LinesBatch
 from snowmelt.select.outcomes import NamedRow
-from snowmelt.select.serialise import CsvWriter, interleaved
+from snowmelt.select.serialise import CsvWriter, JsonWriter, interleaved
 from snowmelt.select.vectors import UNCLEAN, Slices, text_vector
 
 if TYPE_CHECKING:
@@ -59,6 +61,8 @@ class WholeRecords:
         if columns is not None:
             names, vectors = columns
             return self._writer.records([each.take(passed.rows) for each in vectors], names)
+        if isinstance(batch, LinesBatch) and isinstance(self._writer, JsonWriter):
+            return self._as_lines(batch, passed.rows, self._writer.after)
         if not isinstance(batch, CsvBatch):
             return self._one_by_one(batch, passed.rows)
         if not self.copies:
@@ -72,6 +76,18 @@ class WholeRecords:
             return output.tobytes(), ends
         others = self._as_columns(batch, passed.rows[irregular])
         return _merged((output.tobytes(), ends), others, ~irregular)
+
+    def _as_lines(
+        self, batch: LinesBatch, rows: Rows, after: bytes
+    ) -> tuple[bytes, NDArray[np.int64]]:
+        """Copy objects, but those that would not be written as they are read."""
+        starts, stops = batch.bounds[:, rows]
+        text = np.frombuffer(after, np.uint8)
+        output, ends, odd = copy_objects(batch.block.data, starts, stops, text)
+        if not odd.any():
+            return output.tobytes(), ends
+        others = self._one_by_one(batch, rows[odd])
+        return _merged((output.tobytes(), ends[~odd]), others, ~odd)
 
     def _as_columns(self, batch: CsvBatch, rows: Rows) -> tuple[bytes, NDArray[np.int64]]:
         """Write records: at once those that have as many fields as most, all plain."""
