@@ -162,6 +162,22 @@ class Factory(vertica_sdk.FilterFactory):
     assert run(library, "Factory", mark=5, other=1, **planned) == b"5"
 
 
+def test_values_that_may_be_secret_are_not_shown():
+    code = (
+        HEAD
+        + """
+class Factory(vertica_sdk.FilterFactory):
+    def getParameterType(self, srvInterface, parameterTypes):
+        parameterTypes.addVarchar(10, "password")
+    def prepare(self, srvInterface, planContext):
+        raise ValueError("no")
+"""
+    )
+    definition = load_library("lib", {"x.py": code.encode()}).filter("Factory", "f")
+    with pytest.raises(LoadRefused, match=r"filter f\(password=…\): prepare\(\) raised ValueError"):
+        definition.build({"password": "hunter2"})
+
+
 def test_what_is_planned_once_is_what_tasks_see():
     code = (
         HEAD

@@ -17,6 +17,7 @@ from snowmelt.load.hosting.feed import Limits
 from snowmelt.load.hosting.guest import Host, place_of
 from snowmelt.load.hosting.vertica.columns import SizedColumnTypes
 from snowmelt.load.hosting.vertica.server import PlanContext, ServerInterface
+from snowmelt.load.steps import Step, StepKind
 
 Phase = TypeVar("Phase")
 
@@ -83,7 +84,7 @@ class HostedDefinition(Definition[Phase]):
 class Factory:
     """A factory of user code, by its methods. `kind` is filter, parser or source."""
 
-    kind: str
+    kind: StepKind
     display: str
     made: object
     surroundings: Any = None
@@ -119,8 +120,7 @@ class Factory:
         """Return the host for some parameters, and those that are user code's."""
         names = {parameter.name for parameter in ours}
         given = {name: value for name, value in values.items() if name not in names}
-        shown = ", ".join(f"{name}={value!r}" for name, value in given.items() if name != PLANNED)
-        name = f"{self.kind} {self.display}({shown})"
+        name = str(Step(self.kind, self.display, given))
         limits = _limits({key: value for key, value in values.items() if key in names})
         server = ServerInterface(given, self.surroundings, name)
         return Host(name, server, limits), given
@@ -159,7 +159,7 @@ def refusal_of(what: str, error: BaseException) -> LoadRefused:
 
 
 def own_definition(
-    kind: str, display: str, made: Any, make: Callable[[Host, Any], Phase]
+    kind: StepKind, display: str, made: Any, make: Callable[[Host, Any], Phase]
 ) -> Definition[Phase]:
     """Return a class or function of ours as something that is built by name.
 

@@ -385,3 +385,62 @@ def test_any_chunking_gives_a_careful_filter_the_same_output(data, sizes, seed):
     assert filtered(hosted(code, chunk_bytes=seed.randint(1, 64)), *pieces) == whole
     if b"\r" not in data and b"\x0b" not in data and b"\x0c" not in data:
         assert whole == want
+
+
+# Whatever the contract allows: reads and writes some, in either way, holds bytes back, waits.
+FREE = """
+import random
+
+class F:
+    def __init__(self, seed: int):
+        self.seed = seed
+    def setup(self, srv):
+        self.random, self.held = random.Random(self.seed), b""
+    def process(self, srv, inp, state, out):
+        last = state == InputState.END_OF_FILE
+        calls = self.random.randint(1, 3)
+        before = (inp.offset, len(self.held))
+        for _ in range(calls):
+            self.held += self.take(inp)
+            self.give(out)
+        if last and inp.offset == inp.size and not self.held:
+            return StreamState.DONE
+        if before == (inp.offset, len(self.held)) and last:
+            self.held += inp.read(1)
+            out.write(self.held)
+            self.held = b""
+        return self.random.choice([
+            StreamState.INPUT_NEEDED, StreamState.OUTPUT_NEEDED, StreamState.KEEP_GOING])
+    def take(self, inp):
+        many = self.random.randint(0, 5)
+        way = self.random.randint(0, 2)
+        if way == 0:
+            return inp.read(many)
+        if way == 1:
+            data = inp.peek(many)
+            inp.advance(len(data))
+            return data
+        data = bytes(inp.buf[inp.offset:inp.offset + many])
+        inp.offset += len(data)
+        return data
+    def give(self, out):
+        many = min(self.random.randint(0, 5), out.size - out.offset)
+        data, self.held = self.held[:many], self.held[many:]
+        if self.random.randint(0, 1):
+            out.write(data)
+        else:
+            out.buf[out.offset:out.offset + len(data)] = data
+            out.offset += len(data)
+"""
+
+
+@settings(max_examples=50)
+@given(
+    pieces=st.lists(st.binary(max_size=30), max_size=10),
+    chunk=st.integers(1, 64),
+    seed=st.integers(0, 1 << 30),
+)
+def test_whatever_the_contract_allows_no_byte_is_lost(pieces, chunk, seed):
+    phase = library(FREE).filter("F").build({"seed": seed, "chunk_bytes": chunk})
+    for _ in range(2):
+        assert filtered(phase, *pieces) == b"".join(pieces)
