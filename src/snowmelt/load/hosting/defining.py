@@ -28,6 +28,8 @@ from snowmelt.load.parsed import Target
 from snowmelt.schema.types import TableSchema
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from snowmelt.load.definition import Definition
     from snowmelt.load.hosting.guest import Host
     from snowmelt.load.hosting.parsing import Prepare
@@ -65,7 +67,7 @@ def filter_definition(display: str, found: Any) -> Definition[Filter | RecordFil
         return Factory("filter", display, made).definition(make, plan)
     if not callable(found):
         raise _nothing("filter", display, "prepare, process or run")
-    return own_definition("filter", display, found, lambda host, each: _own(host, display, each))
+    return own_definition("filter", display, found, lambda host, make: _own(host, display, make))
 
 
 def parser_definition(display: str, found: Any) -> Definition[Parser | RecordParser]:
@@ -136,7 +138,7 @@ def source_definition(display: str, found: Any) -> Definition[Source | RecordSou
     if not callable(found):
         raise _nothing("source", display, "prepareUDSources, read or run")
     return own_definition(
-        "source", display, found, lambda host, each: _own_source(host, display, each)
+        "source", display, found, lambda host, make: _own_source(host, display, make)
     )
 
 
@@ -152,7 +154,8 @@ def _sources(prepared: Any, server: ServerInterface) -> list[object]:
     return sources
 
 
-def _own_source(host: Host, display: str, made: Any) -> Source | RecordSource:
+def _own_source(host: Host, display: str, make: Callable[[], Any]) -> Source | RecordSource:
+    made = refused(host, make)
     reads = callable(getattr(made, "read", None)) or callable(getattr(made, "read_records", None))
     if reads and callable(getattr(made, "files", None)):
         return made  # type: ignore[no-any-return]
@@ -164,12 +167,13 @@ def _own_source(host: Host, display: str, made: Any) -> Source | RecordSource:
     return OwnSource(host, display, run)
 
 
-def _own_parser(host: Host, made: Any) -> Parser | RecordParser:
+def _own_parser(host: Host, make: Callable[[], Any]) -> Parser | RecordParser:
+    made = refused(host, make)
     if callable(getattr(made, "parse", None)) or callable(getattr(made, "parse_records", None)):
         return made  # type: ignore[no-any-return]
     if not (callable(getattr(made, "process", None)) or _answers(made, "useSideChannel")):
         raise LoadRefused(what=host.name, reason="it has no method prepare, process or parse")
-    return _parser(host, lambda target: (made, SizedColumnTypes.of(target.schema)))
+    return _parser(host, lambda target: (make(), SizedColumnTypes.of(target.schema)))
 
 
 def _parser(
@@ -196,9 +200,10 @@ def _columns(target: Target) -> PerColumnParamReader:
     )
 
 
-def _own(host: Host, display: str, made: Any) -> Filter | RecordFilter:
+def _own(host: Host, display: str, make: Callable[[], Any]) -> Filter | RecordFilter:
+    made = refused(host, make)
     if callable(getattr(made, "process", None)) or _answers(made, "useSideChannel"):
-        return _filter(host, lambda: made)
+        return _filter(host, make)
     if callable(getattr(made, "run_records", None)):
         return made  # type: ignore[no-any-return]
     found = own_filter(host, made)

@@ -159,11 +159,12 @@ def refusal_of(what: str, error: BaseException) -> LoadRefused:
 
 
 def own_definition(
-    kind: StepKind, display: str, made: Any, make: Callable[[Host, Any], Phase]
+    kind: StepKind, display: str, made: Any, make: Callable[[Host, Callable[[], Any]], Phase]
 ) -> Definition[Phase]:
     """Return a class or function of ours as something that is built by name.
 
     A class is called with its parameters; of a function that filters, those behind the first are.
+    `make` is given what returns an object of the class, a new one with each call, or the function.
     """
     is_class = inspect.isclass(made)
     skipped = 0 if is_class or kind == "source" else 1
@@ -177,7 +178,7 @@ def own_definition(
         host, given = factory.host(values, ours)
         if whole and "whole_input" not in values:
             host = replace(host, limits=replace(host.limits, whole_input=True))
-        return make(host, refused(host, lambda: made(**given) if is_class else _part(made, given)))
+        return make(host, lambda: made(**given) if is_class else _part(made, given))
 
     return Definition(f"{kind} {display}", build, (*parameters, *ours))
 

@@ -117,3 +117,22 @@ def test_a_generator_as_a_state_machine_ends_early_and_passes_errors_on():
     broken = HostedFilter(Host("filter f()"), lambda: StateMachine(build("broken")))
     with pytest.raises(PhaseFailed, match="enough"):
         filtered(broken, b"abc")
+
+
+def test_after_a_failure_a_new_object_is_made():
+    code = """
+    class F:
+        def __init__(self):
+            self.fed = 0
+        def process(self, srv, inp, state, out):
+            self.fed += inp.getSize()
+            if inp.read() == b"!":
+                raise ValueError("no")
+            out.write(b"%d" % self.fed)
+            return StreamState.DONE
+    """
+    phase = library(code).filter("F").build({})
+    assert (filtered(phase, b"ab"), filtered(phase, b"c")) == (b"2", b"3")
+    with pytest.raises(PhaseFailed):
+        filtered(phase, b"!")
+    assert filtered(phase, b"abcd") == b"4"
