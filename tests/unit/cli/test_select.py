@@ -42,6 +42,7 @@ def test_csv_and_json_are_written_as_the_engine_makes_them(snowmelt, people: Pat
     assert json.loads(lines.stdout) == {"age": "40", "c": "a2"}
 
 
+@pytest.mark.slow
 def test_a_pipe_is_a_source_as_any_other(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "snowmelt", "select", "-", "select count(*) from stdin;",

@@ -99,12 +99,12 @@ def test_closing_early_ends_the_thread(compression):
 def test_what_the_source_raises_reaches_the_reader():
     class Replaced(MemoryObject):
         def read_into(self, offset, view):
-            if offset > 300_000:
+            if offset > 100_000:
                 raise SelectError("InternalError", "the object was replaced")
             return super().read_into(offset, view)
 
     for compression in ("GZIP", "ZSTD"):
-        stream = open_stream(Replaced(PACK[compression](TEXT * 8)), compression)
+        stream = open_stream(Replaced(PACK[compression](TEXT * 3)), compression)
         view = memoryview(bytearray(100_000))
         with pytest.raises(SelectError, match="was replaced"):
             list(iter(lambda: stream.read_into(view), 0))  # noqa: B023
