@@ -89,7 +89,18 @@ def translate(
     def refuse(reason: str) -> LoadRefused:
         return LoadRefused(what=what, reason=reason)
 
-    tree = _parsed(sql, refuse)
+    try:
+        return _translated(_parsed(sql, refuse), columns, started_at, refuse)
+    except RecursionError:
+        raise refuse("it is nested too deeply") from None
+
+
+def _translated(
+    tree: exp.Select,
+    columns: Mapping[str, str],
+    started_at: dt.datetime | None,
+    refuse: Callable[[str], LoadRefused],
+) -> tuple[str, frozenset[str]]:
     used: set[str] = set()
     for node in list(tree.walk()):
         _check(node, refuse)

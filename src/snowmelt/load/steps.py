@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 StepKind: TypeAlias = Literal["source", "filter", "parser"]
 
 _SECRETS = ("secret", "password", "token", "credential", "conf")
+_CREDENTIALS = re.compile(r"//[^/@\s]+@")
 _MOST_SHOWN = 60
 
 
@@ -43,7 +45,7 @@ class Step:
 def _shown(name: str, value: object) -> str:
     if any(word in name.lower() for word in _SECRETS):
         return "…"
-    text = repr(value)
+    text = _CREDENTIALS.sub("//…@", repr(value))
     return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…"
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import pickle
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from snowmelt.errors import StatementError
 from snowmelt.load.copy_grammar import parse_copy
@@ -254,3 +257,16 @@ def test_what_is_wrong_is_shown_where_it_is(text: str, reason: str, column: int)
         parse_copy(text)
     assert reason in str(refused.value)
     assert refused.value.fields["column"] == column
+
+
+WORDS = ("COPY", "t", "(", ")", ",", "'x'", "E'", "'", '"', "AS", "FROM", "FILLER", "INT", "a", "b", "NULL",
+         "FILTER", "PARSER", "f(", "=", "1", "-", "SKIP", "REJECTED DATA", "AS TABLE", "WITH", "SOURCE", ";",
+         "COLUMN OPTION", "--", "/*", "STDIN", "GZIP", "ON", "INTERVAL", "COLSIZES", "\0", "é", "$")  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from(WORDS), max_size=14), st.booleans())
+def test_any_text_is_a_copy_or_refused(words: list[str], begins: bool) -> None:
+    text = ("COPY t FROM 'x' " if begins else "COPY t (a " if words else "") + " ".join(words)
+    with contextlib.suppress(StatementError):
+        assert parse_copy(text).text

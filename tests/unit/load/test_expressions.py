@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from snowmelt.errors import LoadFailed, LoadRefused
 from snowmelt.load.parsed import Parsed, Rejected, Target
@@ -108,12 +111,25 @@ def test_an_expression_is_computed_and_converted_to_its_column(
         ("no_such_function(s)", "no_such_function"),
         ("upper(", "cannot be understood"),
         ("*", "columns of its row alone"),
+        ("(" * 5000 + "s" + ")" * 5000, "nested too deeply"),
     ],
 )
 def test_an_expression_of_more_than_its_row_is_refused(sql: str, reason: str) -> None:
     with pytest.raises(LoadRefused, match=reason) as refused:
         shaper(sql, TEXT)
     assert f"column X AS {sql}" in str(refused.value)
+
+
+PIECES = ("s", "n", "(", ")", ",", "'", "''", "+", "::", "int", "SELECT", "FROM", "CASE WHEN", "END",
+          "AS", "NULL", "cast(", "E'\\", "$$", "--", "/*", ".", "*", "[", "]", "1e9", "OVER", ";", "{", "\0",
+          "interval", "date_trunc", "->", "?", ":x", "@", "ORDER BY", "lambda", "x ->", "unnest(")  # fmt: skip
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=8))
+def test_any_text_is_an_expression_or_refused(pieces: list[str]) -> None:
+    with contextlib.suppress(LoadRefused):
+        shaper(" ".join(pieces), TEXT)
 
 
 def test_a_failing_expression_names_itself_and_the_record() -> None:

@@ -166,6 +166,14 @@ def test_what_code_of_users_raises_is_placed_and_secrets_are_not_shown(numbers: 
     assert "tell nobody" not in text
 
 
+def test_a_step_is_shown_without_what_may_be_secret() -> None:
+    step = Step(
+        "source", "Url", {"url": "https://me:pass@there/x", "api_token": "t", "n": "y" * 99}
+    )
+    assert str(step).startswith("source Url(url='https://…@there/x', api_token=…, n='yyy")
+    assert len(str(step)) < 130
+
+
 def test_a_failing_source_is_named_with_its_byte() -> None:
     source = Step("source", "Numbers", {"fails": True})
     with pytest.raises(LoadFailed) as failed:
