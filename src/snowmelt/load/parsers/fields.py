@@ -40,9 +40,21 @@ class FieldReader:
         self._own = {place: _Marks(own, dialect.terminator) for place, own in dialect.own}
         end = re.escape(dialect.terminator) if dialect.terminator else rb"\r?\n"
         self._terminator = re.compile(end)
+        own = dict(dialect.own)
+        marks = [dialect.usual, *own.values()]
+        self._nulls = {place: marked.null for place, marked in own.items()}
+        self._hiding = {mark for marked in marks for mark in (marked.quote, marked.escape) if mark}
+        self._splits = (
+            len({marked.delimiter for marked in marks}) == 1
+            and dialect.usual.delimiter not in dialect.terminator
+        )
 
     def read(self, data: bytes, at: int, *, is_last: bool) -> Record | None:
         """Return the record at `at`; None if it does not end here and more may come."""
+        split = self._split(data, at) if self._splits else None
+        return split or self._read(data, at, is_last=is_last)
+
+    def _read(self, data: bytes, at: int, *, is_last: bool) -> Record | None:
         start = at
         fields: list[bytes | None] = []
         while True:
@@ -73,6 +85,22 @@ class FieldReader:
                 return None
             after = end if terminator is None else terminator.end()
             return Record(fields, end, after, problem)
+
+    def _split(self, data: bytes, at: int) -> Record | None:
+        """Return a record in which no mark hides another; None if there is such a mark, or no end."""
+        found = self._terminator.search(data, at)
+        if found is None:
+            return None
+        record = data[at : found.start()]
+        for mark in self._hiding:
+            if mark in record:
+                return None
+        usual, nulls = self._dialect.usual, self._nulls
+        fields: list[bytes | None] = [
+            None if text == (nulls.get(place, usual.null) if nulls else usual.null) else text
+            for place, text in enumerate(record.split(usual.delimiter))
+        ]
+        return Record(fields, found.start(), found.end())
 
     def find_end(self, data: bytes, at: int) -> tuple[int, int] | None:
         """Return where the first record end at or after `at` begins and ends; quotes are text."""

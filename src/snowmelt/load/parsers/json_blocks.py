@@ -40,13 +40,16 @@ class JsonBlocks:
         )
 
     def read(
-        self, data: bytes, count: int | None = None
+        self, data: bytes, count: int | None = None, *, is_json: bool = False
     ) -> tuple[list[pa.Array], dict[int, tuple[str, str]]] | None:
         """Return native arrays and refused values by row; None if the exact way must be taken.
 
-        `count` is how many objects there must be, if that is known.
+        `count` is how many objects there must be, if that is known; `is_json` says that they are
+        known to be JSON.
         """
-        if not self._can or _is_odd(data) or not (self._spelled or self._learn(data)):
+        if not self._can or not (is_json or _is_json(data)):
+            return None
+        if not self._spelled and not self._learn(data):
             return None
         read = self._read(data)
         if read is not None and self._learn_more(read.schema):
@@ -124,15 +127,15 @@ class JsonBlocks:
         return arrays, refused
 
 
-def _is_odd(data: bytes) -> bool:
-    """Tell whether Arrow may take what is no JSON."""
+def _is_json(data: bytes) -> bool:
+    """Tell whether nothing is there that is no JSON, but that Arrow may take."""
     if data.startswith(BOM) or b"NaN" in data or b"Inf" in data:
-        return True
+        return False
     try:
         data.decode()
     except UnicodeDecodeError:
-        return True
-    return False
+        return False
+    return True
 
 
 def _fields(tree: dict[str, Any]) -> list[pa.Field]:

@@ -134,6 +134,7 @@ class _Work:
         self._paths = Paths([column.name for column in columns], options)
         self._blocks = JsonBlocks(self._conversion, self._paths, options)
         self._records = 0
+        self._is_clean = True
 
     def at_once(self, data: bytes, count: int | None) -> Parsed | None:
         """Parse a block of objects if Arrow can, and none of them is to be rejected."""
@@ -146,7 +147,8 @@ class _Work:
 
     def messages(self, messages: Records, offset: int) -> Parsed:
         """Parse messages: together if all are good, else those that are."""
-        if _are_objects(messages):
+        # Where one message was broken, one of the next thousands will be, too.
+        if self._is_clean and _are_objects(messages):
             parsed = self.at_once(_joined(messages), len(messages))
             if parsed is not None:
                 return parsed
@@ -165,10 +167,20 @@ class _Work:
                 self.documents.check(message)
             except NotJson as error:
                 problems[index] = str(error)
-        return self.records(records, starts, problems)
+        self._is_clean = not problems
+        good = messages
+        if problems:
+            kept = np.ones(len(messages), np.bool_)
+            kept[list(problems)] = False
+            good = messages.filter(pa.array(kept))
+        return self.records(records, starts, problems, good)
 
     def records(
-        self, records: list[bytes], starts: Sequence[int] | Places, problems: dict[int, str]
+        self,
+        records: list[bytes],
+        starts: Sequence[int] | Places,
+        problems: dict[int, str],
+        array: Records | None = None,
     ) -> Parsed:
         """Parse records that are JSON, and reject the others.
 
@@ -176,13 +188,14 @@ class _Work:
             records: Their bytes.
             starts: Where each begins in the stream.
             problems: Why some are no JSON, by their places.
+            array: The others, if they are at hand.
         """
         good = [index for index in range(len(records)) if index not in problems]
         pieces = [records[index] for index in good] if problems else records
-        array = pa.array(pieces, pa.binary())
+        array = pa.array(pieces, pa.binary()) if array is None else array
         read = None
         if _are_objects(array):
-            read = self._blocks.read(_joined(array), len(array))
+            read = self._blocks.read(_joined(array), len(array), is_json=True)
         # Which record each row is of.
         owners = good
         if read is None:
