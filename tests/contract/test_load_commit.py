@@ -9,11 +9,13 @@ import pytest
 
 from fix_chunks import NUMBERS, Lakehouse
 from fix_loads import begin, load_numbers, rejected, result, written
+from snowmelt import faults
 from snowmelt.catalog import loads
 from snowmelt.catalog.loads import FileKey, LoadState, OffsetAdvance
 from snowmelt.catalog.tables import add_schema_version
 from snowmelt.clock import ManualClock
-from snowmelt.errors import LeaseLost, LoadOvertaken, LoadRefused
+from snowmelt.errors import LeaseLost, LoadOvertaken, LoadRefused, UnknownOutcome
+from snowmelt.faults import Point
 from snowmelt.schema.types import Column, Kind, TableName
 from snowmelt.table.loading import (
     abandon_load,
@@ -207,6 +209,25 @@ def test_a_column_that_came_meanwhile_must_be_nullable(house):
             assert load.table.schema.version == 2
     with pytest.raises(LoadOvertaken, match="must not be NULL"):
         commit_load(house.database, load, result(files), clock=house.clock)
+
+
+def test_what_is_not_known_is_looked_up(house):
+    def broken():
+        raise OSError("the line broke")
+
+    load = begin(house)
+    done = result([written(house, load, 0, 10)], "a.csv")
+    faults.arm(Point.LOAD_INSIDE_COMMIT, broken)
+    with pytest.raises(UnknownOutcome, match="did not end clearly: the line broke"):
+        commit_load(house.database, load, done, clock=house.clock)
+    assert not is_committed(house.database, load.load_id)
+    assert house.read_numbers() == []
+    # It may still be running for all anybody knows; the next one does not wait for it.
+    load_numbers(house, 0, 10, "a.csv")
+    house.clock.advance(7200)
+    house.collect(3600)
+    assert state_of(house, load).state is LoadState.LOST
+    assert house.read_numbers() == list(range(10))
 
 
 def test_clean_up_takes_what_no_commit_names_and_nothing_else(house):

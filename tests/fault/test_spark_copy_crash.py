@@ -1,4 +1,4 @@
-"""A COPY on Spark that loses an executor or its driver loads every row once, or none."""
+"""A COPY on Spark that loses an executor, a worker or its driver loads every row once, or none."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from snowmelt.testing.crashes import SHORT_LIVED_JAVA
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
+# Executors have nothing to do at the other points; those are killed without Spark.
 STEPS = [
     Point.LOAD_BEGUN,
     Point.LOAD_TASK,
     Point.LOAD_WRITTEN,
-    Point.LOAD_STAGED,
     Point.LOAD_INSIDE_COMMIT,
-    Point.LOAD_COMMITTED,
 ]
 FILES = 4
 ROWS = 50
@@ -61,10 +60,29 @@ def kill_one():
     os.kill(killed, signal.SIGKILL)
 
 
-def kill_at_first_file(before):
+def kill_at_first_file(before, kill):
     while house.data_files() == before:
         time.sleep(0.01)
-    kill_one()
+    kill()
+
+
+def workers():
+    # Forked by the daemon of an executor.
+    found = {}
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and (process / "cmdline").exists():
+            if b"snowmelt.spark.daemon" in (process / "cmdline").read_bytes():
+                status = (process / "stat").read_text().rpartition(")")[2].split()
+                found[int(process.name)] = int(status[1])
+    ours = {daemon for daemon, parent in found.items() if parent in executors()}
+    return [worker for worker, parent in found.items() if parent in ours]
+
+
+def kill_workers():
+    global killed
+    killed = 0
+    for worker in workers():
+        os.kill(worker, signal.SIGKILL)
 
 
 done = 0
@@ -78,9 +96,10 @@ for step in steps:
     while len(executors()) < 2:
         time.sleep(0.05)
     spark.range(2).repartition(2).mapInArrow(lambda batches: batches, "id long").count()
-    if step == "load.task":
+    if step in ("load.task", "worker"):
+        kill = kill_one if step == "load.task" else kill_workers
         before = house.data_files()
-        threading.Thread(target=kill_at_first_file, args=(before,)).start()
+        threading.Thread(target=kill_at_first_file, args=(before, kill)).start()
     else:
         faults.arm(faults.Point(step), kill_one)
     killed = None
@@ -97,8 +116,9 @@ copying.copy(f"COPY numbers FROM {path}", run=SparkRunner(spark))
 """
 
 
-def test_a_load_survives_the_death_of_an_executor_at_any_step(numbers_table):
-    words = [str(numbers_table.folder), str(FILES), str(ROWS), *STEPS]
+def test_a_load_survives_the_death_of_executors_and_workers_at_any_step(numbers_table):
+    steps = [*STEPS, "worker"]
+    words = [str(numbers_table.folder), str(FILES), str(ROWS), *steps]
     answer = subprocess.run(
         [sys.executable, "-c", PROGRAM, *words],
         env={
@@ -111,8 +131,8 @@ def test_a_load_survives_the_death_of_an_executor_at_any_step(numbers_table):
         timeout=500,
         check=False,
     )
-    told = [f"{step} {FILES * ROWS} {FILES}" for step in STEPS]
+    told = [f"{step} {FILES * ROWS} {FILES}" for step in steps]
     assert answer.stdout.splitlines() == [*told, "driver"], answer.stderr[-5000:]
     again = Lakehouse(numbers_table.folder)
-    assert sorted(again.read_numbers()) == list(range(FILES * ROWS * len(STEPS)))
+    assert sorted(again.read_numbers()) == list(range(FILES * ROWS * len(steps)))
     again.close()

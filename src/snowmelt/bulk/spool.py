@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from snowmelt.table.rejects import RejectOrigin
 
 # Of what is held before it is encoded; a row group of few MiB is still found fast.
-_GROUP_BYTES = 8 * 1024 * 1024
+_GROUP_BYTES = 5 * 1024 * 1024
 _GROUP_ROWS = 256 * 1024
 # A file is ended when it has become this large.
 _FILE_BYTES = 128 * 1024 * 1024
