@@ -222,7 +222,7 @@ def test_the_limit_of_rejects() -> None:
         ("COPY t FROM VERTICA d.s.t(a)", "there is no other cluster", 13),
         ("COPY t FROM 'x' LZO", "LZO is not supported", 17),
         ("COPY t FROM 'x' ON node1", "Nodes are not chosen by name", 17),
-        ("COPY t FROM 'x' DELIMETER ','", "DELIMETER is no option of COPY; there are", 17),
+        ("COPY t FROM 'x' SEPARATOR ','", "SEPARATOR is no option of COPY; there are", 17),
         ("COPY t FROM 'x' DELIMITER", "Expected the delimiter in single quotes", 26),
         ("COPY t FROM 'x' SKIP 1 SKIP 2", "SKIP is given twice", 24),
         ("COPY t FROM 'x' SKIP 1.5", "Expected the number of records", 22),

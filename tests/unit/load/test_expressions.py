@@ -125,6 +125,7 @@ PIECES = ("s", "n", "(", ")", ",", "'", "''", "+", "::", "int", "SELECT", "FROM"
           "interval", "date_trunc", "->", "?", ":x", "@", "ORDER BY", "lambda", "x ->", "unnest(")  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=8))
 def test_any_text_is_an_expression_or_refused(pieces: list[str]) -> None:
