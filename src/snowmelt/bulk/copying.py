@@ -7,6 +7,7 @@ transaction makes the rows part of the table, or nothing is.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -18,7 +19,13 @@ from snowmelt.catalog.libraries import functions_of, library_files
 from snowmelt.catalog.loads import LoadTotals, OffsetAdvance, loaded_already, offsets_of
 from snowmelt.catalog.session import Session
 from snowmelt.catalog.tables import find_table
-from snowmelt.errors import ConflictError, LoadFailed, LoadRefused, UnknownOutcome
+from snowmelt.errors import (
+    ConflictError,
+    LoadFailed,
+    LoadRefused,
+    SnowmeltError,
+    UnknownOutcome,
+)
 from snowmelt.load.copy_grammar import parse_copy
 from snowmelt.load.copying import StandardInput
 from snowmelt.load.functions import Functions, UserFunction
@@ -354,14 +361,16 @@ class _Copy:
                 bytes=settled.totals.bytes,
                 first_error=settled.totals.first_error,
             )
-        abandon_load(
-            self._context.database,
-            self._load,
-            reason,
-            clock=self._context.clock,
-            inputs=inputs,
-            totals=totals,
-        )
+        # Should the catalog not answer, clean-up closes the load when its lease has run out.
+        with contextlib.suppress(SnowmeltError):
+            abandon_load(
+                self._context.database,
+                self._load,
+                reason,
+                clock=self._context.clock,
+                inputs=inputs,
+                totals=totals,
+            )
 
     def _reject_folder(self) -> str | None:
         sink = self._statement.rejects

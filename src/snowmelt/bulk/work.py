@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from snowmelt.table.native import WrittenFile
 
 _STOPPED = "stopped"
+# Row groups between two looks at whether the load has failed elsewhere; some 100 MB.
+_GROUPS_A_LOOK = 20
 _MOST_REASONS = 20
 _REASON_LENGTH = 200
 
@@ -140,10 +142,14 @@ class _Attempt:
 
     def run(self) -> Portioned:
         self._run = run_portion(self._task, self._plan.functions)
+        groups = 0
         for block in self._run:
             self._reject(block.rejects)
-            if self._rows.add(block.rows) and _is_stopped(self._store, self._plan):
-                return Portioned(self._task.number, stopped=True)
+            groups += self._rows.add(block.rows)
+            if groups == _GROUPS_A_LOOK:
+                groups = 0
+                if _is_stopped(self._store, self._plan):
+                    return Portioned(self._task.number, stopped=True)
         return self._outcome(self._rows.finish(), None)
 
     def failed(self, reason: str) -> Portioned:
