@@ -5,7 +5,12 @@ From the cache that takes about a second; where there is none yet, kernels are c
 
 from __future__ import annotations
 
+import io
+from decimal import Decimal
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.engine import open_select
@@ -16,6 +21,7 @@ from snowmelt.select.request import (
     Header,
     JsonInput,
     JsonOutput,
+    ParquetInput,
     SelectRequest,
 )
 
@@ -33,13 +39,26 @@ _SMALL = EngineSettings(block_bytes=64)
 def warm() -> None:
     """Run a few queries over a few records; what they need stays loaded in this process."""
     for request in _requests():
-        text = _LINES if isinstance(request.input, JsonInput) else _TEXT
-        execution = open_select(request, _Text(text), settings=_SMALL)
+        execution = open_select(request, _Text(_object(request)), settings=_SMALL)
         try:
             for _ in execution.payloads():
                 pass
         finally:
             execution.close()
+
+
+def _object(request: SelectRequest) -> bytes:
+    if isinstance(request.input, JsonInput):
+        return _LINES
+    return _columns() if isinstance(request.input, ParquetInput) else _TEXT
+
+
+def _columns() -> bytes:
+    sink = io.BytesIO()
+    moments = pa.array([0, 1], pa.timestamp("us"))
+    prices = pa.array([Decimal("2.50"), None], pa.decimal128(5, 2))
+    pq.write_table(pa.table({"at": moments, "price": prices}), sink)
+    return sink.getvalue()
 
 
 def _requests() -> Iterator[SelectRequest]:
@@ -71,6 +90,7 @@ def _requests() -> Iterator[SelectRequest]:
     )
     yield SelectRequest("SELECT s.id FROM s3object s", JsonInput(lines=False), JsonOutput())
     yield SelectRequest("SELECT * FROM s3object", JsonInput(lines=True), JsonOutput())
+    yield SelectRequest("SELECT * FROM s3object", ParquetInput())
 
 
 class _Text:
