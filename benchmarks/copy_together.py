@@ -40,7 +40,7 @@ def main() -> int:
     )
     report.remark(
         "Killed at any moment: the process that copies, the one that migrates, the client that "
-        "streams, the service. Each file is named in many COPYs and has one record that is rejected."
+        "streams, the service. Each file is named in many a COPY and has one record that is rejected."
     )
     report.keep()
     return 0 if counted.is_exact else 1
