@@ -92,7 +92,17 @@ def parser_definition(display: str, found: Any) -> Definition[Parser | RecordPar
                 types = types if types.getColumnCount() else given
                 return bound(made, "prepare", PARSER_PREPARE)(server, own, context, types), types
 
-            return _parser(host, prepare, splittable=_answers(made, "canApportionParser"))
+            def chunker(target: Target, types: SizedColumnTypes) -> object:
+                method = bound(made, "prepareChunker", PARSER_PREPARE)
+                return method(host.server, _columns(target), context, types)
+
+            splittable = _answers(made, "canApportionParser")
+            cuts = _answers(made, "isChunkerApportionable")
+            parser = _parser(host, prepare, splittable=splittable or cuts)
+            # A parser that begins within a file by itself needs nobody to find its records.
+            if isinstance(parser, HostedParser) and not splittable and _chunks(made):
+                parser.use_chunker(chunker)
+            return parser
 
         def plan(host: Host, context: PlanContext) -> object:
             given = callable(getattr(made, "plan", None))
@@ -189,6 +199,10 @@ def _parser(
     if not callable(getattr(made, "process", None)):
         return HostedRecordParser(host, prepare)
     return HostedEitherParser(host, prepare, splittable=splittable)
+
+
+def _chunks(factory: object) -> bool:
+    return callable(getattr(factory, "prepareChunker", None))
 
 
 def _columns(target: Target) -> PerColumnParamReader:

@@ -67,6 +67,11 @@ class Window:
         """Whether the last call was told that nothing more will come."""
         return self._told is InputState.END_OF_FILE
 
+    @property
+    def told_end_of_portion(self) -> bool:
+        """Whether the last call was told that the portion ends."""
+        return self._told is InputState.END_OF_PORTION
+
     def begin(self) -> None:
         """Fetch the input of the first call."""
         if self._limits.whole_input:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from snowmelt.load.hosting.binding import PARSE, PARSE_RECORDS, PARSER_DESTROY, PARSER_SETUP
+from snowmelt.load.hosting.chunking import ChunkedFeed
 from snowmelt.load.hosting.feed import Feed, RecordFeed
 from snowmelt.load.hosting.flow import Flow
 from snowmelt.load.hosting.guest import Guest
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from snowmelt.load.records import Records
 
     Prepare = Callable[[Target], tuple[object, SizedColumnTypes]]
+    PrepareChunker = Callable[[Target, SizedColumnTypes], object]
     Process = Callable[[Guest, RowBlocks], Callable[[], Answer]]
 
 # A block is handed on after so many bytes or rows.
@@ -60,12 +62,16 @@ class _Parsing:
         if self._stage is not None:
             self._stage.guest.cancel()
 
-    def _parsed(self, feed: Window, target: Target, process: Process) -> Iterator[Parsed]:
+    def _staged(self, target: Target) -> _Stage:
         stage = self._stage
         if stage is None or stage.target != target:
             stage = self._stage = _Stage(self._host, self._prepare, target)
         if self._cancelled:
             stage.guest.cancel()
+        return stage
+
+    def _parsed(self, feed: Window, target: Target, process: Process) -> Iterator[Parsed]:
+        stage = self._staged(target)
         guest = stage.guest
         made: Any = guest.made
         with guest.stream(PARSER_DESTROY, PARSER_SETUP, stage.types):
@@ -102,7 +108,8 @@ class HostedParser(_Parsing):
     """A parser with `setup`, `process` and `destroy`; the same object parses stream after stream.
 
     Rows are checked against the table's columns as all rows are, and rejected one by one. Where a
-    portion begins in the middle of a file, the states of portions tell so.
+    portion begins in the middle of a file, the states of portions tell so; or a chunker
+    finds its records.
     """
 
     splittable: bool
@@ -110,6 +117,12 @@ class HostedParser(_Parsing):
     def __init__(self, host: Host, prepare: Prepare, *, splittable: bool = False) -> None:
         super().__init__(host, prepare)
         self.splittable = splittable
+        self._chunker: PrepareChunker | None = None
+        self._chunking: Guest | None = None
+
+    def use_chunker(self, prepare: PrepareChunker) -> None:
+        """Let chunkers that `prepare` makes find the records."""
+        self._chunker = prepare
 
     def parse(self, reader: Reader, target: Target, portion: Portion) -> Iterator[Parsed]:
         """Yield what a portion holds.
@@ -117,14 +130,33 @@ class HostedParser(_Parsing):
         Raises:
             PhaseFailed: User code raised an error, broke a rule, or does not come to an end.
         """
-        feed = Feed(reader, self._host.limits, end=portion.size, first=portion.is_first)
+        feed = self._feed(reader, target, portion)
         server, source = self._host.server, feed.buffer
 
         def process(guest: Guest, blocks: RowBlocks) -> Callable[[], Answer]:
             call, writer = guest.function("process", PARSE), blocks.writer
             return lambda: call(server, source, feed.tell(), writer)
 
-        return self._parsed(feed, target, process)
+        try:
+            yield from self._parsed(feed, target, process)
+        finally:
+            if isinstance(feed, ChunkedFeed):
+                feed.close()
+
+    def cancel(self) -> None:
+        """End what runs as cancelled, from any thread; user code is told once."""
+        super().cancel()
+        if self._chunking is not None:
+            self._chunking.cancel()
+
+    def _feed(self, reader: Reader, target: Target, portion: Portion) -> Window:
+        if self._chunker is not None:
+            stage, prepare = self._staged(target), self._chunker
+            made, types = stage.guest.made, stage.types  # which tells the types
+            guest = self._chunking = Guest(self._host, lambda: prepare(target, types))
+            if made is not None and guest.made is not None:
+                return ChunkedFeed(guest, types, reader, portion)
+        return Feed(reader, self._host.limits, end=portion.size, first=portion.is_first)
 
 
 class HostedRecordParser(_Parsing):

@@ -50,6 +50,7 @@ CLASSES = [
     "UDSource",
     "SourceFactory",
     "LengthBuffer",
+    "UDChunker",
 ]
 
 FILTER = """

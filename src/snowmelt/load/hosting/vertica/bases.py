@@ -58,6 +58,10 @@ class UDParser(UDXObject):
         return None
 
 
+class UDChunker(UDXObject):
+    """Finds ends of records: moves the input's offset behind one."""
+
+
 class UDSource(UDXObject):
     """Bytes out."""
 
@@ -114,6 +118,16 @@ class ParserFactory(UDXFactory):
         """Declare the columns that are parsed; by default those of the load."""
         for place in range(argTypes.getColumnCount()):
             returnTypes.addColumn(argTypes.getColumnType(place), argTypes.getColumnName(place))
+
+    def prepareChunker(
+        self, serverInterface: Any, perColumnParamReader: Any, planContext: Any, returnType: Any
+    ) -> Any:
+        """Make a chunker; by default there is none."""
+        return None
+
+    def isChunkerApportionable(self) -> bool:
+        """Tell whether a chunker can begin in the middle of a file."""
+        return False
 
     def canApportionParser(self) -> bool:
         """Tell whether a parser can begin in the middle of a file."""
