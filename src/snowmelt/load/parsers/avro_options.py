@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from snowmelt.errors import LoadRefused
-
-if TYPE_CHECKING:
-    from snowmelt.load.parsers.avro_parser import Avro, AvroMessages
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +13,6 @@ class AvroOptions:
     flatten_arrays: bool = False
     reject_on_materialized_type_error: bool = False
     key_separator: str = "."
-
-    def parser(self) -> Avro:
-        """Make the parser."""
-        from snowmelt.load.parsers.avro_parser import Avro
-
-        return Avro(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,26 +28,10 @@ class KafkaAvroOptions(AvroOptions):
 
     With a registry a message begins with a zero byte and the four bytes of its schema's number,
     as the registry's own serialisers write it. `with_metadata` says that each message is an Avro
-    file with a schema of its own.
+    file with a schema of its own; `codec` is written there, too, and has no meaning here.
     """
 
     external_schema: str = ""
     schema_registry_url: str = ""
     with_metadata: bool = False
     codec: str = "default"
-
-    def parser(self) -> AvroMessages:  # type: ignore[override]
-        """Make the parser.
-
-        Raises:
-            LoadRefused: Not exactly one place of schemas is given, or the schema is none.
-        """
-        from snowmelt.load.parsers.avro_parser import AvroMessages
-
-        given = [self.external_schema, self.schema_registry_url, self.with_metadata]
-        if sum(map(bool, given)) != 1:
-            raise LoadRefused(
-                what="KAFKAAVROPARSER",
-                reason="give one of external_schema, schema_registry_url and with_metadata",
-            )
-        return AvroMessages(self)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from snowmelt.load.parsed import Parsed, Target
-    from snowmelt.load.parsers.avro_options import AvroOptions, KafkaAvroOptions
+    from snowmelt.load.parsers.avro_choices import AvroChoices, MessageChoices
     from snowmelt.load.portion import Portion
     from snowmelt.load.reader import Reader
     from snowmelt.load.records import Records
@@ -33,7 +33,7 @@ class Avro:
 
     splittable = False
 
-    def __init__(self, options: AvroOptions) -> None:
+    def __init__(self, options: AvroChoices) -> None:
         self._options = options
 
     def parse(self, reader: Reader, target: Target, portion: Portion) -> Iterator[Parsed]:  # noqa: ARG002
@@ -66,7 +66,7 @@ class Avro:
 class AvroMessages:
     """Parses messages, each of which is one record."""
 
-    def __init__(self, options: KafkaAvroOptions) -> None:
+    def __init__(self, options: MessageChoices) -> None:
         self._options = options
         self._schemas: dict[int, Any] = {}
         self._schema: Any = None
@@ -144,7 +144,7 @@ class _Source:
         return self._reader.offset
 
 
-def _objects(target: Target, options: AvroOptions) -> Objects:
+def _objects(target: Target, options: AvroChoices) -> Objects:
     return Objects(
         target,
         strict=options.reject_on_materialized_type_error,

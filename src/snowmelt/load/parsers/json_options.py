@@ -1,53 +1,15 @@
-"""What FJSONPARSER and KAFKAJSONPARSER let one choose."""
+"""The JSON parsers by their options."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from snowmelt.errors import LoadRefused
-
-if TYPE_CHECKING:
-    from snowmelt.load.parsers.json_parser import Json
+from snowmelt.load.parsers.json_choices import JsonChoices
 
 
 @dataclass(frozen=True, slots=True)
-class FlexJsonOptions:
-    """FJSONPARSER's options with its defaults, and its per-message twin's.
-
-    A value that does not fit its column is NULL unless `reject_on_materialized_type_error`.
-    After a record that is not JSON reading goes on behind the next line end, or behind the next
-    `record_terminator`; with a terminator each record ends at one, so that files can be split.
-    """
-
-    flatten_maps: bool = True
-    flatten_arrays: bool = False
-    reject_on_duplicate: bool = False
-    reject_on_empty_key: bool = False
-    omit_empty_keys: bool = False
-    record_terminator: str = ""
-    reject_on_materialized_type_error: bool = False
-    start_point: str = ""
-    start_point_occurrence: int = 1
-    suppress_nonalphanumeric_key_chars: bool = False
-    key_separator: str = "."
-    skip: int = 0
-    max_record: int = 0
-
-    def parser(self) -> Json:
-        """Make the parser.
-
-        Raises:
-            LoadRefused: A number is out of range.
-        """
-        from snowmelt.load.parsers.json_parser import Json
-
-        if self.start_point_occurrence < 1 or self.skip < 0:
-            raise LoadRefused(
-                what="FJSONPARSER",
-                reason="start_point_occurrence is 1 or more and skip 0 or more",
-            )
-        return Json(self)
+class FlexJsonOptions(JsonChoices):
+    """FJSONPARSER's."""
 
 
 @dataclass(frozen=True, slots=True)

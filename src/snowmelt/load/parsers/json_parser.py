@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from snowmelt.load.parsed import Target
-    from snowmelt.load.parsers.json_options import FlexJsonOptions
+    from snowmelt.load.parsers.json_choices import JsonChoices
     from snowmelt.load.portion import Portion
     from snowmelt.load.reader import Reader
     from snowmelt.load.records import Records
@@ -40,7 +40,7 @@ _OFFSET_BYTES = 4
 class Json:
     """Parses JSON objects; splittable where a terminator ends each record."""
 
-    def __init__(self, options: FlexJsonOptions) -> None:
+    def __init__(self, options: JsonChoices) -> None:
         self._options = options
         self._terminator = options.record_terminator.encode()
         usual = FieldDialect(escape=b"")
@@ -126,7 +126,7 @@ class _Blocks:
 class _Work:
     """What is remembered from block to block: the number of records and how keys are written."""
 
-    def __init__(self, target: Target, options: FlexJsonOptions) -> None:
+    def __init__(self, target: Target, options: JsonChoices) -> None:
         self._conversion = Conversion(target)
         self._strict = options.reject_on_materialized_type_error
         columns = target.schema.columns

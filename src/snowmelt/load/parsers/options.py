@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from snowmelt.load.definition import Definition, Parameter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from snowmelt.load.phases import Parser, RecordParser
 
 _KINDS = {
@@ -20,19 +22,10 @@ _KINDS = {
 }
 
 
-class Options(Protocol):
-    """A data class whose fields are parameters, with their defaults."""
-
-    def parser(self) -> Parser | RecordParser:
-        """Make the parser.
-
-        Raises:
-            LoadRefused: A value is refused.
-        """
-
-
-def defined(name: str, options: type[Any]) -> Definition[Any]:
-    """Return the definition of a parser whose parameters are the fields of a data class.
+def defined(
+    name: str, options: type[Any], make: Callable[[Any], Parser | RecordParser]
+) -> Definition[Parser | RecordParser]:
+    """Return the definition of a parser that `make` makes of a data class, its parameters.
 
     A field's type is named as one of the kinds of parameters, or that kind and None.
     """
@@ -45,7 +38,7 @@ def defined(name: str, options: type[Any]) -> Definition[Any]:
         for field in dataclasses.fields(options)
     )
 
-    def make(**values: object) -> Any:
-        return options(**values).parser()
+    def built(**values: object) -> Parser | RecordParser:
+        return make(options(**values))
 
-    return Definition(name, make, parameters)
+    return Definition(name, built, parameters)
