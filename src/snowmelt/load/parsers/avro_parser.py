@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from snowmelt.load.parsed import Parsed, Target
-    from snowmelt.load.parsers.avro_choices import AvroChoices, MessageChoices
+    from snowmelt.load.parsers.avro_options import AvroOptions, KafkaAvroOptions
     from snowmelt.load.portion import Portion
     from snowmelt.load.reader import Reader
     from snowmelt.load.records import Records
@@ -33,7 +33,7 @@ class Avro:
 
     splittable = False
 
-    def __init__(self, options: AvroChoices) -> None:
+    def __init__(self, options: AvroOptions) -> None:
         self._options = options
 
     def parse(self, reader: Reader, target: Target, portion: Portion) -> Iterator[Parsed]:  # noqa: ARG002
@@ -66,7 +66,16 @@ class Avro:
 class AvroMessages:
     """Parses messages, each of which is one record."""
 
-    def __init__(self, options: MessageChoices) -> None:
+    def __init__(self, options: KafkaAvroOptions) -> None:
+        """Take options.
+
+        Raises:
+            LoadRefused: Not exactly one place of schemas is given, or the schema is none.
+        """
+        given = [options.external_schema, options.schema_registry_url, options.with_metadata]
+        if sum(map(bool, given)) != 1:
+            reason = "give one of external_schema, schema_registry_url and with_metadata"
+            raise LoadRefused(what="KAFKAAVROPARSER", reason=reason)
         self._options = options
         self._schemas: dict[int, Any] = {}
         self._schema: Any = None
@@ -144,7 +153,7 @@ class _Source:
         return self._reader.offset
 
 
-def _objects(target: Target, options: AvroChoices) -> Objects:
+def _objects(target: Target, options: AvroOptions) -> Objects:
     return Objects(
         target,
         strict=options.reject_on_materialized_type_error,

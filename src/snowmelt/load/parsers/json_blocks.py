@@ -14,8 +14,8 @@ from snowmelt.schema.types import SEMI_STRUCTURED, Kind
 
 if TYPE_CHECKING:
     from snowmelt.load.conversion import Conversion
-    from snowmelt.load.parsers.json_choices import JsonChoices
     from snowmelt.load.parsers.json_documents import Paths
+    from snowmelt.load.parsers.json_options import FlexJsonOptions
 
 _DIRECT = {Kind.FIXED, Kind.REAL, Kind.BOOLEAN, Kind.TEXT}
 
@@ -23,7 +23,7 @@ _DIRECT = {Kind.FIXED, Kind.REAL, Kind.BOOLEAN, Kind.TEXT}
 class JsonBlocks:
     """Reads blocks of objects; remembers how keys are written, which Arrow must know before."""
 
-    def __init__(self, conversion: Conversion, paths: Paths, options: JsonChoices) -> None:
+    def __init__(self, conversion: Conversion, paths: Paths, options: FlexJsonOptions) -> None:
         self._columns = conversion.columns
         self._paths = paths
         self._strict = options.reject_on_materialized_type_error

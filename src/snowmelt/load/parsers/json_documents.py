@@ -12,7 +12,7 @@ import orjson
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from snowmelt.load.parsers.json_choices import JsonChoices
+    from snowmelt.load.parsers.json_options import FlexJsonOptions
 
     Object = dict[str, Any]
 
@@ -33,7 +33,7 @@ class Duplicated(dict[str, Any]):
 class Documents:
     """Reads documents as the options say."""
 
-    def __init__(self, options: JsonChoices) -> None:
+    def __init__(self, options: FlexJsonOptions) -> None:
         self._options = options
         hook = _pairs if options.reject_on_duplicate else None
         self._decoder = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=hook)
@@ -91,7 +91,7 @@ class Documents:
 class Paths:
     """Finds the values of columns in records, by keys in any case and paths of keys."""
 
-    def __init__(self, names: Sequence[str], options: JsonChoices) -> None:
+    def __init__(self, names: Sequence[str], options: FlexJsonOptions) -> None:
         self._options = options
         self._places = {name.upper(): place for place, name in reversed(list(enumerate(names)))}
         self._exact = {name: place for place, name in enumerate(names)}

@@ -10,6 +10,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from snowmelt.errors import LoadRefused
 from snowmelt.load.conversion import Conversion
 from snowmelt.load.parsed import Parsed, Rejected
 from snowmelt.load.parsers.borders import Border
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from snowmelt.load.parsed import Target
-    from snowmelt.load.parsers.json_choices import JsonChoices
+    from snowmelt.load.parsers.json_options import FlexJsonOptions
     from snowmelt.load.portion import Portion
     from snowmelt.load.reader import Reader
     from snowmelt.load.records import Records
@@ -40,7 +41,15 @@ _OFFSET_BYTES = 4
 class Json:
     """Parses JSON objects; splittable where a terminator ends each record."""
 
-    def __init__(self, options: JsonChoices) -> None:
+    def __init__(self, options: FlexJsonOptions) -> None:
+        """Take options.
+
+        Raises:
+            LoadRefused: A number is out of range.
+        """
+        if options.start_point_occurrence < 1 or options.skip < 0:
+            reason = "start_point_occurrence is 1 or more and skip 0 or more"
+            raise LoadRefused(what="FJSONPARSER", reason=reason)
         self._options = options
         self._terminator = options.record_terminator.encode()
         usual = FieldDialect(escape=b"")
@@ -126,7 +135,7 @@ class _Blocks:
 class _Work:
     """What is remembered from block to block: the number of records and how keys are written."""
 
-    def __init__(self, target: Target, options: JsonChoices) -> None:
+    def __init__(self, target: Target, options: FlexJsonOptions) -> None:
         self._conversion = Conversion(target)
         self._strict = options.reject_on_materialized_type_error
         columns = target.schema.columns

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from snowmelt.load.conversion import Conversion
 from snowmelt.load.parsed import Parsed, Rejected
-from snowmelt.load.parsers.json_choices import JsonChoices
 from snowmelt.load.parsers.json_documents import Paths
+from snowmelt.load.parsers.json_options import FlexJsonOptions
 from snowmelt.schema.json import write
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Objects:
     ) -> None:
         self.conversion = Conversion(target)
         self._strict = strict
-        options = JsonChoices(flatten_maps=maps, flatten_arrays=arrays, key_separator=separator)
+        options = FlexJsonOptions(flatten_maps=maps, flatten_arrays=arrays, key_separator=separator)
         self._paths = Paths([column.name for column in target.schema.columns], options)
         self._records = 0
 
