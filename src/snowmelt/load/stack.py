@@ -6,9 +6,11 @@ a step raises is placed: the error names file, portion, step, byte and record.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from snowmelt.errors import InternalError, LoadFailed
+from snowmelt.load.ahead import Ahead
 from snowmelt.load.chain import check_chain, keeps_records, reads_records
 from snowmelt.load.flow import Flow, stream_of
 from snowmelt.load.functions import Functions
@@ -88,6 +90,7 @@ class PortionRun:
         self._steps = steps
         self._shaper = shaper
         self._placer = Placer(task.portion)
+        self._ahead: list[Ahead] = []
 
     def __iter__(self) -> Iterator[Parsed]:
         """Yield blocks of consecutive records: rows in native form of the table, and rejects.
@@ -112,6 +115,8 @@ class PortionRun:
             self.cancel()
             raise
         finally:
+            for ahead in self._ahead:
+                ahead.close()
             for flow in reversed(flows):
                 flow.close()
 
@@ -136,18 +141,31 @@ class PortionRun:
         records = isinstance(source, RecordSource)
         items = source.read_records(task.portion) if records else source.read(task.portion)
         flows: list[Flow[Any]] = [Flow(task.plan.source, items, placer, None)]
+        before: Any = source
         for step, each in zip(task.filters, filters, strict=True):
             if reads_records(each, records=records):
                 items = each.run_records(iter(flows[-1]))
             else:
-                items = each.run(_reader(flows[-1], records=records))
+                items = each.run(self._reader(flows[-1], before, records=records))
             records = keeps_records(each, records=records)
+            before = each
             flows.append(Flow(step, items, placer, flows[-1]))
         if reads_records(parser, records=records):
             items = parser.parse_records(iter(flows[-1]), task.plan.target)
         else:
-            items = parser.parse(Reader(flows[-1]), task.plan.target, task.portion)
+            reader = self._reader(flows[-1], before, records=False)
+            items = parser.parse(reader, task.plan.target, task.portion)
         return [*flows, Flow(task.plan.parser, items, placer, flows[-1])]
+
+    def _reader(self, flow: Flow[Any], step: object, *, records: bool) -> Reader:
+        """Return what reads the bytes that a step hands on; some are made before they are read."""
+        if records:
+            return Reader(stream_of(iter(flow)))
+        if not getattr(step, "overlaps", False) or (os.cpu_count() or 1) < 2:
+            return Reader(flow)
+        ahead = Ahead(flow)
+        self._ahead.append(ahead)
+        return Reader(ahead)
 
     def _check(self, block: Parsed) -> None:
         if block.records != block.rows.num_rows + len(block.rejects):
@@ -183,7 +201,3 @@ class PortionRun:
                 where=f"{portion.file.path}, {self._task.plan.source}",
                 reason=f"it had {size:,} bytes when it was listed and has {flows[0].handed:,} now",
             )
-
-
-def _reader(flow: Flow[Any], *, records: bool) -> Reader:
-    return Reader(stream_of(iter(flow)) if records else flow)

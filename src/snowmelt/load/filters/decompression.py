@@ -54,6 +54,9 @@ class Codec:
 class Decompressor:
     """A filter that undoes one format; an empty input is an empty output."""
 
+    # It works without the interpreter's lock, and so beside what reads its output.
+    overlaps = True
+
     def __init__(self, codec: Codec, max_output: int | None) -> None:
         self._codec = codec
         self._limit = OutputLimit(codec.name, max_output)

@@ -36,6 +36,8 @@ _STEP = 1024 * 1024
 class Zstd:
     """Decompresses frames that follow one another, skippable ones among them."""
 
+    overlaps = True
+
     def __init__(self, max_output: int | None = None) -> None:
         check_max_output("Zstd", max_output)
         self._limit = OutputLimit("zstd", max_output)

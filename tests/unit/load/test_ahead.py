@@ -1,0 +1,68 @@
+"""Pieces made ahead are the same pieces, few of them early, and end when nobody wants more."""
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snowmelt.load.ahead import Ahead
+
+
+@given(st.lists(st.binary(max_size=3), max_size=9))
+def test_all_pieces_come_in_their_order(pieces):
+    assert list(Ahead(pieces)) == pieces
+
+
+def test_an_error_comes_behind_the_pieces_before_it():
+    def broken():
+        yield b"a"
+        yield b"b"
+        raise ValueError("here")
+
+    found = []
+    with pytest.raises(ValueError, match="here"):
+        found.extend(Ahead(broken()))
+    found = []
+    pieces = iter(Ahead(broken()))
+    found = [next(pieces), next(pieces)]
+    assert found == [b"a", b"b"]
+
+
+def test_pieces_are_made_beside_their_reader_but_only_a_few_early():
+    made = []
+    third = threading.Event()
+
+    def source():
+        for number in range(100):
+            made.append(number)
+            if number == 2:
+                third.set()
+            yield b"x"
+
+    ahead = Ahead(source())
+    pieces = iter(ahead)
+    next(pieces)
+    # Without a thread of its own the third piece would wait to be asked for.
+    assert third.wait(10)
+    ahead.close()
+    assert len(made) <= 4
+
+
+def test_closing_ends_what_makes_the_pieces_before_it_returns():
+    threads = []
+
+    def source():
+        threads.append(threading.current_thread())
+        while True:
+            yield b"x"
+
+    ahead = Ahead(source())
+    assert next(iter(ahead)) == b"x"
+    ahead.close()
+    ahead.close()
+    assert not threads[0].is_alive()
+
+
+def test_what_was_never_asked_for_is_closed_without_a_thread():
+    Ahead([b"x"]).close()
