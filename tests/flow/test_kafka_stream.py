@@ -176,7 +176,7 @@ def test_columns_that_come_and_go_need_no_restart(streaming):
 
 
 def test_a_second_connector_takes_over(streaming):
-    topic = streaming.kafka.topic("contested", messages(1))
+    topic = streaming.kafka.topic("contended", messages(1))
 
     def overtaken():
         with streaming.running(topic):

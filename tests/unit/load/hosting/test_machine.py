@@ -410,7 +410,9 @@ class F:
             out.write(self.held)
             self.held = b""
         return self.random.choice([
-            StreamState.INPUT_NEEDED, StreamState.OUTPUT_NEEDED, StreamState.KEEP_GOING])
+            StreamState.INPUT_NEEDED, StreamState.KEEP_GOING,
+            # Who has nothing to write does not need more room for it.
+            StreamState.OUTPUT_NEEDED if self.held else StreamState.INPUT_NEEDED])
     def take(self, inp):
         many = self.random.randint(0, 5)
         way = self.random.randint(0, 2)

@@ -197,7 +197,7 @@ class OutputBuffer:
         self._encoder: codecs.IncrementalEncoder | None = None
         self._encoding: str | None = None
         self._room: bytearray | None = None
-        self._size = min(_ROOM, limit)
+        self._size = self._smallest = min(_ROOM, limit)
         self._taken = 0
         self._offset = 0
         self._closed = False
@@ -269,8 +269,12 @@ class OutputBuffer:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def renew(self, *, larger: bool) -> bool:
-        """Give a new buffer, twice as large if asked; False where the limit is reached."""
-        size = self._size * 2 if larger else self._size
+        """Give a new buffer, twice as large if asked; False where the limit is reached.
+
+        Otherwise one that had grown is halved, so that only who asks again and again without
+        having read or written reaches the limit.
+        """
+        size = self._size * 2 if larger else max(self._size // 2, self._smallest)
         if size > self._limit:
             return False
         if size != self._size:
