@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 # Messages are read together up to about so many bytes.
 _TOGETHER = 1 << 20
+# Where more than one in so many is odd, all are looked into.
+_FEW = 8
 _OPENING, _CLOSING = ord("{"), ord("}")
 _OFFSET_BYTES = 4
 
@@ -156,14 +158,12 @@ class _Work:
 
     def messages(self, messages: Records, offset: int) -> Parsed:
         """Parse messages: together if all are good, else those that are."""
-        # Where one message was broken, one of the next thousands will be, too.
-        if self._is_clean and _are_objects(messages):
-            parsed = self.at_once(_joined(messages), len(messages))
-            if parsed is not None:
-                return parsed
+        # Where one message was broken inside, one of the next thousands will be, too.
+        parsed = self._unopened(messages, offset) if self._is_clean else None
+        if parsed is not None:
+            return parsed
         records = messages.to_pylist()
-        sizes = pc.binary_length(messages).to_numpy(zero_copy_only=False)
-        starts = np.cumsum(sizes, dtype=np.int64) - sizes + offset
+        starts = _starts(messages, offset)
         problems: dict[int, str] = {}
         loads = orjson.loads
         for index, message in enumerate(records):
@@ -177,12 +177,32 @@ class _Work:
             except NotJson as error:
                 problems[index] = str(error)
         self._is_clean = not problems
-        good = messages
-        if problems:
-            kept = np.ones(len(messages), np.bool_)
-            kept[list(problems)] = False
-            good = messages.filter(pa.array(kept))
-        return self.records(records, starts, problems, good)
+        return self.records(records, starts, problems, _without(messages, problems))
+
+    def _unopened(self, messages: Records, offset: int) -> Parsed | None:
+        """Parse messages of which only those are looked into that do not end like objects.
+
+        None if another may be broken, or if one of these is JSON after all.
+        """
+        odd = _odd(messages)
+        if not len(odd):
+            return self.at_once(_joined(messages), len(messages))
+        problems: dict[int, str] = {}
+        if len(odd) * _FEW > len(messages):
+            return None
+        for index in odd.tolist():
+            try:
+                self.documents.check(messages[index].as_py())
+            except NotJson as error:
+                problems[index] = str(error)
+            else:
+                return None
+        good = _without(messages, problems)
+        read = self._blocks.read(_joined(good), len(good))
+        if read is None:
+            return None
+        starts = _starts(messages, offset)
+        return self.records(messages.to_pylist(), starts, problems, good, read)
 
     def records(
         self,
@@ -190,6 +210,7 @@ class _Work:
         starts: Sequence[int] | Places,
         problems: dict[int, str],
         array: Records | None = None,
+        read: tuple[list[pa.Array], Reasons] | None = None,
     ) -> Parsed:
         """Parse records that are JSON, and reject the others.
 
@@ -198,12 +219,12 @@ class _Work:
             starts: Where each begins in the stream.
             problems: Why some are no JSON, by their places.
             array: The others, if they are at hand.
+            read: What Arrow made of those, if it has been asked.
         """
         good = [index for index in range(len(records)) if index not in problems]
         pieces = [records[index] for index in good] if problems else records
         array = pa.array(pieces, pa.binary()) if array is None else array
-        read = None
-        if _are_objects(array):
+        if read is None and _are_objects(array):
             read = self._blocks.read(_joined(array), len(array), is_json=True)
         # Which record each row is of.
         owners = good
@@ -263,17 +284,39 @@ class _Work:
 
 def _are_objects(records: Records) -> bool:
     """Tell whether each begins and ends like an object, so that none goes on in the next."""
+    return len(records) > 0 and not len(_odd(records))
+
+
+def _odd(records: Records) -> Places:
+    """Return which records do not begin and end like an object, or are empty."""
     if not len(records):
-        return False
+        return np.empty(0, np.int64)
     buffers = records.buffers()
     offsets = np.frombuffer(buffers[1], np.int32)[
         records.offset : records.offset + len(records) + 1
     ]
     starts, ends = offsets[:-1], offsets[1:]
-    if (starts == ends).any():
-        return False
     data = np.frombuffer(buffers[2], np.uint8)
-    return bool((data[starts] == _OPENING).all() and (data[ends - 1] == _CLOSING).all())
+    if not len(data):
+        return np.arange(len(records))
+    last = len(data) - 1
+    whole = (data[np.minimum(starts, last)] == _OPENING) & (data[ends - 1] == _CLOSING)
+    return np.flatnonzero(~whole | (starts == ends))
+
+
+def _starts(messages: Records, offset: int) -> Places:
+    """Return where each message begins, the first of them at `offset`."""
+    sizes = pc.binary_length(messages).to_numpy(zero_copy_only=False)
+    starts: Places = np.cumsum(sizes, dtype=np.int64) - sizes + offset
+    return starts
+
+
+def _without(messages: Records, problems: dict[int, str]) -> Records:
+    if not problems:
+        return messages
+    kept = np.ones(len(messages), np.bool_)
+    kept[list(problems)] = False
+    return messages.filter(pa.array(kept))
 
 
 def _joined(records: Records) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import json
 
 import pytest
@@ -220,3 +221,31 @@ def _loads(text):
     except (ValueError, ZeroDivisionError):
         return None
     return None if "1E400" in text or "ud800" in text else found
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [b'{"a": 1}', b'{"a": 2', b"", b'{"a": 3} ', b'{"a": "x"}', b'{"a": "}', b"}{", b"[1]"]
+        ),
+        max_size=6,
+    )
+)
+def test_a_few_messages_without_an_end_cost_no_other(odd):
+    good = [b'{"a": %d}' % number for number in range(60)]
+    messages = [*good[:30], *odd, *good[30:]]
+    rows, rejects = load_records("json", messages, NUMBERS)
+    each = [_alone(message) for message in messages]
+    assert rows == [row for one, _ in each for row in one]
+    assert [(r.data, r.reason) for r in rejects] == [
+        (r.data, r.reason) for _, one in each for r in one
+    ]
+    starts = [sum(map(len, messages[:at])) for at in range(len(messages))]
+    assert [r.offset for r in rejects] == [
+        starts[at] for at, (_, one) in enumerate(each) for _ in one
+    ]
+
+
+@functools.cache
+def _alone(message):
+    return load_records("json", [message], NUMBERS)
