@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from snowmelt.errors import RemoteError
-from snowmelt.functions.refusals import BatchInvalid, BatchTooLarge, ReplyInvalid
+from snowmelt.functions.refusals import BatchInvalid, BatchTooLarge, CallFailed, ReplyInvalid
 from snowmelt.functions.wire import coding
 from snowmelt.functions.wire import headers as names
 from snowmelt.functions.wire.replies import MAX_REPLY_BYTES, Reply, ReplyReader
@@ -24,12 +23,6 @@ if TYPE_CHECKING:
 _OK, _ACCEPTED = 200, 202
 _RETRIED = frozenset({408, 429, *range(500, 600)})
 _SHOWN = 200  # characters of an error's body
-
-
-class CallFailed(RemoteError):
-    """{function}, batch {batch}: {reason} (status {status}, {attempts} attempts, {polls} polls, {seconds:.1f} s)."""
-
-    code = "call_failed"
 
 
 @dataclass(slots=True)

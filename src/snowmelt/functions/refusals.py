@@ -46,6 +46,12 @@ class ReplyInvalid(RemoteError):
     code = "reply_invalid"
 
 
+class CallFailed(RemoteError):
+    """{function}, batch {batch}: {reason} (status {status}, {attempts} attempts, {polls} polls, {seconds:.1f} s)."""
+
+    code = "call_failed"
+
+
 class PermanentError(UserError):
     """The function refuses this batch, and would again."""
 

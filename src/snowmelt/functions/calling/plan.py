@@ -1,0 +1,69 @@
+"""What one use of a function in a query is: it travels to the executors and holds no secret."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from snowmelt.functions.signature import HeaderStyle
+from snowmelt.functions.wire.values import BinaryForm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from snowmelt.functions.definition import ApiIntegration, ExternalFunction
+
+
+@dataclass(frozen=True, slots=True)
+class CallerOptions:
+    """What a deployment or a session decides about all its calls.
+
+    Sizes are in bytes, times in seconds; a budget of None has no end and counts per task.
+    """
+
+    style: HeaderStyle = field(default_factory=HeaderStyle)
+    binary: BinaryForm = BinaryForm.HEX
+    array_as_string: bool = False
+    debug_payload: bool = False
+    dry_run: bool = False
+    max_batch_rows: int = 1_000
+    max_batch_bytes: int = 4_000_000
+    max_in_flight: int = 16
+    retry_timeout_s: float = 600.0
+    poll_timeout_s: float = 600.0
+    connect_timeout_s: float = 10.0
+    # A reply that trickles is no answer: so long may it take from its first byte on, and between
+    # two bytes.
+    idle_timeout_s: float = 60.0
+    reply_timeout_s: float = 300.0
+    max_rows_per_task: int | None = None
+    max_calls_per_task: int | None = None
+    # Executors among which a rate is shared out.
+    executors: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CallPlan:
+    """One function as a query calls it.
+
+    `context` has a value for each of the function's context headers. `zone` is the session's time
+    zone. Translators are resolved: callables that can be pickled, or JavaScript's text.
+    """
+
+    function: ExternalFunction
+    integration: ApiIntegration
+    zone: str
+    context: Mapping[str, str] = field(default_factory=dict)
+    options: CallerOptions = field(default_factory=CallerOptions)
+    request_translator: Callable[[dict[str, object]], dict[str, object]] | str | None = None
+    response_translator: Callable[[dict[str, object]], dict[str, object]] | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a query rows are: the same again for each attempt at the same work."""
+
+    query_id: str
+    stage: int
+    partition: int
+    attempt: int = 0

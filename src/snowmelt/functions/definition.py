@@ -1,0 +1,135 @@
+"""External functions and API integrations as their CREATE statements say them.
+
+Both travel to wherever calls are made, so neither holds a secret: a secret is named by a reference
+(`env:NAME`, `file:PATH`) and read where it is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from snowmelt.functions.signature import Signature  # noqa: TC001 - msgspec reads it
+
+DEFAULT_COMMENT = "user-defined function"
+
+
+class Authentication(StrEnum):
+    """How requests through an integration say who sends them."""
+
+    NONE = "NONE"
+    BASIC = "BASIC"
+    BEARER = "BEARER"
+    SIGV4 = "SIGV4"
+
+
+class NullInput(StrEnum):
+    """What happens to a row with NULL in an argument; STRICT rows are NULL and never leave."""
+
+    CALLED = "CALLED ON NULL INPUT"
+    STRICT = "RETURNS NULL ON NULL INPUT"
+
+
+class Volatility(StrEnum):
+    """Whether equal inputs give equal values, so that they need be asked for once only."""
+
+    VOLATILE = "VOLATILE"
+    IMMUTABLE = "IMMUTABLE"
+
+
+class Compression(StrEnum):
+    """How requests are compressed; AUTO is GZIP towards AWS gateways, else NONE."""
+
+    AUTO = "AUTO"
+    NONE = "NONE"
+    GZIP = "GZIP"
+    DEFLATE = "DEFLATE"
+
+
+class RowErrors(StrEnum):
+    """What an error of a single row does: end the query, or make the row NULL."""
+
+    ABORT = "ABORT"
+    RETURN_NULL = "RETURN_NULL"
+
+
+class BatchFailure(StrEnum):
+    """What a batch that failed for good does: end the query, or make its rows NULL."""
+
+    ABORT = "ABORT"
+    RETURN_NULL = "RETURN_NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiIntegration:
+    """Where calls may go, and who they say they are.
+
+    Prefixes are URLs. `secret` and `api_key` are references; `user` is the user of BASIC or
+    the access key's id of SIGV4 (without one, boto3's own search for credentials counts).
+    """
+
+    name: str
+    provider: str
+    allowed_prefixes: tuple[str, ...]
+    blocked_prefixes: tuple[str, ...] = ()
+    enabled: bool = True
+    authentication: Authentication = Authentication.NONE
+    user: str | None = None
+    secret: str | None = None
+    api_key: str | None = None
+    region: str | None = None
+    ca_file: str | None = None
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalFunction:
+    """One external function; `signature.name` is the name as it was written.
+
+    Clauses of the statement that were not given have the defaults of the published format (spec
+    section 1.1); None means that the caller chooses.
+    """
+
+    signature: Signature
+    url: str
+    integration: str
+    returns_null: bool = True
+    null_input: NullInput = NullInput.CALLED
+    volatility: Volatility = Volatility.VOLATILE
+    secure: bool = False
+    comment: str = DEFAULT_COMMENT
+    headers: tuple[tuple[str, str], ...] = ()
+    context_headers: tuple[str, ...] = ()
+    max_batch_rows: int | None = None
+    max_batch_bytes: int | None = None
+    compression: Compression = Compression.AUTO
+    request_translator: str | None = None
+    response_translator: str | None = None
+    max_in_flight: int | None = None
+    rate_limit: float | None = None
+    row_errors: RowErrors = RowErrors.ABORT
+    cache_bytes: int | None = None
+    on_batch_failure: BatchFailure = BatchFailure.ABORT
+    max_batch_retries: int | None = None
+    batch_timeout_s: float | None = None
+
+    def to_json(self) -> bytes:
+        """Return the definition as the catalog keeps it."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> ExternalFunction:
+        """Return the definition that `to_json` wrote.
+
+        Raises:
+            msgspec.ValidationError: If it is none.
+        """
+        return msgspec.json.decode(text, type=cls)
+
+    @property
+    def version(self) -> str:
+        """A short digest of all that the value of a call depends on: what caches are keyed by."""
+        return hashlib.sha256(self.to_json()).hexdigest()[:12]
