@@ -83,12 +83,54 @@ class ApiIntegration:
     region: str | None = None
     ca_file: str | None = None
     comment: str | None = None
+    # Taken, kept and shown, so that statements written for clouds run as they are; not used.
+    aws_role_arn: str | None = None
+    azure_tenant_id: str | None = None
+    azure_ad_application_id: str | None = None
+    google_audience: str | None = None
+
+    def to_json(self) -> bytes:
+        """Return the definition as the catalog keeps it."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> ApiIntegration:
+        """Return the definition that `to_json` wrote.
+
+        Raises:
+            msgspec.ValidationError: If it is none.
+        """
+        return msgspec.json.decode(text, type=cls)
+
+
+class Language(StrEnum):
+    """What a translator is written in; PYTHON runs unconfined wherever calls are made."""
+
+    JAVASCRIPT = "JAVASCRIPT"
+    PYTHON = "PYTHON"
+
+
+@dataclass(frozen=True, slots=True)
+class Translator:
+    """A function from OBJECT to OBJECT that rewrites requests or replies of a service.
+
+    `name` is the full name as SQL writes it. For JAVASCRIPT `body` is a function's body that finds
+    the object under `argument` (as it was written; capitals must do as well) and returns one. For
+    PYTHON it is a module's source, in which `handler` names the function.
+    """
+
+    name: str
+    language: Language
+    argument: str
+    body: str
+    handler: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalFunction:
     """One external function; `signature.name` is the name as it was written.
 
+    `integration` is an internal name, translators are full names as SQL writes them.
     Clauses of the statement that were not given have the defaults of the published format (spec
     section 1.1); None means that the caller chooses.
     """

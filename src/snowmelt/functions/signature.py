@@ -23,11 +23,16 @@ class HeaderStyle:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument; `nullable` tells whether the function wants to see NULL in it."""
+    """One argument; `nullable` tells whether the function wants to see NULL in it.
+
+    `default` is what stands for it where a call leaves it out: a constant as SQL text (`7`, `'x'`
+    with backslashes and quotes doubled, `TRUE`, `NULL`), or None if a call must give it.
+    """
 
     name: str
     type: SqlType
     nullable: bool = True
+    default: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,11 @@ class Signature:
     name: str
     arguments: tuple[Argument, ...]
     returns: SqlType
+
+    @property
+    def least_arguments(self) -> int:
+        """How many arguments a call gives at least; those with defaults are the last ones."""
+        return sum(each.default is None for each in self.arguments)
 
     @property
     def is_strict(self) -> bool:
@@ -58,10 +68,15 @@ class Signature:
 
     def ddl(self) -> str:
         """Return `NAME(ARGUMENTS) RETURNS TYPE`, in two lines, as a CREATE statement writes it."""
-        listed = ", ".join(
-            f"{display_name(each.name.upper())} {each.type.ddl}" for each in self.arguments
+        return f"{self.name}({self.arguments_ddl()})\nRETURNS {self.returns.ddl}"
+
+    def arguments_ddl(self) -> str:
+        """Return the arguments as a CREATE statement lists them, without parentheses."""
+        return ", ".join(
+            f"{display_name(each.name.upper())} {each.type.ddl}"
+            + (f" DEFAULT {each.default}" if each.default is not None else "")
+            for each in self.arguments
         )
-        return f"{self.name}({listed})\nRETURNS {self.returns.ddl}"
 
 
 @lru_cache(maxsize=1024)

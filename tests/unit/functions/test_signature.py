@@ -31,3 +31,11 @@ def test_a_header_gives_names_and_types_back():
     assert arguments_of("()") == ()
     assert arguments_of("(A, B VARCHAR)") is None
     assert arguments_of("gibberish") is None
+
+
+def test_arguments_with_defaults_may_be_left_out():
+    seven = Argument("k", parse_type("INTEGER"), default="7")
+    signature = Signature("f", (*SEED.arguments, seven), SEED.returns)
+    assert signature.least_arguments == 1
+    assert signature.ddl() == "f(N NUMBER(38,0), K NUMBER(38,0) DEFAULT 7)\nRETURNS VARCHAR"
+    assert signature.arguments_text() == "(N NUMBER, K NUMBER)"
