@@ -5,7 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import threading
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 
 class Clock(Protocol):
@@ -19,6 +22,9 @@ class Clock(Protocol):
 
     def sleep(self, seconds: float) -> None:
         """Wait; zero and negative values return at once."""
+
+    async def pause(self, seconds: float) -> None:
+        """Wait without holding up the event loop; zero and negative values only yield to it."""
 
 
 class SystemClock:
@@ -37,11 +43,15 @@ class SystemClock:
         if seconds > 0:
             time.sleep(seconds)
 
+    async def pause(self, seconds: float) -> None:
+        """Let other tasks of the event loop run."""
+        await _asyncio().sleep(max(seconds, 0.0))
+
 
 class ManualClock:
     """A clock that stands still until it is moved; thread-safe.
 
-    `sleep` advances it at once instead of waiting, so code under test never blocks.
+    `sleep` and `pause` advance it at once instead of waiting, so code under test never blocks.
     """
 
     def __init__(self, start: dt.datetime) -> None:
@@ -63,6 +73,11 @@ class ManualClock:
         """Advance both times by `seconds`."""
         self.advance(max(seconds, 0.0))
 
+    async def pause(self, seconds: float) -> None:
+        """Advance both times by `seconds`, and let other tasks run once."""
+        self.advance(max(seconds, 0.0))
+        await _asyncio().sleep(0)
+
     def advance(self, seconds: float) -> None:
         """Move wall clock and monotonic time forward."""
         with self._lock:
@@ -73,6 +88,13 @@ class ManualClock:
         """Set the wall clock alone, backwards too, as an operator or NTP would."""
         with self._lock:
             self._now = now
+
+
+def _asyncio() -> ModuleType:
+    """Load the event loop only where there is one: most that need a clock have none."""
+    import asyncio
+
+    return asyncio
 
 
 def milliseconds(instant: dt.datetime) -> int:
