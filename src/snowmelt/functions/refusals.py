@@ -11,6 +11,12 @@ class DeclarationInvalid(UserError):
     code = "declaration_invalid"
 
 
+class UrlRefused(UserError):
+    """The URL {reason}."""
+
+    code = "url_refused"
+
+
 class BatchInvalid(UserError):
     """The batch cannot be read: {reason}."""
 
@@ -46,10 +52,70 @@ class ReplyInvalid(RemoteError):
     code = "reply_invalid"
 
 
+class TransportFailed(RemoteError):
+    """{host}: {reason}."""
+
+    code = "transport_failed"
+
+
+class TimedOut(TransportFailed):
+    """{host}: {reason}."""
+
+    code = "timed_out"
+
+
+class ConnectionGone(TransportFailed):
+    """{host}: {reason}."""
+
+    code = "connection_gone"
+
+
+class TlsRefused(TransportFailed):
+    """{host}: {reason}."""
+
+    # Not a matter of time: what is not trusted now will not be in a minute.
+    code = "tls_refused"
+    retryable = False
+
+
+class TooLarge(RemoteError):
+    """{reason}."""
+
+    # For whoever can send the batch in halves.
+    code = "too_large"
+    retryable = False
+
+
+class SecretMissing(UserError):
+    """The secret {reference} cannot be used: {reason}."""
+
+    code = "secret_missing"
+
+
 class CallFailed(RemoteError):
     """{function}, batch {batch}: {reason} (status {status}, {attempts} attempts, {polls} polls, {seconds:.1f} s)."""
 
     code = "call_failed"
+
+
+class CircuitOpen(RemoteError):
+    """{function}: its service is left alone since {since}, after {failures} batches failed one after the other, the last of them: {reason}. It is tried again in {seconds:.0f} s."""
+
+    code = "circuit_open"
+    status = 503
+    retryable = False
+
+
+class BudgetExceeded(UserError):
+    """{function}: the budget {setting} = {limit} does not allow for more {what}."""
+
+    code = "budget_exceeded"
+
+
+class TranslatorFailed(UserError):
+    """{function}: its {which} translator failed: {reason}."""
+
+    code = "translator_failed"
 
 
 class PermanentError(UserError):

@@ -1,0 +1,239 @@
+"""Addresses of services, and whether an integration lets calls go there.
+
+Two programs that read a URL differently are how a check is got round. So a URL is read strictly,
+written anew from what was read, and only the written form is compared and called. No error shows
+a query: keys of functions are kept in it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes
+
+from snowmelt.functions.refusals import UrlRefused
+
+if TYPE_CHECKING:
+    from snowmelt.functions.definition import ApiIntegration
+
+MAX_URL_LENGTH = 8_192
+_DEFAULT_PORTS = {"https": 443, "http": 80}
+_MAX_PORT = 65_535
+
+_URL = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)(?P<rest>.*)\Z",
+    re.DOTALL,
+)
+_AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:@%]+)(?::(?P<port>[0-9]{0,5}))?\Z")
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\Z")
+_NUMBER = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)\Z")
+# RFC 3986's pchar and `/`, and for queries `?` as well.
+_PATH = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/]|%[0-9A-Fa-f]{2})*\Z")
+_QUERY = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/?]|%[0-9A-Fa-f]{2})*\Z")
+_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_BREAKS = re.compile(rb"[/\\]")
+_CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
+_DOTS = frozenset({b".", b".."})
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A URL as it is called: lower-case scheme and host, an explicit port, no `..`.
+
+    `path` begins with `/`; in it and in `query` only what must be is percent-encoded. `query` is
+    None where there is no `?`.
+    """
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    query: str | None = None
+
+    @property
+    def authority(self) -> str:
+        """Host, and port unless it is the scheme's own: what a Host header says."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def target(self) -> str:
+        """Path and query, as the request's line says."""
+        return self.path if self.query is None else f"{self.path}?{self.query}"
+
+    @property
+    def shown(self) -> str:
+        """The URL without its query, for people to read."""
+        return f"{self.scheme}://{self.authority}{self.path}"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.authority}{self.target}"
+
+
+@lru_cache(maxsize=1_024)
+def parse_url(text: str) -> Address:
+    """Read a URL.
+
+    Raises:
+        UrlRefused: It is none of http or https, or it could be read in more ways than one.
+    """
+    if len(text) > MAX_URL_LENGTH:
+        raise UrlRefused(reason=f"has more than {MAX_URL_LENGTH} signs")
+    found = _URL.match(text)
+    if found is None:
+        raise UrlRefused(reason="does not begin with https:// and a host")
+    scheme = found["scheme"].lower()
+    if scheme not in _DEFAULT_PORTS:
+        raise UrlRefused(reason=f"has scheme {scheme}; there are https and http")
+    host, port = _authority(found["authority"])
+    rest = found["rest"]
+    if "#" in rest:
+        raise UrlRefused(reason="has a fragment (#), which is never sent: leave it out")
+    query = _normal(rest[1:], _QUERY, "query") if rest else None
+    return Address(
+        scheme, host, _DEFAULT_PORTS[scheme] if port is None else port, _path(found["path"]), query
+    )
+
+
+def parse_prefix(text: str) -> Address:
+    """Read a prefix of URLs; it ends between two segments of a path, and has no query.
+
+    Raises:
+        UrlRefused: It is no URL, or has a query.
+    """
+    address = parse_url(text)
+    if address.query is not None:
+        raise UrlRefused(reason="has a query (?), which a prefix cannot have")
+    return address
+
+
+def is_within(address: Address, prefix: Address) -> bool:
+    """Tell whether an address has scheme, host, port and the first segments of a prefix."""
+    same = (address.scheme, address.host, address.port) == (
+        prefix.scheme,
+        prefix.host,
+        prefix.port,
+    )
+    return same and _is_beneath(address.path, prefix.path)
+
+
+def is_blocked(address: Address, prefix: Address) -> bool:
+    """Tell whether a blocked prefix covers an address.
+
+    Its scheme does not count, nor does its port if that is its scheme's own: what is blocked is
+    not reached by another door of the same host.
+    """
+    any_port = prefix.port == _DEFAULT_PORTS[prefix.scheme]
+    same = address.host == prefix.host and (any_port or address.port == prefix.port)
+    return same and _is_beneath(address.path, prefix.path)
+
+
+def allowed_address(url: str, integration: ApiIntegration) -> Address:
+    """Return what to call for a URL, if the integration lets calls go there.
+
+    Raises:
+        UrlRefused: It is not a URL, under no allowed prefix, or under a blocked one.
+    """
+    address = parse_url(url)
+    if not any(is_within(address, parse_prefix(each)) for each in integration.allowed_prefixes):
+        raise UrlRefused(
+            reason=f"({address.shown}) is under none of the API_ALLOWED_PREFIXES of "
+            f"{integration.name}: {', '.join(integration.allowed_prefixes)}"
+        )
+    if any(is_blocked(address, parse_prefix(each)) for each in integration.blocked_prefixes):
+        raise UrlRefused(
+            reason=f"({address.shown}) is under one of the API_BLOCKED_PREFIXES of "
+            f"{integration.name}"
+        )
+    return address
+
+
+def _authority(text: str) -> tuple[str, int | None]:
+    if "@" in text:
+        raise UrlRefused(reason="has a user or password before its host; secrets have clauses")
+    found = _AUTHORITY.match(text)
+    if found is None:
+        raise UrlRefused(reason="has no host that can be read")
+    port = int(found["port"]) if found["port"] else None
+    if port is not None and not 1 <= port <= _MAX_PORT:
+        raise UrlRefused(reason=f"has port {port}; ports are 1 to {_MAX_PORT}")
+    return _host(found["host"]), port
+
+
+def _host(text: str) -> str:
+    if text.startswith("["):
+        try:
+            return str(ipaddress.IPv6Address(text[1:-1]))
+        except ValueError:
+            raise UrlRefused(reason="has a host in [ ] that is no IPv6 address") from None
+    try:
+        # The codec applies nameprep, so wide letters and dots are compared as what they become.
+        host = (text if text.isascii() else text.encode("idna").decode("ascii")).lower()
+    except UnicodeError:
+        raise UrlRefused(reason="has a host that no name server can know") from None
+    labels = host.split(".")
+    if len(host) > 253 or not all(_LABEL.match(label) for label in labels):
+        raise UrlRefused(
+            reason="has a host with other signs than letters, digits, hyphens and single dots"
+        )
+    if _NUMBER.match(labels[-1]):
+        try:
+            return str(ipaddress.IPv4Address(host))
+        except ValueError:
+            # Resolvers take 127.1, 0x7f000001 and 2130706433 for 127.0.0.1.
+            raise UrlRefused(reason="has an IPv4 address that is not four numbers") from None
+    return host
+
+
+def _path(text: str) -> str:
+    path = _normal(text, _PATH, "path") or "/"
+    if "//" in path:
+        raise UrlRefused(reason="has // in its path, which servers read in different ways")
+    plain = unquote_to_bytes(path)
+    if len(_BREAKS.split(plain)) != path.count("/") + 1:
+        raise UrlRefused(reason="has an encoded / or a \\ in its path")
+    while True:
+        if _CONTROL.search(plain):
+            raise UrlRefused(reason="has an encoded control character in its path")
+        # Some servers cut what follows `;` before they look for dots.
+        if any(segment.split(b";")[0] in _DOTS for segment in _BREAKS.split(plain)):
+            raise UrlRefused(reason="has . or .. in its path: write the path that is meant")
+        # Behind a proxy that decodes there may be a server that decodes again.
+        again = unquote_to_bytes(plain)
+        if again == plain:
+            return path
+        if len(_BREAKS.split(again)) != len(_BREAKS.split(plain)):
+            raise UrlRefused(reason="has a doubly encoded / or \\ in its path")
+        plain = again
+
+
+def _normal(text: str, allowed: re.Pattern[str], what: str) -> str:
+    """Check the signs and decode those that need no encoding; other escapes get capitals."""
+    if not allowed.match(text):
+        raise UrlRefused(
+            reason=f"has signs in its {what} that must be percent-encoded, or a % without two "
+            "hexadecimal digits"
+        )
+    return _ESCAPE.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    byte = int(found[1], 16)
+    return chr(byte) if byte in _UNRESERVED else found[0].upper()
+
+
+def _is_beneath(path: str, prefix: str) -> bool:
+    # A whole segment is compared with what it decodes to: `%3B` and `;` are the same to a server.
+    mine, first = _segments(path), _segments(prefix)
+    if not first[-1]:
+        return len(mine) >= len(first) and mine[: len(first) - 1] == first[:-1]
+    return mine[: len(first)] == first
+
+
+@lru_cache(maxsize=1_024)
+def _segments(path: str) -> tuple[bytes, ...]:
+    return tuple(unquote_to_bytes(each) for each in path.split("/"))
