@@ -145,6 +145,11 @@ def inherited_environment() -> dict[str, str]:
     return dict(os.environ)
 
 
+def environment_value(name: str) -> str | None:
+    """Return a variable that somebody refers to by its name, None where it is not set."""
+    return os.environ.get(name)
+
+
 _COMPILED = "NUMBA_CACHE_DIR"
 
 

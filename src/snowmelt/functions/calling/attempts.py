@@ -1,0 +1,348 @@
+"""One batch until its answer: sent, sent again, polled for, and what came back checked.
+
+Source: the published protocol of external functions (202 and polling with the same batch id,
+Content-MD5, what is tried again). A batch has one id, so doing this twice is the service's to see.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from typing import TYPE_CHECKING, Protocol, Self
+
+from snowmelt.errors import SnowmeltError
+from snowmelt.functions.calling.auth import Authenticator
+from snowmelt.functions.calling.connection import Bounds
+from snowmelt.functions.calling.course import ACCEPTED, OK, TOO_LARGE, Course, retry_after_s
+from snowmelt.functions.calling.http import HttpClient, Target, header_lines, request_head
+from snowmelt.functions.definition import Compression
+from snowmelt.functions.refusals import (
+    BatchInvalid,
+    BatchTooLarge,
+    CallFailed,
+    ReplyInvalid,
+    TooLarge,
+    TransportFailed,
+)
+from snowmelt.functions.wire import coding
+from snowmelt.functions.wire import headers as names
+from snowmelt.functions.wire.replies import MAX_REPLY_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractAsyncContextManager
+    from types import TracebackType
+
+    from snowmelt.clock import Clock
+    from snowmelt.functions.calling.connection import Reply
+    from snowmelt.functions.calling.ledger import CallRecord
+    from snowmelt.functions.calling.plan import CallPlan
+
+_SHOWN_BYTES = 200
+_WORTH_COMPRESSING = 1024
+_BUSY = frozenset({429, 503})
+_AWS_GATEWAY = re.compile(r"[^.]+\.execute-api\.[^.]+\.amazonaws\.com(\.cn)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A batch as it leaves; None is a POST without a body, which a request translator may want.
+
+    `url_suffix` is what a translator puts behind the function's URL; GETs have it, too.
+    """
+
+    batch_id: str
+    body: bytes | None
+    url_suffix: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Turn(Protocol):
+    """One call that may be made now."""
+
+    async def again(self) -> None:
+        """Wait until one more request of the same call may be sent."""
+
+    def answered(self) -> None:
+        """Note that the service answered."""
+
+    def turned_away(self, retry_after_s: float | None = None) -> None:
+        """Note that the service has too much to do."""
+
+
+class Limits(Protocol):
+    """Who may call, and when; a call is one batch with all its requests."""
+
+    def turn(self, url: str) -> AbstractAsyncContextManager[Turn]:
+        """Return what waits for a turn when it is entered, and ends it."""
+
+
+class Attempts:
+    """Sends batches of one function; for one event loop, any number at a time."""
+
+    def __init__(self, plan: CallPlan, client: HttpClient, clock: Clock, limits: Limits) -> None:
+        """Prepare; nothing is looked up or connected yet.
+
+        Args:
+            plan: What is called, and how.
+            client: Of this event loop; calls of other functions may share it.
+            clock: Waits between requests. Single requests are timed by the event loop.
+            limits: Of this function.
+        """
+        self._plan = plan
+        self._client = client
+        self._clock = clock
+        self._limits = limits
+        self._function = plan.function.signature.name
+        self._authenticator = Authenticator(plan.integration)
+        self._targets: dict[str, tuple[str, Target]] = {}
+        self._lines: tuple[str, bytes] = ("", b"")
+        options = plan.options
+        self._longest = Bounds(
+            options.connect_timeout_s,
+            options.idle_timeout_s,
+            options.reply_timeout_s,
+            MAX_REPLY_BYTES,
+        )
+        most = plan.function.max_batch_bytes
+        self._max_bytes = options.max_batch_bytes if most is None else most
+
+    async def ask(self, batch: Outgoing, record: CallRecord) -> bytes:
+        """Return the body of a batch's answer, decompressed and with the right checksum.
+
+        The record gets status, attempts, polls, bytes and times; what it came to is for whoever
+        reads the body.
+
+        Raises:
+            TooLarge: The batch or its reply is larger than it may be; halves may do.
+            CallFailed: There is no answer, and will be none.
+        """
+        if batch.body is not None and len(batch.body) > self._max_bytes:
+            raise TooLarge(
+                status=None, reason=f"the request is larger than {self._max_bytes} bytes"
+            )
+        if not record.started_at:
+            record.started_at = self._clock.now().isoformat()
+        try:
+            return await self._answered(batch, record)
+        except TooLarge as error:
+            record.status = error.fields["status"]  # type: ignore[assignment]
+            raise
+        except SnowmeltError as error:
+            raise call_failed(record, str(error)) from error
+
+    async def _answered(self, batch: Outgoing, record: CallRecord) -> bytes:
+        url, target = self._target(batch.url_suffix)
+        clock, arrived = self._clock, self._clock.monotonic()
+        async with self._limits.turn(self._plan.function.url) as turn:
+            record.ms_waiting += (clock.monotonic() - arrived) * 1000
+            course = Course(self._plan, clock)
+            request = _Request(batch, url, target)
+            while True:
+                begun = clock.monotonic()
+                try:
+                    reply = await self._sent(request, course, record)
+                finally:
+                    record.ms_calling += (clock.monotonic() - begun) * 1000
+                if isinstance(reply, TransportFailed):
+                    pause_s = course.after_failure(reply)
+                elif reply.status == OK:
+                    turn.answered()
+                    return self._checked(reply)
+                else:
+                    pause_s = self._no_answer(reply, course, turn)
+                paused = clock.monotonic()
+                await clock.pause(pause_s)
+                waited = clock.monotonic()
+                await turn.again()
+                # Waiting for one's turn is nobody's failure.
+                course.extend(clock.monotonic() - waited)
+                record.ms_waiting += (clock.monotonic() - paused) * 1000
+
+    async def _sent(
+        self, request: _Request, course: Course, record: CallRecord
+    ) -> Reply | TransportFailed:
+        head, body = await self._written(request, course.method, record.query_id)
+        if course.method == "POST":
+            record.attempts += 1
+        else:
+            record.polls += 1
+        try:
+            reply = await self._client.ask(request.target, head, body, self._bounds(course), record)
+        except TransportFailed as error:
+            record.status = None
+            return error
+        record.status = reply.status
+        return reply
+
+    def _bounds(self, course: Course) -> Bounds:
+        left_s = course.left_s
+        if left_s < self._longest.reply_s:
+            return replace(self._longest, reply_s=left_s)
+        return self._longest
+
+    async def _written(self, request: _Request, method: str, query_id: str) -> tuple[bytes, bytes]:
+        """Return the bytes of a request; a GET has the same headers and no body."""
+        batch, target = request.batch, request.target
+        encoding, accepted = self._coding(target, batch.body)
+        own = {names.BATCH_ID: batch.batch_id, **batch.headers}
+        if accepted is not None:
+            own["accept-encoding"] = accepted
+        body = b""
+        length = None
+        if method == "POST":
+            body = batch.body or b""
+            if encoding is not None:
+                own["content-encoding"] = encoding
+                body = request.compressed(encoding)
+            length = len(body)
+        if self._authenticator.is_needed:
+            own |= await self._authenticator.headers(method, request.url, body)
+        lines = self._lasting_lines(query_id) + header_lines(own)
+        return request_head(method, target, lines, length), body
+
+    def _lasting_lines(self, query_id: str) -> bytes:
+        """Return the headers that all batches of a query share, written once."""
+        if self._lines[0] == query_id and self._lines[1]:
+            return self._lines[1]
+        plan = self._plan
+        version = metadata.version("snowmelt")
+        headers = {
+            "user-agent": f"snowmelt/{version}",
+            "accept": "*/*",
+            "content-type": "application/json",
+            names.ROW_ERRORS: "1",
+        } | names.request_headers(
+            plan.function.signature,
+            query_id,
+            "",
+            style=plan.options.style,
+            custom=dict(plan.function.headers),
+            context=plan.context,
+        )
+        del headers[names.BATCH_ID]
+        if plan.traceparent is not None:
+            headers["traceparent"] = plan.traceparent
+        lines = header_lines(headers)
+        self._lines = (query_id, lines)
+        return lines
+
+    def _coding(self, target: Target, body: bytes | None) -> tuple[str | None, str | None]:
+        """Return how the request is compressed, and how the reply may be."""
+        match self._plan.function.compression:
+            case Compression.NONE:
+                return None, None
+            case Compression.GZIP | Compression.DEFLATE as said:
+                return (said.value.lower() if body else None), said.value.lower()
+        shown = coding.accepted(self._client.accepts.get(target.origin))
+        if _AWS_GATEWAY.fullmatch(target.origin.host):
+            shown = "gzip"
+        worth_it = body is not None and len(body) >= _WORTH_COMPRESSING
+        return (shown if worth_it else None), shown
+
+    def _target(self, suffix: str) -> tuple[str, Target]:
+        known = self._targets.get(suffix)
+        if known is None:
+            url = self._plan.function.url + suffix
+            integration = self._plan.integration
+            known = (url, Target.of(url, integration.ca_file))
+            if not suffix:
+                self._targets[suffix] = known
+        return known
+
+    def _no_answer(self, reply: Reply, course: Course, turn: Turn) -> float:
+        asked_s = retry_after_s(reply.headers, self._clock.now())
+        if reply.status == TOO_LARGE and course.method == "POST":
+            raise TooLarge(status=TOO_LARGE, reason="the service says that the batch is too large")
+        if reply.status in _BUSY:
+            turn.turned_away(asked_s)
+        shown = ""
+        if self._plan.options.debug_payload and reply.status != ACCEPTED:
+            shown = f" '{_beginning(reply)}'"
+        return course.after_status(reply.status, asked_s, shown)
+
+    def _checked(self, reply: Reply) -> bytes:
+        encoding = reply.headers.get("content-encoding")
+        try:
+            plain = coding.decoded(reply.body, encoding, limit=MAX_REPLY_BYTES, strict=True)
+        except BatchTooLarge:
+            reason = f"the reply is larger than {MAX_REPLY_BYTES} bytes"
+            raise TooLarge(status=reply.status, reason=reason) from None
+        except BatchInvalid as error:
+            raise ReplyInvalid(reason=error.fields["reason"]) from None
+        digest = reply.headers.get("content-md5")
+        if digest is not None and not coding.md5_matches(digest, reply.body, plain):
+            raise ReplyInvalid(reason="the reply's Content-MD5 is not that of its body")
+        return plain
+
+
+@dataclass(slots=True)
+class _Request:
+    """A batch on its way, compressed once however often it is sent."""
+
+    batch: Outgoing
+    url: str
+    target: Target
+    _compressed: dict[str, bytes] = field(default_factory=dict)
+
+    def compressed(self, encoding: str) -> bytes:
+        known = self._compressed.get(encoding)
+        if known is None:
+            known = self._compressed[encoding] = coding.encoded(self.batch.body or b"", encoding)
+        return known
+
+
+def call_failed(record: CallRecord, reason: str) -> CallFailed:
+    """Return the error of a batch that failed for good, with what its record knows.
+
+    Args:
+        record: Of the batch; its times are those of the calls and of waiting between them.
+        reason: Why, without anything that was sent or received.
+    """
+    return CallFailed(
+        function=record.function,
+        batch=record.batch_id,
+        reason=reason.rstrip("."),
+        status=record.status,
+        attempts=record.attempts,
+        polls=record.polls,
+        seconds=(record.ms_waiting + record.ms_calling) / 1000,
+    )
+
+
+def _beginning(reply: Reply) -> str:
+    encoding = reply.headers.get("content-encoding")
+    try:
+        body = coding.decoded(reply.body, encoding, limit=MAX_REPLY_BYTES)
+    except (BatchInvalid, BatchTooLarge):
+        body = b""
+    return body[:_SHOWN_BYTES].decode(errors="replace")
+
+
+class Unlimited:
+    """Limits that are none."""
+
+    def turn(self, url: str) -> Self:  # noqa: ARG002 - all URLs are alike
+        """Return the turn that everybody has."""
+        return self
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+    async def again(self) -> None:
+        """Wait for nobody."""
+
+    def answered(self) -> None:
+        """Note nothing."""
+
+    def turned_away(self, retry_after_s: float | None = None) -> None:
+        """Note nothing."""

@@ -1,0 +1,116 @@
+"""How a request says who sends it, by what its integration says; anew for each attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from snowmelt.functions.calling.secrets import Secrets
+from snowmelt.functions.definition import Authentication
+from snowmelt.functions.refusals import SecretMissing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from snowmelt.functions.definition import ApiIntegration
+
+_AZURE_KEY = "ocp-apim-subscription-key"
+_KEY = "x-api-key"
+_AWS_HOST = re.compile(
+    r"[^.]+\.(?:execute-api\.(?P<gateway>[a-z0-9-]+)\.(?:amazonaws\.com|api\.aws)(?:\.cn)?"
+    r"|lambda-url\.(?P<function>[a-z0-9-]+)\.on\.aws)"
+)
+
+
+class Authenticator:
+    """Makes the headers of one integration's requests."""
+
+    def __init__(self, integration: ApiIntegration, secrets: Secrets | None = None) -> None:
+        self._integration = integration
+        self._secrets = secrets or Secrets()
+        self._key_name = _AZURE_KEY if "azure" in integration.provider.lower() else _KEY
+        self._found: Any = None
+        self.is_needed = (
+            integration.api_key is not None or integration.authentication is not Authentication.NONE
+        )
+
+    async def headers(self, method: str, url: str, body: bytes) -> Mapping[str, str]:
+        """Return the headers that a request needs.
+
+        Raises:
+            SecretMissing: A secret cannot be read, or botocore is needed and not installed.
+        """
+        integration = self._integration
+        made: dict[str, str] = {}
+        match integration.authentication:
+            case Authentication.NONE:
+                pass
+            case Authentication.BASIC:
+                pair = f"{integration.user or ''}:{self._secret()}"
+                made["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+            case Authentication.BEARER:
+                made["authorization"] = f"Bearer {self._secret()}"
+            case Authentication.SIGV4:
+                made |= await self._signed(method, url, body)
+        if integration.api_key is not None:
+            made[self._key_name] = self._secrets.value(integration.api_key)
+        return made
+
+    def _secret(self) -> str:
+        if self._integration.secret is None:
+            reason = "the integration names none"
+            raise SecretMissing(reference="of this integration", reason=reason)
+        return self._secrets.value(self._integration.secret)
+
+    async def _signed(self, method: str, url: str, body: bytes) -> dict[str, str]:
+        signing = _botocore("botocore.auth")
+        service, region = service_and_region(url, self._integration.region)
+        request = _botocore("botocore.awsrequest").AWSRequest(method, url, data=body)
+        digest = signing.SigV4Auth(None, service, region).payload(request)
+        request.headers["x-amz-content-sha256"] = digest
+        signing.SigV4Auth(await self._credentials(), service, region).add_auth(request)
+        return {name.lower(): value for name, value in request.headers.items()}
+
+    async def _credentials(self) -> Any:
+        """Return the credentials as they are now; looking for them may ask other machines."""
+        integration = self._integration
+        if integration.user is not None:
+            return _botocore("botocore.credentials").Credentials(integration.user, self._secret())
+        if self._found is None:
+            session = _botocore("botocore.session").Session()
+            self._found = await asyncio.to_thread(session.get_credentials)
+        if self._found is None:
+            reason = "neither the integration nor this machine has AWS credentials"
+            raise SecretMissing(reference="of this integration", reason=reason)
+        return await asyncio.to_thread(self._found.get_frozen_credentials)
+
+
+def service_and_region(url: str, region: str | None) -> tuple[str, str]:
+    """Return which AWS service a signature is for, and where.
+
+    Args:
+        url: Of the request; hosts that are not AWS's own names count as gateways.
+        region: Where the integration says it is; else the host has to.
+
+    Raises:
+        SecretMissing: Nothing tells the region.
+    """
+    host = re.sub(r"^https?://([^/:?]+).*", r"\1", url.lower())
+    known = _AWS_HOST.fullmatch(host)
+    service = "lambda" if known is not None and known["function"] else "execute-api"
+    found = region or (known and (known["gateway"] or known["function"]))
+    if not found:
+        reason = "its signature needs a region, and the host does not tell it"
+        raise SecretMissing(reference="of this integration", reason=reason)
+    return service, found
+
+
+def _botocore(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError:
+        reason = "signing requests for AWS needs botocore (pip install boto3)"
+        raise SecretMissing(reference="of this integration", reason=reason) from None
