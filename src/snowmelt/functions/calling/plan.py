@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class CallerOptions:
     """What a deployment or a session decides about all its calls.
 
-    Sizes are in bytes, times in seconds; a budget of None has no end and counts per task.
+    Sizes are in bytes, times in seconds; a budget of None has no end. One of a query holds for the
+    worker processes of each executor, and is divided by the number of executors, as a rate is.
     """
 
     style: HeaderStyle = field(default_factory=HeaderStyle)
@@ -32,13 +33,14 @@ class CallerOptions:
     retry_timeout_s: float = 600.0
     poll_timeout_s: float = 600.0
     connect_timeout_s: float = 10.0
-    # A reply that trickles is no answer: so long may it take from its first byte on, and between
-    # two bytes.
+    # A reply that trickles is no answer: so long may pass between two of its bytes, and from the
+    # request to its last byte.
     idle_timeout_s: float = 60.0
     reply_timeout_s: float = 300.0
     max_rows_per_task: int | None = None
     max_calls_per_task: int | None = None
-    # Executors among which a rate is shared out.
+    max_rows_per_query: int | None = None
+    max_calls_per_query: int | None = None
     executors: int = 1
 
 
@@ -57,6 +59,8 @@ class CallPlan:
     options: CallerOptions = field(default_factory=CallerOptions)
     request_translator: Callable[[dict[str, object]], dict[str, object]] | str | None = None
     response_translator: Callable[[dict[str, object]], dict[str, object]] | str | None = None
+    # Of the trace that the query belongs to, as W3C's header of that name.
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
