@@ -25,6 +25,7 @@ from snowmelt.functions.refusals import (
     TooLarge,
     TransportFailed,
 )
+from snowmelt.functions.urls import allowed_address
 from snowmelt.functions.wire import coding
 from snowmelt.functions.wire import headers as names
 from snowmelt.functions.wire.replies import MAX_REPLY_BYTES
@@ -244,9 +245,12 @@ class Attempts:
     def _target(self, suffix: str) -> tuple[str, Target]:
         known = self._targets.get(suffix)
         if known is None:
-            url = self._plan.function.url + suffix
             integration = self._plan.integration
-            known = (url, Target.of(url, integration.ca_file))
+            if not integration.enabled:
+                raise ReplyInvalid(reason=f"API integration {integration.name} is not enabled")
+            # With its suffix: a translator shall not lead elsewhere.
+            address = allowed_address(self._plan.function.url + suffix, integration)
+            known = (str(address), Target.of(address, integration.ca_file))
             if not suffix:
                 self._targets[suffix] = known
         return known

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from snowmelt.functions.calling.connection import Connection
 from snowmelt.functions.refusals import (
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from snowmelt.functions.calling.connection import Bounds, Reply, Traffic
+    from snowmelt.functions.urls import Address
 
-_PORTS = {"http": 80, "https": 443}
 _KEEP_IDLE_S = 60.0
 _UNSENDABLE = re.compile(r"[^\x20-\x7e]")
-_NOT_IN_URLS = re.compile(r"[^\x21-\x7e]")
+_NOT_IN_NAMES = re.compile(r"[^\x21-\x7e]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,29 +51,17 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A URL, taken apart for requests."""
+    """Where requests go: the connection's other end, and what the request's head says."""
 
     origin: Origin
     path: str
     authority: str
 
     @classmethod
-    def of(cls, url: str, ca_file: str | None = None) -> Target:
-        """Take a URL apart.
-
-        Raises:
-            DeclarationInvalid: It is none that a request can be sent to; it is not in the text.
-        """
-        try:
-            parts = urlsplit(url)
-            port = parts.port or _PORTS[parts.scheme]
-        except (ValueError, KeyError):
-            raise DeclarationInvalid(reason="its URL is not that of a service") from None
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        if not parts.hostname or _NOT_IN_URLS.search(path + parts.hostname):
-            raise DeclarationInvalid(reason="its URL has characters that have to be encoded")
-        origin = Origin(parts.hostname, port, parts.scheme == "https", ca_file)
-        return cls(origin, path, parts.netloc.rpartition("@")[2])
+    def of(cls, address: Address, ca_file: str | None = None) -> Target:
+        """Return where the requests for an address go."""
+        origin = Origin(address.host, address.port, address.scheme == "https", ca_file)
+        return cls(origin, address.target, address.authority)
 
 
 def header_lines(headers: Mapping[str, str]) -> bytes:
@@ -84,7 +71,7 @@ def header_lines(headers: Mapping[str, str]) -> bytes:
         DeclarationInvalid: A value cannot be sent; names the header.
     """
     for name, value in headers.items():
-        if _UNSENDABLE.search(value) or _NOT_IN_URLS.search(name):
+        if _UNSENDABLE.search(value) or _NOT_IN_NAMES.search(name):
             raise DeclarationInvalid(reason=f"header {name!r} holds what a header cannot")
     return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("ascii")
 
@@ -123,7 +110,7 @@ class HttpClient:
         be closed before any byte of a reply is not held against the request: another is taken.
 
         Args:
-            target: From its URL.
+            target: Where to.
             head: `request_head`'s bytes.
             body: May be empty.
             bounds: Of this request.
@@ -218,7 +205,7 @@ def request_head(method: str, target: Target, lines: bytes, length: int | None) 
 
     Args:
         method: GET or POST.
-        target: From its URL.
+        target: Where to.
         lines: `header_lines` of all but host and length.
         length: Of the body in bytes; None for a request that has none.
     """
