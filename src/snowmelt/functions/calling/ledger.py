@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from typing import Protocol
+
+
+class Result(StrEnum):
+    """What a batch came to."""
+
+    OK = "ok"
+    FAILED = "failed"
+    # Nothing was to be asked: all its rows hold NULL where that is not sent, or are known.
+    NOT_SENT = "not sent"
+    # Its task ended before its answer was wanted; the service may have worked on it.
+    CANCELLED = "cancelled"
+    DRY_RUN = "dry run"
 
 
 @dataclass(slots=True)
@@ -11,7 +25,8 @@ class CallRecord:
     """One batch; times are in milliseconds, `status` is None where no reply came.
 
     `rows_sent` is what left after rows with NULL, repeated inputs and cached ones were taken out.
-    A batch that was split in halves has a record for each half that was sent, and none of its own.
+    A batch that was split in halves has a record for each half that was sent, and none of its own;
+    what it had cost until then is in the first half's.
     """
 
     function: str
@@ -29,7 +44,7 @@ class CallRecord:
     attempts: int = 0
     polls: int = 0
     status: int | None = None
-    outcome: str = "ok"
+    outcome: str = Result.OK
     error: str | None = None
     started_at: str = ""
     ms_waiting: float = 0.0
@@ -41,3 +56,42 @@ class Ledger(Protocol):
 
     def add(self, record: CallRecord) -> None:
         """Keep a record; it is not changed afterwards."""
+
+
+_NAMES = tuple(each.name for each in fields(CallRecord))
+
+
+def values_of(record: CallRecord) -> dict[str, object]:
+    """Return a record's values by name."""
+    return {name: getattr(record, name) for name in _NAMES}
+
+
+@dataclass(slots=True)
+class ListLedger:
+    """Keeps records in memory; for calls that somebody waits for."""
+
+    records: list[CallRecord] = field(default_factory=list)
+
+    def add(self, record: CallRecord) -> None:
+        """Keep a record."""
+        self.records.append(record)
+
+
+LOGGER = "snowmelt.calls"
+
+
+class LogLedger:
+    """Writes records through `logging`, as the attribute `context` of a message `call`.
+
+    Spark's worker logs keep a message's context as a map, which makes them a table of calls.
+    """
+
+    def __init__(self) -> None:
+        self._logger = logging.getLogger(LOGGER)
+        if self._logger.level == logging.NOTSET:
+            self._logger.setLevel(logging.INFO)
+
+    def add(self, record: CallRecord) -> None:
+        """Write a record."""
+        if self._logger.isEnabledFor(logging.INFO):
+            self._logger.info("call", extra={"context": values_of(record)})

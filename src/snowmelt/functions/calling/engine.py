@@ -1,0 +1,134 @@
+"""Calls for the rows of one task: batches go out, several at a time, and values come back in order.
+
+`call` ends with the first error that its function's clauses do not make NULL; `call_trying` never
+does, and says for each row why it has no value.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from snowmelt.clock import SystemClock
+from snowmelt.functions.calling.forms import arrow_form, trying_form
+from snowmelt.functions.calling.pipeline import Pipeline
+from snowmelt.functions.definition import BatchFailure, RowErrors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from snowmelt.clock import Clock
+    from snowmelt.functions.calling.ledger import Ledger
+    from snowmelt.functions.calling.pipeline import Outcome, Part
+    from snowmelt.functions.calling.plan import CallPlan, Place
+
+
+def call(
+    plan: CallPlan,
+    place: Place,
+    batches: Iterable[pa.RecordBatch],
+    ledger: Ledger,
+    clock: Clock | None = None,
+) -> Iterator[pa.Array]:
+    """Return the function's values, one for each row, in the rows' order.
+
+    Arrays are cut where batches of calls end. At most as many batches are called for as are in
+    flight beyond those whose values were taken; whoever stops taking values closes the iterator,
+    which cancels the rest.
+
+    Args:
+        plan: What is called, and how.
+        place: Where in a query the rows are.
+        batches: Arguments by position; columns beyond them are not sent. A function without
+            arguments needs one that only says how many rows there are.
+        ledger: Told of each batch.
+        clock: The machine's if None.
+
+    Raises:
+        CallFailed: A batch has no answer, or a row has an error, and the function's clauses do not
+            say RETURN_NULL. Names function, batch, status, attempts and time.
+        SnowmeltError: The circuit breaker is open, or the budget is spent; under the same clauses.
+    """
+    pipeline = Pipeline(plan, place, ledger, clock or SystemClock())
+    form = arrow_form(plan.function.signature.returns, plan.zone)
+    try:
+        for outcome in pipeline.outcomes(batches):
+            answers = _joined([_values(part, plan, pipeline) for part in outcome.parts], form)
+            yield outcome.work.restored(answers, outcome.work.known)
+    finally:
+        pipeline.close()
+
+
+def _values(part: Part, plan: CallPlan, pipeline: Pipeline) -> pa.Array:
+    error = part.error
+    if error is None and part.failures and plan.function.row_errors is RowErrors.ABORT:
+        at, failure = next(iter(part.failures.items()))
+        error = part.failed(
+            f"row {at} of {part.request.rows}: {failure.code}"
+            + (f": {failure.message}" if plan.options.debug_payload else "")
+        )
+    elif plan.function.on_batch_failure is BatchFailure.RETURN_NULL:
+        error = None
+    if error is not None:
+        pipeline.remember(part, error)
+        raise error
+    return part.values
+
+
+def call_trying(
+    plan: CallPlan,
+    place: Place,
+    batches: Iterable[pa.RecordBatch],
+    ledger: Ledger,
+    clock: Clock | None = None,
+) -> Iterator[pa.StructArray]:
+    """Return value, error, status and batch id of each row, in the rows' order.
+
+    A row that was not sent, because STRICT found NULL in it, is NULL as a whole.
+
+    Args:
+        plan: As for `call`.
+        place: As for `call`.
+        batches: As for `call`.
+        ledger: As for `call`.
+        clock: As for `call`.
+    """
+    pipeline = Pipeline(plan, place, ledger, clock or SystemClock())
+    form = trying_form(plan.function.signature.returns, plan.zone)
+    try:
+        for outcome in pipeline.outcomes(batches):
+            answers = _joined([_tried(part, form) for part in outcome.parts], form)
+            yield outcome.work.restored(answers, _tried_before(outcome, form))
+    finally:
+        pipeline.close()
+
+
+def _tried(part: Part, form: pa.StructType) -> pa.StructArray:
+    rows = part.request.rows
+    if part.error is not None:
+        errors = pa.repeat(pa.scalar(str(part.error), pa.string()), rows)
+    elif part.failures:
+        texts: list[str | None] = [None] * rows
+        for at, failure in part.failures.items():
+            texts[at] = f"{failure.code}: {failure.message}"
+        errors = pa.array(texts, pa.string())
+    else:
+        errors = pa.nulls(rows, pa.string())
+    status = pa.repeat(pa.scalar(part.record.status, pa.int32()), rows)
+    ids = pa.repeat(pa.scalar(part.request.batch_id, pa.string()), rows)
+    return pa.StructArray.from_arrays([part.values, errors, status, ids], fields=list(form))
+
+
+def _tried_before(outcome: Outcome, form: pa.StructType) -> pa.StructArray | None:
+    known = outcome.work.known
+    if known is None:
+        return None
+    empty = [pa.nulls(len(known), field.type) for field in list(form)[1:]]
+    return pa.StructArray.from_arrays([known, *empty], fields=list(form))
+
+
+def _joined(arrays: list[pa.Array], form: pa.DataType) -> pa.Array:
+    if len(arrays) == 1:
+        return arrays[0]
+    return pa.concat_arrays(arrays) if arrays else pa.nulls(0, form)

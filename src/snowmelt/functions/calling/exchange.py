@@ -1,0 +1,66 @@
+"""What is said to a service about a batch, and what its reply says about the batch's rows."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from snowmelt.functions.calling.attempts import Attempts, Outgoing
+from snowmelt.functions.calling.background import background
+from snowmelt.functions.calling.cache import cache_of
+from snowmelt.functions.calling.decoding import AnswerReader
+from snowmelt.functions.calling.limits import Limits
+from snowmelt.functions.calling.sending import Composer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from snowmelt.clock import Clock
+    from snowmelt.functions.calling.decoding import Answers
+    from snowmelt.functions.calling.flights import Work as Calling
+    from snowmelt.functions.calling.ledger import CallRecord
+    from snowmelt.functions.calling.plan import CallPlan, Place
+    from snowmelt.functions.calling.sending import Request, Work
+
+
+class Exchange:
+    """Requests and replies of one function at one place; for the thread of its task."""
+
+    def __init__(self, plan: CallPlan, place: Place, clock: Clock) -> None:
+        function, options = plan.function, plan.options
+        self._composer = Composer(plan, place, cache_of(function))
+        self._reader = AnswerReader(
+            function.signature.returns,
+            plan.zone,
+            binary=options.binary,
+            nullable=function.returns_null,
+            lenient=True,
+        )
+        self._attempts = Attempts(plan, background().client, clock, Limits(plan, clock))
+        self.work = self._composer.work
+        self.halves = self._composer.halves
+
+    def keep(self, work: Work, answers: pa.Array) -> None:
+        """Keep answers for equal inputs to come."""
+        self._composer.keep(work, answers)
+
+    def outgoing(self, request: Request) -> Outgoing:
+        """Return a request as it leaves.
+
+        Raises:
+            TranslatorFailed: The request translator did.
+        """
+        return Outgoing(request.batch_id, request.body)
+
+    def sending(self, outgoing: Outgoing, record: CallRecord) -> Calling:
+        """Return what makes the call when it is started."""
+        return partial(self._attempts.ask, outgoing, record)
+
+    def answers(self, request: Request, body: bytes) -> Answers:
+        """Return the values in a reply.
+
+        Raises:
+            ReplyInvalid: It is not what the function's service should say.
+            TranslatorFailed: The response translator did.
+        """
+        return self._reader.read(body, request.rows)
