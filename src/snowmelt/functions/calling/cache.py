@@ -1,0 +1,99 @@
+"""Values of IMMUTABLE functions that this process has seen, the least recently used go first."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from snowmelt.functions.definition import ExternalFunction
+
+
+class Missing:
+    """What stands for a value that is not there; None is a value."""
+
+
+MISSING: Final = Missing()
+Cached: TypeAlias = object
+
+# Objects and table slots of an entry, besides its key's and value's own bytes.
+_ENTRY_BYTES = 200
+
+
+class ValueCache:
+    """Values by encoded arguments, bounded by bytes; for any number of threads."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._entries: dict[bytes, tuple[Cached, int]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def size_bytes(self) -> int:
+        """What it holds, with an estimate of what Python needs for it."""
+        return self._bytes
+
+    def get_many(self, keys: Iterable[bytes]) -> list[Cached]:
+        """Return a value, or MISSING, for each key."""
+        entries = self._entries
+        found: list[Cached] = []
+        with self._lock:
+            for key in keys:
+                entry = entries.pop(key, None)
+                if entry is None:
+                    found.append(MISSING)
+                else:
+                    entries[key] = entry  # the end of the dict is what was used last
+                    found.append(entry[0])
+        return found
+
+    def put_many(
+        self, keys: Sequence[bytes], values: Sequence[Cached], sizes: Sequence[int]
+    ) -> None:
+        """Keep values; one that is larger than an eighth of the cache is not worth its place.
+
+        Args:
+            keys: Encoded arguments.
+            values: Whatever is to be had back; it must not be changed afterwards.
+            sizes: Bytes of each value.
+        """
+        entries = self._entries
+        largest = self._max_bytes // 8
+        with self._lock:
+            for key, value, size in zip(keys, values, sizes, strict=True):
+                whole = size + len(key) + _ENTRY_BYTES
+                if whole > largest:
+                    continue
+                before = entries.pop(key, None)
+                if before is not None:
+                    self._bytes -= before[1]
+                entries[key] = (value, whole)
+                self._bytes += whole
+            while self._bytes > self._max_bytes:
+                oldest = next(iter(entries))
+                self._bytes -= entries.pop(oldest)[1]
+
+
+_caches: dict[tuple[int, str], ValueCache] = {}
+_MOST_FUNCTIONS = 64
+
+
+def cache_of(function: ExternalFunction) -> ValueCache | None:
+    """Return the cache that all calls of this process to a function share.
+
+    A function that is changed has another version and begins with an empty one. None where the
+    function has no cache.
+    """
+    if not function.cache_bytes:
+        return None
+    key = (os.getpid(), function.version)
+    found = _caches.get(key)
+    if found is None:
+        while len(_caches) >= _MOST_FUNCTIONS:
+            _caches.pop(next(iter(_caches)), None)
+        found = _caches.setdefault(key, ValueCache(function.cache_bytes))
+    return found

@@ -1,0 +1,108 @@
+"""What the worker processes of one machine and user share: small files in a private folder.
+
+Nothing here outlives its use: locks die with the process that holds them, and a name holds the
+machine's boot, so that monotonic times in a file are always of this boot.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import stat
+import tempfile
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from snowmelt.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import struct
+    from collections.abc import Iterator
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+# Locks of slots lie beyond everything that is ever written.
+_SLOTS_AT = 1 << 20
+
+
+def private_folder(parent: Path | None = None) -> Path:
+    """Return the folder of this user, made if there is none.
+
+    Args:
+        parent: Where it lies; the machine's folder of temporary files if None.
+
+    Raises:
+        ConfigurationError: Somebody else owns it, or can look into it.
+    """
+    folder = (parent or Path(tempfile.gettempdir())) / f"snowmelt-{os.geteuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise ConfigurationError(
+            setting="TMPDIR", reason=f"{folder} is not a folder that only this user can open"
+        )
+    return folder
+
+
+def file_name(kind: str, *keys: str) -> str:
+    """Return the name of the file that is shared by all who give the same keys."""
+    digest = hashlib.sha256("\0".join((_boot_id(), *keys)).encode())
+    return f"{kind}-{digest.hexdigest()[:32]}"
+
+
+def _boot_id() -> str:
+    try:
+        return _BOOT.read_text()
+    except OSError:
+        return ""
+
+
+class HostFile:
+    """A few numbers that processes share, and locks that die with their holder.
+
+    Closing any descriptor of a file lets go of all slots that this process holds there, so a
+    process has one HostFile for a file with slots, and keeps it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, made if there is none; reading what was never written gives zeros."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._descriptor = os.open(path, flags, 0o600)
+        self._threads = threading.Lock()
+
+    def close(self) -> None:
+        """Close it; only for files without slots."""
+        os.close(self._descriptor)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other threads and processes out; for microseconds only."""
+        with self._threads:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def read(self, form: struct.Struct, at: int = 0) -> tuple[Any, ...]:
+        """Return the numbers that lie at a place."""
+        found = os.pread(self._descriptor, form.size, at)
+        return form.unpack(found.ljust(form.size, b"\0"))
+
+    def write(self, form: struct.Struct, *values: float, at: int = 0) -> None:
+        """Put numbers at a place; one of up to 4096 bytes is there as a whole or not at all."""
+        os.pwrite(self._descriptor, form.pack(*values), at)
+
+    def hold(self, slot: int) -> bool:
+        """Take a slot unless another process holds it; tell whether it is ours."""
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _SLOTS_AT + slot)
+        except OSError:
+            return False
+        return True
+
+    def let_go(self, slot: int) -> None:
+        """Give a slot back."""
+        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _SLOTS_AT + slot)

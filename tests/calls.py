@@ -1,0 +1,30 @@
+"""Plans of calls, as tests of the caller need them."""
+
+from __future__ import annotations
+
+from snowmelt.functions.calling.plan import CallerOptions, CallPlan, Place
+from snowmelt.functions.definition import ApiIntegration, ExternalFunction
+from snowmelt.functions.signature import Argument, Signature
+from snowmelt.functions.types import parse_type
+
+URL = "http://service.test:8080/f"
+
+
+def plan(options: CallerOptions | None = None, **clauses: object) -> CallPlan:
+    """Return the plan of a function `f(VARCHAR) RETURNS VARCHAR` with more clauses."""
+    text = parse_type("VARCHAR")
+    function = ExternalFunction(
+        **{
+            "signature": Signature("f", (Argument("a", text),), text),
+            "url": URL,
+            "integration": "i",
+            **clauses,
+        }
+    )
+    integration = ApiIntegration("i", "aws_api_gateway", ("http://service.test:8080/",))
+    return CallPlan(function, integration, "UTC", options=options or CallerOptions())
+
+
+def place(attempt: int = 0, query_id: str = "query") -> Place:
+    """Return a place in a query."""
+    return Place(query_id, 1, 0, attempt)

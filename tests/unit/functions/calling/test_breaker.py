@@ -1,0 +1,75 @@
+"""A service that fails batch after batch is left alone, and tried again after a while."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from snowmelt.clock import ManualClock
+from snowmelt.functions.calling.breaker import Breaker, breaker_of
+from snowmelt.functions.refusals import CircuitOpen
+
+
+@pytest.fixture
+def clock():
+    return ManualClock(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+
+
+@pytest.fixture
+def opened(clock):
+    breaker = Breaker(clock, failures=3, pause_s=30.0)
+    for _ in range(3):
+        breaker.check("f")
+        breaker.failed("status 503")
+        clock.advance(1.0)
+    return breaker
+
+
+def test_it_opens_after_failures_in_a_row_and_says_since_when_and_why(opened):
+    with pytest.raises(CircuitOpen) as refusal:
+        opened.check("f")
+    text = str(refusal.value)
+    assert "since 2026-01-01 00:00:02" in text
+    assert "3 batches" in text
+    assert "status 503" in text
+    assert not refusal.value.retryable
+
+
+def test_a_good_batch_in_between_starts_the_count_anew(clock):
+    breaker = Breaker(clock, failures=3)
+    for _ in range(5):
+        breaker.failed("a")
+        breaker.failed("b")
+        breaker.succeeded()
+        breaker.check("f")
+
+
+def test_one_batch_is_let_through_after_the_pause(opened, clock):
+    clock.advance(30.0)
+    opened.check("f")
+    with pytest.raises(CircuitOpen):
+        opened.check("f")
+    opened.succeeded()
+    opened.check("f")
+    opened.check("f")
+
+
+def test_a_probe_that_fails_keeps_it_open_since_the_beginning(opened, clock):
+    clock.advance(30.0)
+    opened.check("f")
+    opened.failed("still down")
+    with pytest.raises(CircuitOpen, match=r"00:00:02.*4 batches.*still down"):
+        opened.check("f")
+
+
+def test_a_probe_that_never_ends_keeps_nobody_out_for_ever(opened, clock):
+    clock.advance(30.0)
+    opened.check("f")
+    clock.advance(30.0)
+    opened.check("f")
+
+
+def test_all_calls_to_a_url_share_one(clock):
+    assert breaker_of("http://a/f", clock) is breaker_of("http://a/f", clock)
+    assert breaker_of("http://a/f", clock) is not breaker_of("http://a/g", clock)

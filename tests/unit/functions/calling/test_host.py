@@ -1,0 +1,77 @@
+"""Files that the processes of a machine share are private, and their locks die with processes."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from snowmelt.errors import ConfigurationError
+from snowmelt.functions.calling.host import HostFile, file_name, private_folder
+
+_TWO = struct.Struct("=dd")
+_HOLDER = """
+import sys, time
+from pathlib import Path
+from snowmelt.functions.calling.host import HostFile
+file = HostFile(Path(sys.argv[1]))
+print(file.hold(3), flush=True)
+time.sleep(60)
+"""
+
+
+def test_the_folder_is_made_for_its_user_alone(tmp_path):
+    folder = private_folder(tmp_path)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert private_folder(tmp_path) == folder
+
+
+def test_a_folder_that_others_can_open_is_refused(tmp_path):
+    private_folder(tmp_path).chmod(0o755)
+    with pytest.raises(ConfigurationError, match="only this user"):
+        private_folder(tmp_path)
+
+
+def test_a_link_to_a_folder_is_refused(tmp_path):
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / f"snowmelt-{os.geteuid()}").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigurationError, match="only this user"):
+        private_folder(tmp_path)
+
+
+def test_a_link_in_place_of_a_file_is_not_followed(tmp_path):
+    (tmp_path / "pace").symlink_to(tmp_path / "target")
+    with pytest.raises(OSError, match="symbolic links"):
+        HostFile(tmp_path / "pace")
+    assert not (tmp_path / "target").exists()
+
+
+def test_names_tell_keys_apart_and_hold_nothing_of_them():
+    assert file_name("pace", "a", "b") == file_name("pace", "a", "b")
+    assert len({file_name("pace", "a", "b"), file_name("pace", "ab"), file_name("pace", "a")}) == 3
+    assert "secret" not in file_name("pace", "secret")
+
+
+def test_numbers_that_nobody_wrote_are_zeros(tmp_path):
+    file = HostFile(tmp_path / "numbers")
+    assert file.read(_TWO, 64) == (0.0, 0.0)
+    file.write(_TWO, 1.5, -2.0, at=64)
+    assert HostFile(tmp_path / "numbers").read(_TWO, 64) == (1.5, -2.0)
+    assert file.read(_TWO) == (0.0, 0.0)
+
+
+@pytest.mark.slow
+def test_a_slot_of_a_killed_process_is_free_at_once(tmp_path):
+    path = tmp_path / "slots"
+    holder = subprocess.Popen([sys.executable, "-c", _HOLDER, path], stdout=subprocess.PIPE)
+    with holder.stdout:
+        assert holder.stdout.readline() == b"True\n"
+        file = HostFile(path)
+        assert not file.hold(3)
+        assert file.hold(4)
+        holder.kill()
+        holder.wait()
+    assert file.hold(3)
