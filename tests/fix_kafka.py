@@ -17,6 +17,8 @@ import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ports import free_port
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -25,12 +27,6 @@ _QUIET = logging.getLogger("tests.kafka")
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
 _PATIENCE_S = 30
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def settled(brokers: str, topic: str, partition: int, count: int) -> None:
@@ -48,7 +44,7 @@ class Broker:
     """A broker process, which keeps everything in memory: a new one begins with nothing."""
 
     folder: Path
-    port: int = field(default_factory=_free_port)
+    port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
 
     @property

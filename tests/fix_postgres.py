@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import os
 import shutil
-import socket
 import stat
 import subprocess
 import tempfile
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ports import free_port
 from snowmelt.catalog.database import open_database
 
 if TYPE_CHECKING:
@@ -24,12 +24,6 @@ if TYPE_CHECKING:
     from snowmelt.catalog.database import Database
 
 _numbers = itertools.count()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _someone_else() -> dict[str, object]:
@@ -77,7 +71,7 @@ def postgres_server(*, durable: bool = False) -> Iterator[str]:
         cwd=folder,
         **other,
     )
-    port = _free_port()
+    port = free_port()
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(
             [

@@ -16,7 +16,8 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from fix_service import ServiceProcess, free_port
+from fix_service import ServiceProcess
+from ports import free_port
 from snowmelt.catalog import access_keys, keys
 from snowmelt.catalog.database import open_database
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from ports import free_port
 from snowmelt.catalog.database import open_database
 from snowmelt.catalog.execution import Result, execute
 from snowmelt.config import Settings
@@ -143,12 +143,6 @@ class ServiceProcess:
                     return
             time.sleep(0.02)
         raise AssertionError(f"the service does not answer:\n{self.log}")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="session")

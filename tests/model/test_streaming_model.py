@@ -24,7 +24,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from fix_service import free_port
+from ports import free_port
 from snowmelt import faults
 from snowmelt.catalog.channels import find_channel
 from snowmelt.catalog.tables import find_table
@@ -165,9 +165,13 @@ class Streaming(RuleBasedStateMachine):
         with self.unless_lost(key):
             writer.channel.flush(SOON)
             assert not (writer.lost and writer.buffered)
-        # A flush takes the whole client along: every owner in this slot has committed.
+        # A flush takes the whole client along, unless its channel was known to be lost: every
+        # owner in this slot has committed.
+        refused = key not in self.model.writers
         for other, each in self.writers_of(key[0]).items():
             if each.buffered and not each.lost:
+                if refused:
+                    each.channel.flush(SOON)
                 each.channel.wait_for_commit(str(each.last), timeout=SOON)
                 self.model.committed[other] = each.last
                 each.buffered = 0

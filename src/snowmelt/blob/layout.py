@@ -39,7 +39,8 @@ def blob_path(at: dt.datetime, client_prefix: str, thread_id: int, counter: int)
     path makes the key, and a key used twice repeats the keystream.
     """
     at = at.astimezone(dt.UTC)
-    seconds = _base36(int(at.timestamp()))
+    # Before it becomes a float: in some centuries its microseconds would be rounded up.
+    seconds = _base36(int(at.replace(microsecond=0).timestamp()))
     folder = f"{at.year}/{at.month}/{at.day}/{at.hour}/{at.minute}"
     return f"{folder}/{seconds}_{client_prefix}_{thread_id}_{counter}.bdec"
 
