@@ -6,17 +6,13 @@ Content-MD5, what is tried again). A batch has one id, so doing this twice is th
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field, replace
-from importlib import metadata
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, Self
 
 from snowmelt.errors import SnowmeltError
-from snowmelt.functions.calling.auth import Authenticator
 from snowmelt.functions.calling.connection import Bounds
 from snowmelt.functions.calling.course import ACCEPTED, OK, TOO_LARGE, Course, retry_after_s
-from snowmelt.functions.calling.http import HttpClient, Target, header_lines, request_head
-from snowmelt.functions.definition import Compression
+from snowmelt.functions.calling.outgoing import Dispatch
 from snowmelt.functions.refusals import (
     BatchInvalid,
     BatchTooLarge,
@@ -25,38 +21,22 @@ from snowmelt.functions.refusals import (
     TooLarge,
     TransportFailed,
 )
-from snowmelt.functions.urls import allowed_address
 from snowmelt.functions.wire import coding
-from snowmelt.functions.wire import headers as names
 from snowmelt.functions.wire.replies import MAX_REPLY_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
     from snowmelt.clock import Clock
     from snowmelt.functions.calling.connection import Reply
+    from snowmelt.functions.calling.http import HttpClient
     from snowmelt.functions.calling.ledger import CallRecord
+    from snowmelt.functions.calling.outgoing import Envelope, Outgoing
     from snowmelt.functions.calling.plan import CallPlan
 
 _SHOWN_BYTES = 200
-_WORTH_COMPRESSING = 1024
 _BUSY = frozenset({429, 503})
-_AWS_GATEWAY = re.compile(r"[^.]+\.execute-api\.[^.]+\.amazonaws\.com(\.cn)?")
-
-
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """A batch as it leaves; None is a POST without a body, which a request translator may want.
-
-    `url_suffix` is what a translator puts behind the function's URL; GETs have it, too.
-    """
-
-    batch_id: str
-    body: bytes | None
-    url_suffix: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Turn(Protocol):
@@ -95,10 +75,7 @@ class Attempts:
         self._client = client
         self._clock = clock
         self._limits = limits
-        self._function = plan.function.signature.name
-        self._authenticator = Authenticator(plan.integration)
-        self._targets: dict[str, tuple[str, Target]] = {}
-        self._lines: tuple[str, bytes] = ("", b"")
+        self._dispatch = Dispatch(plan, client.accepts)
         options = plan.options
         self._longest = Bounds(
             options.connect_timeout_s,
@@ -134,16 +111,15 @@ class Attempts:
             raise call_failed(record, str(error)) from error
 
     async def _answered(self, batch: Outgoing, record: CallRecord) -> bytes:
-        url, target = self._target(batch.url_suffix)
+        envelope = self._dispatch.envelope(batch)
         clock, arrived = self._clock, self._clock.monotonic()
         async with self._limits.turn(self._plan.function.url) as turn:
             record.ms_waiting += (clock.monotonic() - arrived) * 1000
             course = Course(self._plan, clock)
-            request = _Request(batch, url, target)
             while True:
                 begun = clock.monotonic()
                 try:
-                    reply = await self._sent(request, course, record)
+                    reply = await self._sent(envelope, course, record)
                 finally:
                     record.ms_calling += (clock.monotonic() - begun) * 1000
                 if isinstance(reply, TransportFailed):
@@ -162,15 +138,17 @@ class Attempts:
                 record.ms_waiting += (clock.monotonic() - paused) * 1000
 
     async def _sent(
-        self, request: _Request, course: Course, record: CallRecord
+        self, envelope: Envelope, course: Course, record: CallRecord
     ) -> Reply | TransportFailed:
-        head, body = await self._written(request, course.method, record.query_id)
+        head, body = await self._dispatch.written(envelope, course.method, record.query_id)
         if course.method == "POST":
             record.attempts += 1
         else:
             record.polls += 1
         try:
-            reply = await self._client.ask(request.target, head, body, self._bounds(course), record)
+            reply = await self._client.ask(
+                envelope.target, head, body, self._bounds(course), record
+            )
         except TransportFailed as error:
             record.status = None
             return error
@@ -182,78 +160,6 @@ class Attempts:
         if left_s < self._longest.reply_s:
             return replace(self._longest, reply_s=left_s)
         return self._longest
-
-    async def _written(self, request: _Request, method: str, query_id: str) -> tuple[bytes, bytes]:
-        """Return the bytes of a request; a GET has the same headers and no body."""
-        batch, target = request.batch, request.target
-        encoding, accepted = self._coding(target, batch.body)
-        own = {names.BATCH_ID: batch.batch_id, **batch.headers}
-        if accepted is not None:
-            own["accept-encoding"] = accepted
-        body = b""
-        length = None
-        if method == "POST":
-            body = batch.body or b""
-            if encoding is not None:
-                own["content-encoding"] = encoding
-                body = request.compressed(encoding)
-            length = len(body)
-        if self._authenticator.is_needed:
-            own |= await self._authenticator.headers(method, request.url, body)
-        lines = self._lasting_lines(query_id) + header_lines(own)
-        return request_head(method, target, lines, length), body
-
-    def _lasting_lines(self, query_id: str) -> bytes:
-        """Return the headers that all batches of a query share, written once."""
-        if self._lines[0] == query_id and self._lines[1]:
-            return self._lines[1]
-        plan = self._plan
-        version = metadata.version("snowmelt")
-        headers = {
-            "user-agent": f"snowmelt/{version}",
-            "accept": "*/*",
-            "content-type": "application/json",
-            names.ROW_ERRORS: "1",
-        } | names.request_headers(
-            plan.function.signature,
-            query_id,
-            "",
-            style=plan.options.style,
-            custom=dict(plan.function.headers),
-            context=plan.context,
-        )
-        del headers[names.BATCH_ID]
-        if plan.traceparent is not None:
-            headers["traceparent"] = plan.traceparent
-        lines = header_lines(headers)
-        self._lines = (query_id, lines)
-        return lines
-
-    def _coding(self, target: Target, body: bytes | None) -> tuple[str | None, str | None]:
-        """Return how the request is compressed, and how the reply may be."""
-        match self._plan.function.compression:
-            case Compression.NONE:
-                return None, None
-            case Compression.GZIP | Compression.DEFLATE as said:
-                return (said.value.lower() if body else None), said.value.lower()
-        shown = coding.accepted(self._client.accepts.get(target.origin))
-        if _AWS_GATEWAY.fullmatch(target.origin.host):
-            shown = "gzip"
-        worth_it = body is not None and len(body) >= _WORTH_COMPRESSING
-        return (shown if worth_it else None), shown
-
-    def _target(self, suffix: str) -> tuple[str, Target]:
-        known = self._targets.get(suffix)
-        if known is None:
-            integration = self._plan.integration
-            if not integration.enabled:
-                raise ReplyInvalid(reason=f"API integration {integration.name} is not enabled")
-            # With its suffix: a translator shall not lead elsewhere.
-            address = allowed_address(self._plan.function.url + suffix, integration)
-            known = (str(address), Target.of(address, integration.ca_file))
-            if not suffix:
-                self._targets[suffix] = known
-        return known
 
     def _no_answer(self, reply: Reply, course: Course, turn: Turn) -> float:
         asked_s = retry_after_s(reply.headers, self._clock.now())
@@ -279,22 +185,6 @@ class Attempts:
         if digest is not None and not coding.md5_matches(digest, reply.body, plain):
             raise ReplyInvalid(reason="the reply's Content-MD5 is not that of its body")
         return plain
-
-
-@dataclass(slots=True)
-class _Request:
-    """A batch on its way, compressed once however often it is sent."""
-
-    batch: Outgoing
-    url: str
-    target: Target
-    _compressed: dict[str, bytes] = field(default_factory=dict)
-
-    def compressed(self, encoding: str) -> bytes:
-        known = self._compressed.get(encoding)
-        if known is None:
-            known = self._compressed[encoding] = coding.encoded(self.batch.body or b"", encoding)
-        return known
 
 
 def call_failed(record: CallRecord, reason: str) -> CallFailed:

@@ -1,7 +1,7 @@
 """Requests over HTTP/1.1, many at a time: one each on connections that are kept and used again.
 
-httptools reads replies (Node's llhttp): general clients cost several times the CPU per request
-(benchmarks/calls). Nothing is followed, decompressed or repeated here but what never left.
+httptools reads replies (Node's llhttp). General clients cost several times the CPU per request:
+httpx some forty times, the standard library six. Nothing is followed, decompressed or repeated here but what never left.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from snowmelt.functions.urls import Address
 
 _KEEP_IDLE_S = 60.0
-_UNSENDABLE = re.compile(r"[^\x20-\x7e]")
-_NOT_IN_NAMES = re.compile(r"[^\x21-\x7e]")
+_NAME = re.compile(r"[\x21-\x39\x3b-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ def header_lines(headers: Mapping[str, str]) -> bytes:
         DeclarationInvalid: A value cannot be sent; names the header.
     """
     for name, value in headers.items():
-        if _UNSENDABLE.search(value) or _NOT_IN_NAMES.search(name):
+        if not (value.isascii() and value.isprintable() and _NAME.fullmatch(name)):
             raise DeclarationInvalid(reason=f"header {name!r} holds what a header cannot")
     return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("ascii")
 
