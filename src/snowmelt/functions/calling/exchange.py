@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from snowmelt.functions.calling.attempts import Attempts, Outgoing
+from snowmelt.functions.calling.attempts import Attempts
 from snowmelt.functions.calling.background import background
 from snowmelt.functions.calling.cache import cache_of
 from snowmelt.functions.calling.decoding import AnswerReader
 from snowmelt.functions.calling.limits import Limits
+from snowmelt.functions.calling.outgoing import Outgoing
 from snowmelt.functions.calling.sending import Composer
 
 if TYPE_CHECKING:

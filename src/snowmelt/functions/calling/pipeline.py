@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from snowmelt.clock import Clock
-    from snowmelt.functions.calling.attempts import Outgoing
     from snowmelt.functions.calling.flights import Flight
     from snowmelt.functions.calling.ledger import Ledger
+    from snowmelt.functions.calling.outgoing import Outgoing
     from snowmelt.functions.calling.plan import CallPlan, Place
     from snowmelt.functions.calling.sending import Request, Work
     from snowmelt.functions.wire.replies import RowFailure
