@@ -1,0 +1,55 @@
+"""Functions called through the engine from tests: plans for real URLs, rows, and what came back."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+
+import pyarrow as pa
+
+import calls
+from snowmelt.clock import ManualClock
+from snowmelt.functions.calling import engine
+from snowmelt.functions.calling.ledger import ListLedger
+from snowmelt.functions.calling.plan import CallerOptions
+from snowmelt.functions.signature import Argument, Signature
+from snowmelt.functions.types import parse_type
+
+
+def signature(name="echo", arguments=("VARCHAR",), returns="VARCHAR"):
+    listed = (Argument(f"a{at}", parse_type(each)) for at, each in enumerate(arguments))
+    return Signature(name, tuple(listed), parse_type(returns))
+
+
+def plan(url, *, name="echo", arguments=("VARCHAR",), returns="VARCHAR", options=None, **clauses):
+    """Return the plan of a function at a URL; `options` are fields of CallerOptions."""
+    known = calls.plan(
+        CallerOptions(**(options or {})),
+        signature=signature(name, arguments, returns),
+        url=url,
+        **clauses,
+    )
+    prefix = url.rpartition("/")[0] + "/"
+    return replace(known, integration=replace(known.integration, allowed_prefixes=(prefix,)))
+
+
+def rows(*columns, size=None):
+    """Return columns of Python values as record batches of so many rows each."""
+    whole = pa.record_batch(
+        [*map(pa.array, columns)], names=[f"c{at}" for at in range(len(columns))]
+    )
+    step = size or max(whole.num_rows, 1)
+    return [whole.slice(at, step) for at in range(0, whole.num_rows, step)]
+
+
+def clock():
+    """Return a clock whose pauses take no time."""
+    return ManualClock(dt.datetime(2026, 1, 2, tzinfo=dt.UTC))
+
+
+def ask(plan, batches, *, ledger=None, place=None, clock=None, trying=False):
+    """Return all values of a call as a list."""
+    calling = engine.call_trying if trying else engine.call
+    ledger = ListLedger() if ledger is None else ledger
+    arrays = calling(plan, place or calls.place(), iter(batches), ledger, clock)
+    return [value for array in arrays for value in array.to_pylist()]
