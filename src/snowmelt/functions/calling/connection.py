@@ -200,7 +200,7 @@ class Connection(asyncio.Protocol):
                 self._fail(TransportFailed(host=self._host, reason="the reply is not HTTP/1.1"))
             return
         self._in_body = True
-        self._reusable = self._parser.should_keep_alive()
+        self._reusable = self._reusable and self._parser.should_keep_alive()
         length = self._headers.get("content-length")
         chunked = "chunked" in self._headers.get("transfer-encoding", "").lower()
         self._until_end = length is None and not chunked
@@ -237,8 +237,6 @@ class Connection(asyncio.Protocol):
         waiting = self._settled()
         if waiting is not None and not waiting.done():
             waiting.set_result(Reply(self._status, self._headers, body))
-        if not self._reusable and self._transport is not None:
-            self._transport.close()
 
     def _late(self) -> None:
         self._fail(TimedOut(host=self._host, reason="Timeout was reached"))

@@ -7,6 +7,7 @@ httpx some forty times, the standard library six. Nothing is followed, decompres
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import ssl
 from collections import defaultdict
@@ -219,7 +220,10 @@ def _unreachable(origin: Origin, error: OSError) -> TransportFailed:
         return TlsRefused(host=origin, reason=reason)
     if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
         return TlsRefused(host=origin, reason=f"no TLS: {error.reason}")
-    return TransportFailed(host=origin, reason=error.strerror or "no connection")
+    # asyncio writes texts of its own; resolvers have numbers below zero, and texts.
+    known = error.errno is not None and error.errno > 0
+    reason = os.strerror(error.errno) if known else error.strerror
+    return TransportFailed(host=origin, reason=reason or "no connection")
 
 
 @lru_cache(maxsize=16)

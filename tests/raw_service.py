@@ -1,0 +1,93 @@
+"""A service that says what a test tells it, byte by byte, on a real port."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+
+from snowmelt.functions.proxy import http1
+from snowmelt.functions.refusals import BatchInvalid, BatchTooLarge
+
+
+def reply(status=200, body=b"", **headers):
+    """Return the bytes of a reply; header names are given with underscores for hyphens."""
+    lines = [f"HTTP/1.1 {status} Said", f"content-length: {len(body)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+class RawService:
+    """Answers requests with `answers`, in turn; the last is repeated.
+
+    An answer is bytes, None to say nothing, or a coroutine function that takes the connection's
+    writer. `CLOSE` ends the connection without a word; after bytes in a tuple with it, too.
+    """
+
+    CLOSE = object()
+
+    def __init__(self, *answers, tls=None):
+        self.answers = list(answers)
+        self.requests = []
+        self.connections = 0
+        self.ended = threading.Semaphore(0)
+        self._tls = tls
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        opening = asyncio.start_server(
+            self._connected, "127.0.0.1", 0, ssl=self._tls, limit=http1.MAX_HEAD_BYTES
+        )
+        self._server = asyncio.run_coroutine_threadsafe(opening, self._loop).result()
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.url = f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
+        return self
+
+    def __exit__(self, *_):
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _end(self):
+        self._server.close()
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _connected(self, reader, writer):
+        self.connections += 1
+        try:
+            await self.converse(reader, writer)
+        except (OSError, asyncio.IncompleteReadError, BatchInvalid, BatchTooLarge):
+            pass
+        except asyncio.CancelledError:
+            pass  # by the end of the test
+        finally:
+            self.ended.release()
+            writer.close()
+            with contextlib.suppress(OSError, asyncio.CancelledError):
+                await writer.wait_closed()
+
+    async def converse(self, reader, writer):
+        """Answer the requests of one connection."""
+        while (request := await http1.read(reader, writer)) is not None:
+            self.requests.append(request)
+            answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+            if await self._say(answer, writer):
+                break
+
+    async def _say(self, answer, writer):
+        parts = answer if isinstance(answer, tuple) else (answer,)
+        for part in parts:
+            if part is self.CLOSE:
+                return True
+            if callable(part):
+                await part(writer)
+            elif part is not None:
+                writer.write(part)
+                await writer.drain()
+        return False
