@@ -22,6 +22,7 @@ class RawService:
 
     An answer is bytes, None to say nothing, or a coroutine function that takes the connection's
     writer. `CLOSE` ends the connection without a word; after bytes in a tuple with it, too.
+    `asked` and `ended` are released for each request and for each connection's end.
     """
 
     CLOSE = object()
@@ -30,6 +31,7 @@ class RawService:
         self.answers = list(answers)
         self.requests = []
         self.connections = 0
+        self.asked = threading.Semaphore(0)
         self.ended = threading.Semaphore(0)
         self._tls = tls
         self._loop = asyncio.new_event_loop()
@@ -76,6 +78,7 @@ class RawService:
         """Answer the requests of one connection."""
         while (request := await http1.read(reader, writer)) is not None:
             self.requests.append(request)
+            self.asked.release()
             answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
             if await self._say(answer, writer):
                 break

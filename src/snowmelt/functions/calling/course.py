@@ -7,6 +7,7 @@ where that is silent, what its users measured.
 from __future__ import annotations
 
 import datetime as dt
+import math
 import random
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
@@ -152,7 +153,8 @@ def retry_after_s(headers: Mapping[str, str], now: dt.datetime) -> float | None:
     if not said:
         return None
     try:
-        return max(float(said), 0.0)
+        seconds = float(said)
+        return max(seconds, 0.0) if math.isfinite(seconds) else None
     except ValueError:
         pass
     try:

@@ -221,8 +221,8 @@ def _unreachable(origin: Origin, error: OSError) -> TransportFailed:
     if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
         return TlsRefused(host=origin, reason=f"no TLS: {error.reason}")
     # asyncio writes texts of its own; resolvers have numbers below zero, and texts.
-    known = error.errno is not None and error.errno > 0
-    reason = os.strerror(error.errno) if known else error.strerror
+    number = error.errno or 0
+    reason = os.strerror(number) if number > 0 else error.strerror
     return TransportFailed(host=origin, reason=reason or "no connection")
 
 

@@ -381,8 +381,7 @@ def test_an_answer_before_the_whole_request_was_read_is_taken(run):
 def test_cancelling_closes_the_connection_of_the_request(run):
     async def work(client):
         asked = asyncio.create_task(ask(client, service))
-        while not service.requests:
-            await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(service.asked.acquire, timeout=5)
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked
@@ -396,8 +395,7 @@ def test_cancelling_closes_the_connection_of_the_request(run):
 def test_closing_ends_requests_that_are_under_way_and_lets_no_more_begin(run):
     async def work(client):
         asked = asyncio.create_task(ask(client, service))
-        while not service.requests:
-            await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(service.asked.acquire, timeout=5)
         await client.close()
         with pytest.raises(TransportFailed):
             await asked
