@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from snowmelt.buckets.indexed import IndexedBucket
 from snowmelt.buckets.mounted import MountedBucket
 from snowmelt.buckets.refusals import S3Refusal
-from snowmelt.catalog import access, buckets
+from snowmelt.catalog import access, account, buckets
 from snowmelt.errors import (
     AlreadyExists,
     BucketNameInvalid,
@@ -106,7 +106,7 @@ class Directory:
         try:
             with self.database.writing() as connection:
                 roles = access.roles_of(connection, user)
-                if not buckets.may_create(connection, roles):
+                if not account.may(connection, roles, buckets.CREATE_BUCKET):
                     raise S3Refusal("AccessDenied", "This needs CREATE BUCKET on the account.")
                 owner = _owner(access.user_by_name(connection, user).default_role, roles)
                 buckets.create_bucket(connection, name, owner=owner, now=self.clock.now())

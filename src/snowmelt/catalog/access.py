@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from snowmelt.catalog import model
+from snowmelt.catalog import function_model, model
 from snowmelt.errors import (
     AlreadyExists,
     DatabaseNotFound,
@@ -37,13 +37,16 @@ ACCOUNTADMIN = "ACCOUNTADMIN"
 PUBLIC = "PUBLIC"
 BUILT_IN_ROLES = (ACCOUNTADMIN, PUBLIC)
 
-Kind = Literal["DATABASE", "SCHEMA", "TABLE", "BUCKET"]
+Kind = Literal["DATABASE", "SCHEMA", "TABLE", "BUCKET", "FUNCTION", "TRANSLATOR", "INTEGRATION"]
 
 PRIVILEGES: dict[Kind, tuple[str, ...]] = {
     "DATABASE": ("OWNERSHIP", "USAGE", "CREATE SCHEMA"),
-    "SCHEMA": ("OWNERSHIP", "USAGE", "CREATE TABLE"),
+    "SCHEMA": ("OWNERSHIP", "USAGE", "CREATE TABLE", "CREATE FUNCTION"),
     "TABLE": ("OWNERSHIP", "INSERT", "SELECT", "EVOLVE SCHEMA"),
     "BUCKET": ("OWNERSHIP", "READ", "WRITE"),
+    "FUNCTION": ("OWNERSHIP", "USAGE"),
+    "TRANSLATOR": ("OWNERSHIP", "USAGE"),
+    "INTEGRATION": ("OWNERSHIP", "USAGE"),
 }
 
 _OWNED = {
@@ -51,6 +54,15 @@ _OWNED = {
     "SCHEMA": (model.schemas, model.schemas.c.schema_id),
     "TABLE": (model.tables, model.tables.c.table_id),
     "BUCKET": (model.buckets, model.buckets.c.bucket_id),
+    "FUNCTION": (
+        function_model.external_functions,
+        function_model.external_functions.c.function_id,
+    ),
+    "TRANSLATOR": (function_model.translators, function_model.translators.c.translator_id),
+    "INTEGRATION": (
+        function_model.api_integrations,
+        function_model.api_integrations.c.integration_id,
+    ),
 }
 _U = model.users
 _K = model.public_keys

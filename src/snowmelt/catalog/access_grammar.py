@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.access import PRIVILEGES
 from snowmelt.catalog.bucket_grammar import read_bucket
+from snowmelt.catalog.signature_grammar import read_overload
 from snowmelt.catalog.statements import (
     AlterUser,
     CreateUser,
     DropAccessKey,
-    GrantCreateBucket,
+    GrantOnAccount,
     GrantOnBucket,
+    GrantOnFunction,
+    GrantOnIntegration,
     GrantPrivileges,
     GrantRole,
     Level,
@@ -23,14 +26,14 @@ if TYPE_CHECKING:
     from snowmelt.catalog.access import Kind
     from snowmelt.catalog.cursor import Cursor
     from snowmelt.catalog.lexing import Token
-    from snowmelt.catalog.statements import Existing
+    from snowmelt.catalog.statements import Existing, Statement
 
 # ALL leaves OWNERSHIP out, as Snowflake does.
 _NOT_IN_ALL = frozenset({"OWNERSHIP"})
 _KEYS = ("RSA_PUBLIC_KEY", "RSA_PUBLIC_KEY_2")
 _USER_PROPERTIES = (*_KEYS, "DEFAULT_ROLE")
 _OBJECTS = ("DATABASE", "SCHEMA", "TABLE")
-_ON_ACCOUNT = "CREATE BUCKET"
+_ON_ACCOUNT = ("CREATE BUCKET", "CREATE INTEGRATION")
 
 
 def read_create_user(cursor: Cursor, name: str, existing: Existing) -> CreateUser:
@@ -103,9 +106,7 @@ def _refuse_property(cursor: Cursor) -> None:
         raise cursor.error("Passwords are not supported: users sign with a key, see RSA_PUBLIC_KEY")
 
 
-def read_grant(
-    cursor: Cursor, *, revoke: bool
-) -> GrantRole | GrantPrivileges | GrantOnBucket | GrantCreateBucket:
+def read_grant(cursor: Cursor, *, revoke: bool) -> Statement:
     """Go past what follows GRANT or REVOKE.
 
     Raises:
@@ -118,8 +119,16 @@ def read_grant(
         return _role_grant(cursor, direction, revoke=revoke)
     words = _privilege_words(cursor)
     cursor.expect("ON")
-    if list(words) == [_ON_ACCOUNT] and cursor.accept("ACCOUNT"):
-        return GrantCreateBucket(_grantee(cursor, direction), revoke)
+    if len(words) == 1 and words.keys() <= set(_ON_ACCOUNT) and cursor.accept("ACCOUNT"):
+        return GrantOnAccount(next(iter(words)), _grantee(cursor, direction), revoke)
+    if cursor.accept("EXTERNAL", "FUNCTION") or cursor.accept("FUNCTION"):
+        function = read_overload(cursor)
+        privileges = _privileges(cursor, words, "FUNCTION")
+        return GrantOnFunction(privileges, function, _grantee(cursor, direction), revoke)
+    if cursor.accept("API", "INTEGRATION") or cursor.accept("INTEGRATION"):
+        integration = cursor.identifier("an API integration")
+        privileges = _privileges(cursor, words, "INTEGRATION")
+        return GrantOnIntegration(privileges, integration, _grantee(cursor, direction), revoke)
     if cursor.accept("BUCKET"):
         bucket = read_bucket(cursor)
         prefix = cursor.string("a prefix of keys") if cursor.accept("PREFIX") else None
@@ -156,6 +165,11 @@ def read_show_grants(cursor: Cursor) -> ShowGrants:
     if cursor.accept("ON", "BUCKET"):
         place = cursor.token.place
         shown = ShowGrants("ON", "BUCKET", Name((read_bucket(cursor),), place))
+    elif cursor.accept("ON", "FUNCTION"):
+        function = read_overload(cursor)
+        shown = ShowGrants("ON", "FUNCTION", function.name, function.types)
+    elif cursor.accept("ON", "INTEGRATION"):
+        shown = ShowGrants("ON", "INTEGRATION", cursor.name("an API integration", 1))
     elif cursor.accept("ON"):
         level, name = _target(cursor)
         shown = ShowGrants("ON", level.value, name)
@@ -195,7 +209,7 @@ def _privilege_words(cursor: Cursor) -> dict[str, Token]:
 
 
 def _one_privilege(cursor: Cursor) -> str:
-    known = sorted({_ON_ACCOUNT, *(each for line in PRIVILEGES.values() for each in line)})
+    known = sorted({*_ON_ACCOUNT, *(each for line in PRIVILEGES.values() for each in line)})
     for privilege in known:
         if cursor.accept(*privilege.split()):
             return privilege
@@ -213,8 +227,8 @@ def _target(cursor: Cursor) -> tuple[Level, Name]:
         raise cursor.error("Grants on all or future objects are not supported: name each object")
     if cursor.ahead("ACCOUNT"):
         raise cursor.error(
-            "Nothing can be granted on the account but CREATE BUCKET: databases, users and roles "
-            "are created by ACCOUNTADMIN alone"
+            f"Nothing can be granted on the account but {' and '.join(_ON_ACCOUNT)}, one at a time: "
+            "databases, users and roles are created by ACCOUNTADMIN alone"
         )
     word = cursor.accept_one_of(*_OBJECTS)
     level = Level(word.text) if word is not None else Level.TABLE

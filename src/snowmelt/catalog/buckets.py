@@ -30,8 +30,6 @@ _O = model.objects
 _U = model.uploads
 _R = model.roles
 
-# The account's privileges are grants on kind ACCOUNT, which is one object.
-_ACCOUNT = {"kind": "ACCOUNT", "object_id": 0}
 CREATE_BUCKET = "CREATE BUCKET"
 PREFIX_PRIVILEGES = tuple(each for each in PRIVILEGES["BUCKET"] if each != "OWNERSHIP")
 
@@ -243,38 +241,6 @@ def prefix_grants_of(
         for row in connection.execute(query)
     ]
     return sorted(found, key=lambda g: (g.bucket_id, g.prefix, g.role, g.privilege))
-
-
-def may_create(connection: sa.Connection, roles: Collection[str]) -> bool:
-    """Tell whether the holder of these roles may create buckets."""
-    if ACCOUNTADMIN in roles:
-        return True
-    query = (
-        sa.select(_G.c.role)
-        .filter_by(**_ACCOUNT, privilege=CREATE_BUCKET)
-        .where(_G.c.role.in_(roles))
-    )
-    return connection.execute(query).first() is not None
-
-
-def allow_creating(connection: sa.Connection, role: str, *, revoke: bool = False) -> None:
-    """Let a role create buckets, or no longer.
-
-    Raises:
-        NotFound: There is no such role.
-    """
-    _require_role(connection, role)
-    row = {**_ACCOUNT, "role": role, "privilege": CREATE_BUCKET}
-    if revoke:
-        connection.execute(sa.delete(_G).filter_by(**row))
-    else:
-        connection.execute(insert_for(connection, _G).values(row).on_conflict_do_nothing())
-
-
-def creators(connection: sa.Connection) -> list[str]:
-    """Return the roles that were granted the right to create buckets."""
-    query = sa.select(_G.c.role).filter_by(**_ACCOUNT, privilege=CREATE_BUCKET)
-    return sorted(connection.execute(query).scalars())
 
 
 def _prefix_row(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog import access, access_keys, buckets
+from snowmelt.catalog import access, access_keys, account, buckets
 from snowmelt.catalog.changing import change
 from snowmelt.catalog.results import Result
 from snowmelt.catalog.statements import (
@@ -13,7 +13,7 @@ from snowmelt.catalog.statements import (
     DropAccessKey,
     DropBucket,
     Existing,
-    GrantCreateBucket,
+    GrantOnAccount,
     GrantOnBucket,
 )
 from snowmelt.errors import PrivilegeMissing
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @change.register(CreateBucket)
 def _create_bucket(statement: CreateBucket, session: Session) -> Result:
-    if not buckets.may_create(session.connection, {session.role, access.PUBLIC}):
+    if not account.may(session.connection, {session.role, access.PUBLIC}, buckets.CREATE_BUCKET):
         raise PrivilegeMissing(
             role=display_name(session.role), privilege=buckets.CREATE_BUCKET, object="the account"
         )
@@ -74,12 +74,13 @@ def _grant_on_bucket(statement: GrantOnBucket, session: Session) -> Result:
     )
 
 
-@change.register(GrantCreateBucket)
-def _grant_create_bucket(statement: GrantCreateBucket, session: Session) -> Result:
-    session.require_administrator("GRANT CREATE BUCKET")
-    buckets.allow_creating(session.connection, statement.role, revoke=statement.revoke)
+@change.register(GrantOnAccount)
+def _grant_on_account(statement: GrantOnAccount, session: Session) -> Result:
+    privilege = statement.privilege
+    session.require_administrator(f"GRANT {privilege}")
+    account.allow(session.connection, statement.role, privilege, revoke=statement.revoke)
     done = "revoked from" if statement.revoke else "granted to"
-    return Result(message=f"CREATE BUCKET {done} role {display_name(statement.role)}.")
+    return Result(message=f"{privilege} {done} role {display_name(statement.role)}.")
 
 
 @change.register(DropAccessKey)

@@ -31,6 +31,11 @@ class Cursor:
         """The next token; the one of kind END comes again and again."""
         return self._tokens[self._at]
 
+    @property
+    def taken(self) -> Token:
+        """The token that was gone past last; the first one before any was."""
+        return self._tokens[max(self._at - 1, 0)]
+
     def ahead(self, *words: str) -> bool:
         """Tell whether exactly these words come next."""
         upcoming = self._tokens[self._at : self._at + len(words)]
@@ -65,7 +70,7 @@ class Cursor:
             StatementError: If something else comes next.
         """
         if not self.accept(*words):
-            raise self.error(f"Expected {' '.join(words)} here, not {self._seen()}")
+            raise self.error(f"Expected {' '.join(words)} here, not {self.seen}")
 
     def expect_one_of(self, *words: str) -> str:
         """Go past one of these words and return it.
@@ -75,7 +80,7 @@ class Cursor:
         """
         token = self.accept_one_of(*words)
         if token is None:
-            raise self.error(f"Expected {_alternatives(words)} here, not {self._seen()}")
+            raise self.error(f"Expected {_alternatives(words)} here, not {self.seen}")
         return token.text
 
     def identifier(self, what: str) -> str:
@@ -86,7 +91,7 @@ class Cursor:
         """
         token = self.token
         if token.kind not in {TokenKind.WORD, TokenKind.QUOTED}:
-            raise self.error(f"Expected the name of {what} here, not {self._seen()}")
+            raise self.error(f"Expected the name of {what} here, not {self.seen}")
         name = token.text
         if token.kind is TokenKind.WORD and (name in RESERVED_WORDS or display_name(name) != name):
             why = (
@@ -130,7 +135,7 @@ class Cursor:
             StatementError: If something else comes next.
         """
         if self.token.kind is not TokenKind.STRING:
-            raise self.error(f"Expected {what} in single quotes here, not {self._seen()}")
+            raise self.error(f"Expected {what} in single quotes here, not {self.seen}")
         return self.take().text
 
     def integer(self, what: str, least: int, most: int) -> int:
@@ -141,7 +146,7 @@ class Cursor:
         """
         token = self.token
         if token.kind is not TokenKind.NUMBER or not token.text.isdecimal():
-            raise self.error(f"Expected {what} ({least} to {most}) here, not {self._seen()}")
+            raise self.error(f"Expected {what} ({least} to {most}) here, not {self.seen}")
         if not least <= int(token.text) <= most:
             raise self.error(
                 f"{what.capitalize()} lies between {least} and {most}, not at {token.text}"
@@ -157,7 +162,7 @@ class Cursor:
         """
         self.accept(";")
         if self.token.kind is not TokenKind.END:
-            raise self.error(f"Nothing may follow {after}, but {self._seen()} does")
+            raise self.error(f"Nothing may follow {after}, but {self.seen} does")
 
     def error(self, reason: str, at: Token | None = None) -> StatementError:
         """Return the error that points at this token, or at the next one; the caller raises it."""
@@ -168,7 +173,9 @@ class Cursor:
         """Return the text from one token to another, both with it."""
         return self._text[first.start : last.start + len(last.written)]
 
-    def _seen(self) -> str:
+    @property
+    def seen(self) -> str:
+        """How an error message calls the next token."""
         token = self.token
         return token.kind.value if token.kind is TokenKind.END else token.written.split("\n")[0]
 

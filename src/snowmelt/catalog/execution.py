@@ -9,14 +9,25 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import IntegrityError
 
-from snowmelt.catalog import changing_buckets, changing_libraries  # noqa: F401 - join `change`
+from snowmelt.catalog import (  # noqa: F401 - they join `change`
+    changing_buckets,
+    changing_functions,
+    changing_integrations,
+    changing_libraries,
+)
 from snowmelt.catalog.access import ACCOUNTADMIN, effective_role, roles
 from snowmelt.catalog.changing import change
 from snowmelt.catalog.parsing import is_query, parse
 from snowmelt.catalog.results import Result
 from snowmelt.catalog.session import Session
 from snowmelt.catalog.showing import show
-from snowmelt.catalog.statements import Describe, Show, ShowGrants
+from snowmelt.catalog.statements import (
+    Describe,
+    DescribeFunction,
+    DescribeIntegration,
+    Show,
+    ShowGrants,
+)
 from snowmelt.clock import SystemClock
 from snowmelt.errors import NotFound, TransactionConflict
 from snowmelt.schema.types import display_name, internal_name
@@ -32,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["Result", "execute", "is_query"]
 
 _ATTEMPTS = 3
+_LOOKS = Describe | DescribeFunction | DescribeIntegration | Show | ShowGrants
 
 
 def execute(  # noqa: PLR0913 - who asks, in which place, at what time: six words, each with a default
@@ -63,7 +75,7 @@ def execute(  # noqa: PLR0913 - who asks, in which place, at what time: six word
         UserError: Something it needs is missing, or is there already.
     """
     statement = parse(text)
-    looks_only = isinstance(statement, Describe | Show | ShowGrants)
+    looks_only = isinstance(statement, _LOOKS)
     now = (clock or SystemClock()).now()
 
     def run(connection: sa.Connection) -> Result:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
+from snowmelt.catalog.external_functions import drop_in_schemas
 from snowmelt.catalog.tables import drop_tables, schema_of
 from snowmelt.errors import AlreadyExists, DatabaseNotFound
 from snowmelt.schema.types import display_name
@@ -190,6 +191,7 @@ def _drop_schemas(connection: sa.Connection, schema_ids: Collection[int], now: d
         _T.c.schema_id.in_(schema_ids), _T.c.dropped_at.is_(None)
     )
     drop_tables(connection, connection.execute(inside).scalars().all(), now)
+    drop_in_schemas(connection, schema_ids, now)
     connection.execute(sa.update(_S).where(_S.c.schema_id.in_(schema_ids)).values(dropped_at=now))
 
 

@@ -20,6 +20,18 @@ from snowmelt.catalog.bucket_grammar import (
     read_drop_bucket,
 )
 from snowmelt.catalog.cursor import Cursor
+from snowmelt.catalog.function_grammar import (
+    read_alter_function,
+    read_create_function,
+    read_describe_function,
+    read_drop_function,
+)
+from snowmelt.catalog.integration_grammar import (
+    read_alter_integration,
+    read_create_integration,
+    read_describe_integration,
+    read_drop_integration,
+)
 from snowmelt.catalog.lexing import TokenKind, tokens_of
 from snowmelt.catalog.library_grammar import (
     LOAD_OBJECTS,
@@ -27,16 +39,13 @@ from snowmelt.catalog.library_grammar import (
     read_drop_load_object,
 )
 from snowmelt.catalog.statements import (
-    AlterBucket,
-    AlterUser,
     CreateDatabase,
     CreateRole,
     CreateSchema,
     Describe,
+    DescribeFunction,
+    DescribeIntegration,
     Drop,
-    DropAccessKey,
-    DropBucket,
-    DropLoadObject,
     DropPrincipal,
     Existing,
     Level,
@@ -45,6 +54,7 @@ from snowmelt.catalog.statements import (
     Statement,
 )
 from snowmelt.catalog.table_grammar import read_table
+from snowmelt.catalog.translator_grammar import read_create_translator
 from snowmelt.schema.types import TableName
 
 if TYPE_CHECKING:
@@ -55,6 +65,7 @@ if TYPE_CHECKING:
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "EXPLAIN", "("})
 _OBJECTS = ("DATABASE", "SCHEMA", "TABLE")
 _CREATABLE = (*_OBJECTS, "USER", "ROLE", "BUCKET", *LOAD_OBJECTS)
+_CALLABLE = ("EXTERNAL FUNCTION", "FUNCTION")
 # The deepest level that each SHOW can be narrowed to.
 _SHOWN = {
     "DATABASES": Level.ACCOUNT,
@@ -69,6 +80,10 @@ _SHOWN = {
     "FILTERS": Level.ACCOUNT,
     "PARSERS": Level.ACCOUNT,
     "SOURCES": Level.ACCOUNT,
+    "EXTERNAL FUNCTIONS": Level.SCHEMA,
+    "FUNCTIONS": Level.SCHEMA,
+    "API INTEGRATIONS": Level.ACCOUNT,
+    "INTEGRATIONS": Level.ACCOUNT,
 }
 _KINDS_OF_TABLE = frozenset(
     {
@@ -97,7 +112,9 @@ _REFUSED = {
     "TRUNCATE": "TRUNCATE is not supported: CREATE OR REPLACE TABLE makes the table anew",
     "UNDROP": "UNDROP is not supported: what is dropped is gone",
 }
-_NO_ALTER = "ALTER {} is not supported: there are ALTER USER and ALTER BUCKET alone"
+_NO_ALTER = (
+    "ALTER {} is not supported: there are ALTER USER, BUCKET, FUNCTION and INTEGRATION alone"
+)
 
 
 def is_query(text: str) -> bool:
@@ -137,22 +154,45 @@ def parse(text: str) -> Statement:
 
 def _create(cursor: Cursor) -> Statement:
     replace = cursor.accept("OR", "REPLACE")
+    if (statement := _created_to_call(cursor, replace=replace)) is not None:
+        return statement
     if cursor.token.text in _KINDS_OF_TABLE and cursor.token.kind is TokenKind.WORD:
         raise cursor.error(
             f"{cursor.token.text} is not supported: rows can be streamed into permanent objects "
             "alone; leave the word out"
         )
     at = cursor.token
-    kind = cursor.expect_one_of(*_CREATABLE)
+    kind = cursor.expect_one_of(*_CREATABLE, *_CALLABLE, "API INTEGRATION")
     if replace and kind in {"USER", "ROLE", "BUCKET"}:
         raise cursor.error(f"OR REPLACE is not supported for a {kind.lower()}: DROP it first", at)
-    existing = Existing.REPLACE if replace else Existing.REFUSE
-    if cursor.ahead("IF"):
-        if replace:
-            raise cursor.error("OR REPLACE and IF NOT EXISTS exclude each other; write one of them")
-        cursor.expect("IF", "NOT", "EXISTS")
-        existing = Existing.KEEP
-    return _created(cursor, kind, existing)
+    return _created(cursor, kind, _existing(cursor, replace=replace))
+
+
+def _existing(cursor: Cursor, *, replace: bool) -> Existing:
+    if not cursor.ahead("IF"):
+        return Existing.REPLACE if replace else Existing.REFUSE
+    if replace:
+        raise cursor.error("OR REPLACE and IF NOT EXISTS exclude each other; write one of them")
+    cursor.expect("IF", "NOT", "EXISTS")
+    return Existing.KEEP
+
+
+def _created_to_call(cursor: Cursor, *, replace: bool) -> Statement | None:
+    """Go past CREATE of what calls of services need, if it is that."""
+    at = cursor.token
+    alter = not replace and cursor.accept("OR", "ALTER")
+    secure = cursor.accept("SECURE")
+    if cursor.accept("EXTERNAL", "FUNCTION"):
+        existing = Existing.ALTER if alter else _existing(cursor, replace=replace)
+        return read_create_function(cursor, existing, secure=secure)
+    if alter or secure:
+        words = "OR ALTER" if alter else "SECURE"
+        raise cursor.error(f"{words} is supported for an EXTERNAL FUNCTION alone", at)
+    if cursor.accept("FUNCTION"):
+        return read_create_translator(cursor, _existing(cursor, replace=replace))
+    if cursor.accept("API", "INTEGRATION"):
+        return read_create_integration(cursor, _existing(cursor, replace=replace))
+    return None
 
 
 def _created(cursor: Cursor, kind: str, existing: Existing) -> Statement:
@@ -173,8 +213,13 @@ def _created(cursor: Cursor, kind: str, existing: Existing) -> Statement:
     return CreateDatabase(word, existing) if kind == "DATABASE" else CreateRole(word, existing)
 
 
-def _drop(cursor: Cursor) -> Drop | DropPrincipal | DropBucket | DropLoadObject:
-    kind = cursor.expect_one_of(*_CREATABLE)
+def _drop(cursor: Cursor) -> Statement:
+    external = cursor.accept("EXTERNAL", "FUNCTION")
+    if external or cursor.accept("FUNCTION"):
+        return read_drop_function(cursor, external=external)
+    if cursor.accept("API", "INTEGRATION") or cursor.accept("INTEGRATION"):
+        return read_drop_integration(cursor)
+    kind = cursor.expect_one_of(*_CREATABLE, *_CALLABLE, "INTEGRATION")
     if kind == "BUCKET":
         return read_drop_bucket(cursor)
     if kind in LOAD_OBJECTS:
@@ -192,7 +237,11 @@ def _drop(cursor: Cursor) -> Drop | DropPrincipal | DropBucket | DropLoadObject:
     return Drop(level, name, if_exists, restrict)
 
 
-def _describe(cursor: Cursor) -> Describe:
+def _describe(cursor: Cursor) -> Describe | DescribeFunction | DescribeIntegration:
+    if cursor.accept("EXTERNAL", "FUNCTION") or cursor.accept("FUNCTION"):
+        return read_describe_function(cursor)
+    if cursor.accept("API", "INTEGRATION") or cursor.accept("INTEGRATION"):
+        return read_describe_integration(cursor)
     word = cursor.accept_one_of(*_OBJECTS)
     level = Level(word.text) if word is not None else Level.TABLE
     name = cursor.name(f"a {level.lower()}", level.parts)
@@ -233,7 +282,11 @@ def _scope(cursor: Cursor, deepest: Level) -> tuple[Level | None, Name | None]:
     return level, cursor.name(f"a {level.lower()}", level.parts)
 
 
-def _alter(cursor: Cursor) -> AlterUser | AlterBucket | DropAccessKey:
+def _alter(cursor: Cursor) -> Statement:
+    if cursor.accept("EXTERNAL", "FUNCTION") or cursor.accept("FUNCTION"):
+        return read_alter_function(cursor)
+    if cursor.accept("API", "INTEGRATION") or cursor.accept("INTEGRATION"):
+        return read_alter_integration(cursor)
     if cursor.accept("BUCKET"):
         return read_alter_bucket(cursor)
     if not cursor.accept("USER"):

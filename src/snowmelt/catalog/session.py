@@ -15,10 +15,14 @@ from snowmelt.catalog.access import (
     require_table,
 )
 from snowmelt.catalog.buckets import find_bucket, reach
+from snowmelt.catalog.external_functions import FunctionName, named_overload
+from snowmelt.catalog.integrations import find_integration
 from snowmelt.catalog.namespaces import DEFAULT_SCHEMA, find_database, find_schema
 from snowmelt.catalog.statements import Level
 from snowmelt.catalog.tables import find_table
+from snowmelt.catalog.translators import find_translator
 from snowmelt.errors import NotFound, PrivilegeMissing, StatementError
+from snowmelt.schema.types import Kind as ColumnKind
 from snowmelt.schema.types import TableName, display_name
 
 if TYPE_CHECKING:
@@ -27,9 +31,12 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from snowmelt.catalog.buckets import BucketRecord
+    from snowmelt.catalog.external_functions import FunctionRecord
+    from snowmelt.catalog.integrations import IntegrationRecord
     from snowmelt.catalog.namespaces import DatabaseRecord, SchemaRecord
-    from snowmelt.catalog.statements import Name
+    from snowmelt.catalog.statements import Name, Overload
     from snowmelt.catalog.tables import TableRecord
+    from snowmelt.catalog.translators import TranslatorRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +76,26 @@ class Session:
         Raises:
             StatementError: If database or schema are neither written nor known.
         """
+        return TableName(*self._full(name, "a table"))
+
+    def function_name(self, name: Name) -> FunctionName:
+        """Return the full name of a function.
+
+        Raises:
+            StatementError: If database or schema are neither written nor known.
+        """
+        return FunctionName(*self._full(name, "a function"))
+
+    def _full(self, name: Name, what: str) -> tuple[str, str, str]:
         match name.parts, self.database:
-            case (database, schema, table), _:
-                return TableName(database, schema, table)
-            case (schema, table), str() as database:
-                return TableName(database, schema, table)
-            case (table,), str() as database:
-                return TableName(database, self.schema or DEFAULT_SCHEMA, table)
+            case (database, schema, inner), _:
+                return database, schema, inner
+            case (schema, inner), str() as database:
+                return database, schema, inner
+            case (inner,), str() as database:
+                return database, self.schema or DEFAULT_SCHEMA, inner
         missing = "demo." if len(name.parts) == 2 else "demo.public."
-        raise _too_short(name, "a table", "three", missing + _shown(name))
+        raise _too_short(name, what, "three", missing + _shown(name))
 
     def find_database(self, name: str) -> DatabaseRecord:
         """Return a database that the role may know of.
@@ -125,6 +143,61 @@ class Session:
         self.find_schema(name.database, name.schema)
         record = find_table(self.connection, name)
         require_table(self.connection, self.role, record, *PRIVILEGES["TABLE"])
+        return record
+
+    def find_function(self, overload: Overload) -> FunctionRecord:
+        """Return an external function that the role may know of.
+
+        Raises:
+            DatabaseNotFound: If there is no such database.
+            SchemaNotFound: If there is no such schema.
+            NotFound: If there is no such function.
+        """
+        name = self.function_name(overload.name)
+        self.find_schema(name.database, name.schema)
+        record = named_overload(self.connection, name, overload.types)
+        if not has(self.connection, self.role, *record.securable, "USAGE"):
+            raise NotFound(kind="Function", name=record.shown)
+        return record
+
+    def find_translator(self, name: FunctionName) -> TranslatorRecord:
+        """Return a translator that the role may use.
+
+        Raises:
+            DatabaseNotFound: If there is no such database.
+            SchemaNotFound: If there is no such schema.
+            NotFound: If there is no such translator.
+        """
+        self.find_schema(name.database, name.schema)
+        record = find_translator(self.connection, name)
+        if not has(self.connection, self.role, *record.securable, "USAGE"):
+            raise NotFound(kind="Translator", name=str(name))
+        return record
+
+    def find_function_or_translator(self, overload: Overload) -> FunctionRecord | TranslatorRecord:
+        """Return what a function's name and types mean, if the role may know of it.
+
+        Raises:
+            DatabaseNotFound: If there is no such database.
+            SchemaNotFound: If there is no such schema.
+            NotFound: If there is nothing of that name.
+        """
+        if [each.kind for each in overload.types] == [ColumnKind.OBJECT]:
+            try:
+                return self.find_translator(self.function_name(overload.name))
+            except NotFound:
+                pass
+        return self.find_function(overload)
+
+    def find_integration(self, name: str) -> IntegrationRecord:
+        """Return an API integration that the role may use.
+
+        Raises:
+            NotFound: If there is none.
+        """
+        record = find_integration(self.connection, name)
+        if not has(self.connection, self.role, "INTEGRATION", record.integration_id, "USAGE"):
+            raise NotFound(kind="API integration", name=display_name(name))
         return record
 
     def find_object(self, level: Level, name: Name) -> tuple[int, str]:

@@ -6,19 +6,39 @@ import re
 from functools import singledispatch
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from snowmelt.catalog import access, access_keys, buckets, libraries, namespaces, tables
+from snowmelt.catalog import access, access_keys, account, buckets, libraries, namespaces, tables
 from snowmelt.catalog.channels import channels_of
+from snowmelt.catalog.external_functions import functions_of
+from snowmelt.catalog.integrations import integrations_of
 from snowmelt.catalog.results import Result
 from snowmelt.catalog.session import Session, schema_shown
+from snowmelt.catalog.showing_functions import (
+    FUNCTION_COLUMNS,
+    INTEGRATION_COLUMNS,
+    describe_function,
+    describe_integration,
+    shown_functions,
+    shown_integrations,
+    shown_translators,
+)
 from snowmelt.catalog.sight import Sight
-from snowmelt.catalog.statements import Describe, Level, Show, ShowGrants
+from snowmelt.catalog.statements import (
+    Describe,
+    DescribeFunction,
+    DescribeIntegration,
+    Level,
+    Overload,
+    Show,
+    ShowGrants,
+)
+from snowmelt.catalog.translators import translators_of
 from snowmelt.errors import InternalError, PrivilegeMissing
 from snowmelt.schema.types import display_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from snowmelt.catalog.access import GrantRecord
+    from snowmelt.catalog.access import GrantRecord, Kind
     from snowmelt.catalog.buckets import PrefixGrant
     from snowmelt.catalog.libraries import FunctionKind
     from snowmelt.catalog.namespaces import SchemaRecord
@@ -64,6 +84,16 @@ def _describe(statement: Describe, session: Session) -> Result:
 
 
 @show.register
+def _describe_function(statement: DescribeFunction, session: Session) -> Result:
+    return describe_function(statement, session)
+
+
+@show.register
+def _describe_integration(statement: DescribeIntegration, session: Session) -> Result:
+    return describe_integration(statement, session)
+
+
+@show.register
 def _show(statement: Show, session: Session) -> Result:
     columns, rows_of = _SHOWN[statement.kind]
     rows = _narrowed(rows_of(statement, session), columns.index("name"), statement)
@@ -79,6 +109,10 @@ def _show_grants(statement: ShowGrants, session: Session) -> Result:
         grants = access.grants_of(connection, kind="BUCKET", object_id=bucket.bucket_id)
         beneath = buckets.prefix_grants_of(connection, bucket_id=bucket.bucket_id)
         return Result(_GRANT_COLUMNS, tuple(_grant_rows(grants, session, beneath)))
+    if statement.kind in {"FUNCTION", "INTEGRATION"} and name is not None:
+        kind, object_id = _to_call(statement, session)
+        grants = access.grants_of(connection, kind=kind, object_id=object_id)
+        return Result(_GRANT_COLUMNS, tuple(_grant_rows(grants, session)))
     if statement.relation == "ON" and name is not None:
         level = Level(statement.kind or "")
         object_id, _ = session.find_object(level, name)
@@ -97,9 +131,19 @@ def _show_grants(statement: ShowGrants, session: Session) -> Result:
         return Result(_GRANT_COLUMNS, tuple(_member_row(who, user) for user in members))
     grants = access.grants_of(connection, role=who)
     rows = list(_grant_rows(grants, session, buckets.prefix_grants_of(connection, role=who)))
-    if who in buckets.creators(connection):
-        rows.append((buckets.CREATE_BUCKET, "ACCOUNT", "", "ROLE", who))
+    rows += [(each, "ACCOUNT", "", "ROLE", who) for each in account.allowed(connection, who)]
     return Result(_GRANT_COLUMNS, tuple(rows))
+
+
+def _to_call(statement: ShowGrants, session: Session) -> tuple[Kind, int]:
+    """Return kind and id of the function, translator or integration that grants are shown of."""
+    if statement.name is None:
+        raise InternalError("Grants on a function are asked for without its name.")
+    if statement.kind == "FUNCTION":
+        overload = Overload(statement.name, statement.types)
+        return session.find_function_or_translator(overload).securable
+    record = session.find_integration(statement.name.parts[0])
+    return "INTEGRATION", record.integration_id
 
 
 def _databases(_statement: Show, session: Session) -> Iterator[_Row]:
@@ -189,6 +233,25 @@ def _functions(statement: Show, session: Session) -> Iterator[_Row]:
         yield each.created_at, each.name, each.factory, each.library, each.owner
 
 
+def _external_functions(statement: Show, session: Session) -> Iterator[_Row]:
+    database, schema, _ = _scope(statement, session)
+    yield from shown_functions(session, database, schema)
+
+
+def _all_functions(statement: Show, session: Session) -> Iterator[_Row]:
+    database, schema, _ = _scope(statement, session)
+    found = [
+        *shown_functions(session, database, schema),
+        *shown_translators(session, database, schema),
+    ]
+    # By database, schema and name.
+    yield from sorted(found, key=lambda row: (str(row[2]), str(row[3]), str(row[1])))
+
+
+def _integrations(_statement: Show, session: Session) -> Iterator[_Row]:
+    yield from shown_integrations(session)
+
+
 _FUNCTIONS = ("created_on", "name", "factory", "library", "owner")
 _SHOWN: dict[str, tuple[tuple[str, ...], Callable[[Show, Session], Iterator[_Row]]]] = {
     "DATABASES": (("created_on", "name", "owner"), _databases),
@@ -220,6 +283,10 @@ _SHOWN: dict[str, tuple[tuple[str, ...], Callable[[Show, Session], Iterator[_Row
     "FILTERS": (_FUNCTIONS, _functions),
     "PARSERS": (_FUNCTIONS, _functions),
     "SOURCES": (_FUNCTIONS, _functions),
+    "EXTERNAL FUNCTIONS": (FUNCTION_COLUMNS, _external_functions),
+    "FUNCTIONS": (FUNCTION_COLUMNS, _all_functions),
+    "API INTEGRATIONS": (INTEGRATION_COLUMNS, _integrations),
+    "INTEGRATIONS": (INTEGRATION_COLUMNS, _integrations),
 }
 
 
@@ -300,8 +367,17 @@ def _grant_rows(
         names["TABLE", table.table_id] = str(table.name)
     for bucket in buckets.buckets_of(connection):
         names["BUCKET", bucket.bucket_id] = bucket.name
+    for function in functions_of(connection):
+        names[function.securable] = function.shown
+    for translator in translators_of(connection):
+        names[translator.securable] = translator.shown
+    for integration in integrations_of(connection):
+        names["INTEGRATION", integration.integration_id] = display_name(
+            integration.integration.name
+        )
     for grant in grants:
-        yield grant.privilege, grant.kind, names[grant.kind, grant.object_id], "ROLE", grant.role
+        kind = "FUNCTION" if grant.kind == "TRANSLATOR" else grant.kind
+        yield grant.privilege, kind, names[grant.kind, grant.object_id], "ROLE", grant.role
     for narrow in beneath:
         name = f"{names['BUCKET', narrow.bucket_id]} PREFIX '{narrow.prefix.decode()}'"
         yield narrow.privilege, "BUCKET", name, "ROLE", narrow.role

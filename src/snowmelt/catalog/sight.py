@@ -9,6 +9,7 @@ from snowmelt.catalog.access import ACCOUNTADMIN, PUBLIC, grants_of
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
+    from snowmelt.catalog.access import Kind
     from snowmelt.catalog.namespaces import DatabaseRecord, SchemaRecord
     from snowmelt.catalog.tables import TableRecord
 
@@ -42,8 +43,16 @@ class Sight:
 
     def sees_table(self, table: TableRecord) -> bool:
         """Tell whether the role has any privilege on this table and may use what it is in."""
+        return self.sees_in_schema("TABLE", table.table_id, table.schema_id, table.database_id)
+
+    def sees(self, kind: Kind, object_id: int) -> bool:
+        """Tell whether the role has any privilege on an object that lies in no schema."""
+        return self._everything or (kind, object_id) in self._known
+
+    def sees_in_schema(self, kind: Kind, object_id: int, schema_id: int, database_id: int) -> bool:
+        """Tell whether the role has any privilege on an object and may use what it is in."""
         return self._everything or (
-            ("DATABASE", table.database_id) in self._open
-            and ("SCHEMA", table.schema_id) in self._open
-            and ("TABLE", table.table_id) in self._known
+            ("DATABASE", database_id) in self._open
+            and ("SCHEMA", schema_id) in self._open
+            and (kind, object_id) in self._known
         )

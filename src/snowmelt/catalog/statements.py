@@ -7,8 +7,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from snowmelt.catalog.access import Kind
     from snowmelt.catalog.lexing import Place
+    from snowmelt.functions.definition import ApiIntegration, ExternalFunction, Translator
+    from snowmelt.functions.types import SqlType
     from snowmelt.schema.types import Column
 
 
@@ -44,6 +48,7 @@ class Existing(StrEnum):
     REFUSE = "refuse"
     KEEP = "if not exists"
     REPLACE = "or replace"
+    ALTER = "or alter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +191,15 @@ class Show:
 
 @dataclass(frozen=True, slots=True)
 class ShowGrants:
-    """SHOW GRANTS TO ROLE r, TO USER u, OF ROLE r, ON TABLE t; or of the current role."""
+    """SHOW GRANTS TO ROLE r, TO USER u, OF ROLE r, ON TABLE t; or of the current role.
+
+    `types` are those of a function's arguments.
+    """
 
     relation: str | None = None
     kind: str | None = None
     name: Name | None = None
+    types: tuple[SqlType, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +234,10 @@ class GrantOnBucket:
 
 
 @dataclass(frozen=True, slots=True)
-class GrantCreateBucket:
-    """GRANT CREATE BUCKET ON ACCOUNT TO ROLE …, or REVOKE."""
+class GrantOnAccount:
+    """GRANT of a privilege ON ACCOUNT TO ROLE …, or REVOKE."""
 
+    privilege: str
     role: str
     revoke: bool
 
@@ -263,6 +273,131 @@ class DropLoadObject:
     cascade: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """A function by name and types of its arguments: what DROP and GRANT write."""
+
+    name: Name
+    types: tuple[SqlType, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateExternalFunction:
+    """CREATE EXTERNAL FUNCTION.
+
+    The translators of `function` are not set: their names may be short. `places` tells where
+    clauses stand that only the catalog can check.
+    """
+
+    name: Name
+    function: ExternalFunction
+    request_translator: Name | None
+    response_translator: Name | None
+    existing: Existing
+    places: Mapping[str, Place]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterFunction:
+    """ALTER FUNCTION … SET or UNSET: fields of the definition and their new values.
+
+    A translator's value is a name that may be short, or None.
+    """
+
+    function: Overload
+    changes: Mapping[str, object]
+    if_exists: bool
+    places: Mapping[str, Place]
+
+
+@dataclass(frozen=True, slots=True)
+class RenameFunction:
+    """ALTER FUNCTION … RENAME TO; `written` is the new name as it was written."""
+
+    function: Overload
+    new_name: Name
+    written: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTranslator:
+    """CREATE FUNCTION from OBJECT to OBJECT; the full name is not known yet."""
+
+    name: Name
+    translator: Translator
+    comment: str | None
+    existing: Existing
+
+
+@dataclass(frozen=True, slots=True)
+class DropFunction:
+    """DROP [EXTERNAL] FUNCTION; with the word it drops no translator."""
+
+    function: Overload
+    external: bool
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeFunction:
+    """DESCRIBE FUNCTION."""
+
+    function: Overload
+
+
+@dataclass(frozen=True, slots=True)
+class CreateIntegration:
+    """CREATE API INTEGRATION."""
+
+    integration: ApiIntegration
+    existing: Existing
+
+
+@dataclass(frozen=True, slots=True)
+class AlterIntegration:
+    """ALTER INTEGRATION … SET or UNSET: fields of the definition and their new values."""
+
+    name: str
+    changes: Mapping[str, object]
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropIntegration:
+    """DROP INTEGRATION, through which no function may call any more."""
+
+    name: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeIntegration:
+    """DESCRIBE INTEGRATION."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class GrantOnFunction:
+    """GRANT … ON FUNCTION, or REVOKE."""
+
+    privileges: tuple[str, ...]
+    function: Overload
+    role: str
+    revoke: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GrantOnIntegration:
+    """GRANT … ON INTEGRATION, or REVOKE."""
+
+    privileges: tuple[str, ...]
+    integration: str
+    role: str
+    revoke: bool
+
+
 Statement: TypeAlias = (
     CreateDatabase
     | CreateSchema
@@ -282,8 +417,20 @@ Statement: TypeAlias = (
     | GrantRole
     | GrantPrivileges
     | GrantOnBucket
-    | GrantCreateBucket
+    | GrantOnAccount
     | CreateLibrary
     | CreateFunction
     | DropLoadObject
+    | CreateExternalFunction
+    | AlterFunction
+    | RenameFunction
+    | CreateTranslator
+    | DropFunction
+    | DescribeFunction
+    | CreateIntegration
+    | AlterIntegration
+    | DropIntegration
+    | DescribeIntegration
+    | GrantOnFunction
+    | GrantOnIntegration
 )

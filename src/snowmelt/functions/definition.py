@@ -12,6 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
+from snowmelt.functions.refusals import DeclarationInvalid
 from snowmelt.functions.signature import Signature  # noqa: TC001 - msgspec reads it
 
 DEFAULT_COMMENT = "user-defined function"
@@ -24,6 +25,15 @@ class Authentication(StrEnum):
     BASIC = "BASIC"
     BEARER = "BEARER"
     SIGV4 = "SIGV4"
+
+
+# Which of USER and SECRET an authentication must have (True) or may have (False).
+_NEEDED: dict[Authentication, dict[str, bool]] = {
+    Authentication.NONE: {},
+    Authentication.BASIC: {"USER": True, "SECRET": True},
+    Authentication.BEARER: {"SECRET": True},
+    Authentication.SIGV4: {"USER": False, "SECRET": False},
+}
 
 
 class NullInput(StrEnum):
@@ -88,6 +98,27 @@ class ApiIntegration:
     azure_tenant_id: str | None = None
     azure_ad_application_id: str | None = None
     google_audience: str | None = None
+
+    def check(self) -> None:
+        """Check that clauses fit together.
+
+        Raises:
+            DeclarationInvalid: The authentication lacks something, or has what it does not use.
+        """
+        for field, value in (("USER", self.user), ("SECRET", self.secret)):
+            need = _NEEDED[self.authentication].get(field)
+            if need is None and value is not None:
+                raise DeclarationInvalid(
+                    reason=f"AUTHENTICATION = {self.authentication} uses no {field}"
+                )
+            if need and value is None:
+                raise DeclarationInvalid(
+                    reason=f"AUTHENTICATION = {self.authentication} needs {field}"
+                )
+        if (self.user is None) != (self.secret is None) and self.authentication == "SIGV4":
+            raise DeclarationInvalid(
+                reason="AUTHENTICATION = SIGV4 takes both USER and SECRET, or none of them"
+            )
 
     def to_json(self) -> bytes:
         """Return the definition as the catalog keeps it."""

@@ -17,6 +17,13 @@ class UrlRefused(UserError):
     code = "url_refused"
 
 
+class IntegrationDisabled(UserError):
+    """API integration {integration} is disabled; ALTER INTEGRATION {integration} SET ENABLED = TRUE lets calls through."""
+
+    code = "integration_disabled"
+    status = 403
+
+
 class BatchInvalid(UserError):
     """The batch cannot be read: {reason}."""
 

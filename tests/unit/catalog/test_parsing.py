@@ -25,7 +25,7 @@ from snowmelt.catalog.statements import (
     DropBucket,
     DropPrincipal,
     Existing,
-    GrantCreateBucket,
+    GrantOnAccount,
     GrantOnBucket,
     GrantPrivileges,
     GrantRole,
@@ -183,7 +183,7 @@ MEANINGS = {
         ("READ",), "my-data", "in/Ä/", "R", True
     ),
     "GRANT ALL ON BUCKET raw TO r": GrantOnBucket(("READ", "WRITE"), "raw", None, "R", False),
-    "GRANT CREATE BUCKET ON ACCOUNT TO ROLE r": GrantCreateBucket("R", False),
+    "GRANT CREATE BUCKET ON ACCOUNT TO ROLE r": GrantOnAccount("CREATE BUCKET", "R", False),
     "SHOW BUCKETS LIKE 'm%'": Show("BUCKETS", "m%", Level.ACCOUNT),
     "SHOW ACCESS KEYS": Show("ACCESS KEYS", None, Level.ACCOUNT),
     "REVOKE ROLE r FROM USER u": GrantRole("R", "U", True),
@@ -276,7 +276,7 @@ REFUSED = {
     "CREATE TABLE (a INT)": ("Expected the name of a table here, not (", 14),
     "CREATE OR REPLACE TABLE IF NOT EXISTS t (a INT)": ("OR REPLACE and IF NOT EXISTS", 25),
     "CREATE VIEW v AS SELECT 1": (
-        "Expected DATABASE, SCHEMA, TABLE, USER, ROLE, BUCKET, LIBRARY, FILTER, PARSER or SOURCE",
+        "Expected DATABASE, SCHEMA, TABLE, USER, ROLE, BUCKET, LIBRARY, FILTER, PARSER, SOURCE, EXTERNAL FUNCTION, FUNCTION or API INTEGRATION",
         8,
     ),
     "CREATE OR REPLACE USER u": ("OR REPLACE is not supported for a user", 19),
@@ -285,7 +285,7 @@ REFUSED = {
     "ALTER TABLE t ADD COLUMN a INT": ("ALTER TABLE is not supported", 7),
     "ALTER USER u SET": ("Expected RSA_PUBLIC_KEY, RSA_PUBLIC_KEY_2 or", 17),
     "DROP CHANNEL c": (
-        "Expected DATABASE, SCHEMA, TABLE, USER, ROLE, BUCKET, LIBRARY, FILTER, PARSER or SOURCE",
+        "Expected DATABASE, SCHEMA, TABLE, USER, ROLE, BUCKET, LIBRARY, FILTER, PARSER, SOURCE, EXTERNAL FUNCTION, FUNCTION or INTEGRATION",
         6,
     ),
     "USE ROLE r": ("USE is not supported", 1),

@@ -1,0 +1,80 @@
+"""The tables of the catalog that external functions need.
+
+Definitions are JSON as `functions.definition` writes it; what is looked for has columns as well.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, ForeignKey, Index, Integer, Table, Text, text
+
+from snowmelt.catalog.model import Id, Instant, metadata
+
+_ALIVE = text("dropped_at IS NULL")
+
+api_integrations = Table(
+    "api_integrations",
+    metadata,
+    Column("integration_id", Id, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("definition", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("dropped_at", Instant),
+    Index(
+        "uq_api_integrations_live",
+        "name",
+        unique=True,
+        sqlite_where=_ALIVE,
+        postgresql_where=_ALIVE,
+    ),
+    sqlite_autoincrement=True,
+)
+
+# Overloads of a name never share a number of arguments; the index guards part of that rule only,
+# so whoever creates one holds the lock of the schema.
+external_functions = Table(
+    "external_functions",
+    metadata,
+    Column("function_id", Id, primary_key=True),
+    Column("schema_id", ForeignKey("schemas.schema_id"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("least_arguments", Integer, nullable=False),
+    Column("most_arguments", Integer, nullable=False),
+    Column("integration", Text, nullable=False),
+    Column("definition", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("dropped_at", Instant),
+    Index(
+        "uq_external_functions_live",
+        "schema_id",
+        "name",
+        "most_arguments",
+        unique=True,
+        sqlite_where=_ALIVE,
+        postgresql_where=_ALIVE,
+    ),
+    sqlite_autoincrement=True,
+)
+
+translators = Table(
+    "translators",
+    metadata,
+    Column("translator_id", Id, primary_key=True),
+    Column("schema_id", ForeignKey("schemas.schema_id"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("definition", Text, nullable=False),
+    Column("comment", Text),
+    Column("owner", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("dropped_at", Instant),
+    Index(
+        "uq_translators_live",
+        "schema_id",
+        "name",
+        unique=True,
+        sqlite_where=_ALIVE,
+        postgresql_where=_ALIVE,
+    ),
+    sqlite_autoincrement=True,
+)
