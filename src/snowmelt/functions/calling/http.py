@@ -222,7 +222,7 @@ def _unreachable(origin: Origin, error: OSError) -> TransportFailed:
         return TlsRefused(host=origin, reason=f"no TLS: {error.reason}")
     # asyncio writes texts of its own; resolvers have numbers below zero, and texts.
     number = error.errno or 0
-    reason = os.strerror(number) if number > 0 else error.strerror
+    reason: str | None = os.strerror(number) if number > 0 else error.strerror
     return TransportFailed(host=origin, reason=reason or "no connection")
 
 

@@ -1,0 +1,75 @@
+"""Secrets are read where they are used, and no error tells one."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from snowmelt.functions.calling.secrets import Secrets
+from snowmelt.functions.refusals import SecretMissing
+
+
+def test_a_variable_is_read_each_time(monkeypatch):
+    secrets = Secrets()
+    for value in ("one", "two"):
+        monkeypatch.setenv("A_TEST_KEY", value)
+        assert secrets.value("env:A_TEST_KEY") == value
+
+
+def test_a_file_is_read_again_when_it_has_changed(tmp_path):
+    path, secrets = tmp_path / "key", Secrets()
+    for number, value in enumerate(("one", "two", "one", "four")):
+        path.write_text(f" {value}\n")
+        os.utime(path, ns=(number, number))
+        assert secrets.value(f"file:{path}") == value
+
+
+def test_a_file_that_is_replaced_at_once_is_read_again(tmp_path):
+    path, secrets = tmp_path / "key", Secrets()
+    for value in ("one", "two"):
+        new = tmp_path / "new"
+        new.write_text(value)
+        os.utime(new, ns=(0, 0))
+        new.rename(path)
+        assert secrets.value(f"file:{path}") == value
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "No such file"),
+        (b"", "empty"),
+        (b" \n", "empty"),
+        (b"one\ntwo", "several lines"),
+        (b"one\r\nx-admin: yes", "several lines"),
+        (b"\xff\xfe", "no text"),
+        (b"s3cret" * 20_000, "too large"),
+    ],
+)
+def test_what_cannot_be_used_is_named_by_its_reference_alone(tmp_path, content, reason):
+    path = tmp_path / "key"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(SecretMissing, match=reason) as missing:
+        Secrets().value(f"file:{path}")
+    assert str(missing.value).startswith(f"The secret file:{path} cannot be used: ")
+    for part in ("one", "s3cret"):
+        assert part not in str(missing.value)
+
+
+def test_a_folder_is_no_secret(tmp_path):
+    with pytest.raises(SecretMissing, match="directory"):
+        Secrets().value(f"file:{tmp_path}")
+
+
+def test_a_variable_that_is_not_set_is_named():
+    with pytest.raises(SecretMissing, match="secret env:NOT_SET_ANYWHERE cannot be used"):
+        Secrets().value("env:NOT_SET_ANYWHERE")
+
+
+@pytest.mark.parametrize("reference", ["s3cret", "vault:s3cret", "", "s3cret:env"])
+def test_what_is_no_reference_may_be_the_secret_and_is_not_shown(reference):
+    with pytest.raises(SecretMissing, match="begins with env: or file:") as missing:
+        Secrets().value(reference)
+    assert "s3cret" not in str(missing.value)
