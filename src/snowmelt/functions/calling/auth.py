@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
+import threading
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +34,6 @@ class Authenticator:
         self._integration = integration
         self._secrets = secrets or Secrets()
         self._key_name = _AZURE_KEY if "azure" in integration.provider.lower() else _KEY
-        self._found: Any = None
         self.is_needed = (
             integration.api_key is not None or integration.authentication is not Authentication.NONE
         )
@@ -79,13 +80,7 @@ class Authenticator:
         integration = self._integration
         if integration.user is not None:
             return _botocore("botocore.credentials").Credentials(integration.user, self._secret())
-        if self._found is None:
-            session = _botocore("botocore.session").Session()
-            self._found = await asyncio.to_thread(session.get_credentials)
-        if self._found is None:
-            reason = "neither the integration nor this machine has AWS credentials"
-            raise SecretMissing(reference="of this integration", reason=reason)
-        return await asyncio.to_thread(self._found.get_frozen_credentials)
+        return await asyncio.to_thread(_of_this_machine)
 
 
 def service_and_region(url: str, region: str | None) -> tuple[str, str]:
@@ -106,6 +101,24 @@ def service_and_region(url: str, region: str | None) -> tuple[str, str]:
         reason = "its signature needs a region, and the host does not tell it"
         raise SecretMissing(reference="of this integration", reason=reason)
     return service, found
+
+
+_looking = threading.Lock()
+
+
+@cache
+def _found_once() -> Any:
+    return _botocore("botocore.session").Session().get_credentials()
+
+
+def _of_this_machine() -> Any:
+    """Return what boto3 finds, looked for once in a process; what expires it renews itself."""
+    with _looking:
+        found = _found_once()
+    if found is None:
+        reason = "neither the integration nor this machine has AWS credentials"
+        raise SecretMissing(reference="of this integration", reason=reason)
+    return found.get_frozen_credentials()
 
 
 def _botocore(module: str) -> Any:

@@ -222,8 +222,8 @@ def _unreachable(origin: Origin, error: OSError) -> TransportFailed:
         return TlsRefused(host=origin, reason=f"no TLS: {error.reason}")
     # asyncio writes texts of its own; resolvers have numbers below zero, and texts.
     number = error.errno or 0
-    reason: str | None = os.strerror(number) if number > 0 else error.strerror
-    return TransportFailed(host=origin, reason=reason or "no connection")
+    known = os.strerror(number) if number > 0 else error.strerror
+    return TransportFailed(host=origin, reason=known or "no connection")
 
 
 @lru_cache(maxsize=16)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING
 
@@ -140,7 +141,7 @@ class Dispatch:
             return self._lines[1]
         plan = self._plan
         headers = {
-            "user-agent": f"snowmelt/{metadata.version('snowmelt')}",
+            "user-agent": _user_agent(),
             "accept": "*/*",
             "content-type": "application/json",
             names.ROW_ERRORS: "1",
@@ -158,3 +159,8 @@ class Dispatch:
         lines = header_lines(headers)
         self._lines = (query_id, lines)
         return lines
+
+
+@cache
+def _user_agent() -> str:
+    return f"snowmelt/{metadata.version('snowmelt')}"
