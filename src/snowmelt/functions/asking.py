@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import httpx
-
-from snowmelt.functions.refusals import BatchInvalid, BatchTooLarge, CallFailed, ReplyInvalid
-from snowmelt.functions.wire import coding
-from snowmelt.functions.wire import headers as names
-from snowmelt.functions.wire.replies import MAX_REPLY_BYTES, Reply, ReplyReader
+from snowmelt.functions.calling.attempts import Attempts, Unlimited, call_failed
+from snowmelt.functions.calling.http import HttpClient, new_event_loop
+from snowmelt.functions.calling.ledger import CallRecord
+from snowmelt.functions.calling.outgoing import Outgoing
+from snowmelt.functions.calling.plan import CallerOptions, CallPlan
+from snowmelt.functions.definition import ApiIntegration, Compression, ExternalFunction
+from snowmelt.functions.refusals import ReplyInvalid, TooLarge
+from snowmelt.functions.urls import parse_url
+from snowmelt.functions.wire.replies import Reply, ReplyReader
 from snowmelt.functions.wire.requests import RequestWriter
-from snowmelt.retry import Patience
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,24 +21,12 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.functions.signature import Signature
 
-_OK, _ACCEPTED = 200, 202
-_RETRIED = frozenset({408, 429, *range(500, 600)})
-_SHOWN = 200  # characters of an error's body
-
-
-@dataclass(slots=True)
-class Asked:
-    """What it took to get an answer."""
-
-    status: int | None = None
-    attempts: int = 0
-    polls: int = 0
-    started: float = 0.0
-    texts: list[str] = field(default_factory=list)
+# Nothing is split here: how large a batch is, is for whoever asks.
+_MAX_BYTES = 256 * 1024 * 1024
 
 
 class Asker:
-    """Sends batches of one function and waits for each: retries, polls, checks."""
+    """Sends batches of one function and waits for each; for one thread."""
 
     def __init__(
         self,
@@ -49,7 +38,7 @@ class Asker:
         headers: Mapping[str, str] | None = None,
         compress: bool = False,
     ) -> None:
-        """Prepare.
+        """Prepare; `close` ends it.
 
         Args:
             url: Of the function.
@@ -58,26 +47,23 @@ class Asker:
             patience_s: Seconds for one batch, with its retries and polls.
             headers: More of them, such as a key.
             compress: Send gzip.
+
+        Raises:
+            UrlRefused: It is not a URL.
         """
-        self._url = url
-        self._signature = signature
-        self._clock = clock
-        self._patience_s = patience_s
-        self._headers = {"content-type": "application/json", "accept-encoding": "gzip, deflate"}
-        self._headers |= {name.lower(): value for name, value in (headers or {}).items()}
-        self._compress = compress
+        self._headers = {name.lower(): value for name, value in (headers or {}).items()}
         self._writer = RequestWriter(signature.arguments)
         self._reader = ReplyReader(signature.returns, raw=True)
-        self._client = httpx.Client(
-            timeout=patience_s,
-            follow_redirects=False,
-            # Without TLS there is nothing to load certificates for, which takes a tenth of a second.
-            verify=not url.startswith("http:"),
-        )
+        plan = _plan(url, signature, patience_s, compress=compress)
+        self._name = signature.name
+        self._loop = new_event_loop()
+        self._client = HttpClient()
+        self._attempts = Attempts(plan, self._client, clock, Unlimited())
 
     def close(self) -> None:
         """Close the connection."""
-        self._client.close()
+        self._loop.run_until_complete(self._client.close())
+        self._loop.close()
 
     def ask(self, rows: int, columns: Sequence[Iterable[Any]], query_id: str, batch: int) -> Reply:
         """Return what the service says to a batch.
@@ -86,85 +72,30 @@ class Asker:
             CallFailed: It said something else, or nothing, until the patience was over.
         """
         batch_id = f"{query_id}:{batch}"
-        sent = names.request_headers(self._signature, query_id, batch_id) | self._headers
         body = self._writer.body(rows, columns)
-        asked = Asked(started=self._clock.monotonic())
+        record = CallRecord(self._name, query_id, batch_id)
+        outgoing = Outgoing(batch_id, body, headers=self._headers)
         try:
-            raw = self._answered(sent, body, asked)
-            return self._reader.read(self._checked(raw), rows)
-        except (ReplyInvalid, BatchInvalid, BatchTooLarge, httpx.HTTPError) as error:
-            raise CallFailed(
-                function=self._signature.name,
-                batch=batch_id,
-                reason=str(error).rstrip(".") or type(error).__name__,
-                status=asked.status,
-                attempts=asked.attempts,
-                polls=asked.polls,
-                seconds=self._clock.monotonic() - asked.started,
-            ) from error
-
-    def _answered(self, headers: dict[str, str], body: bytes, asked: Asked) -> httpx.Response:
-        patience = Patience(self._patience_s, self._clock, first_s=0.2, longest_s=20.0)
-        method = "POST"
-        while True:
-            reply = self._once(method, headers, body, asked)
-            if reply is not None and reply.status_code == _OK:
-                return reply
-            if reply is not None and reply.status_code == _ACCEPTED:
-                method = "GET"
-            elif reply is not None and (reply.status_code not in _RETRIED or method == "GET"):
-                raise ReplyInvalid(reason=_refusal(reply))
-            pause_s = patience.next_pause_s()
-            if pause_s is None:
-                raise ReplyInvalid(reason="no answer in time")
-            self._clock.sleep(_retry_after_s(reply) or pause_s)
-
-    def _once(
-        self, method: str, headers: dict[str, str], body: bytes, asked: Asked
-    ) -> httpx.Response | None:
-        if method == "GET":
-            asked.polls += 1
-            request = self._client.build_request(method, self._url, headers=headers)
-        else:
-            asked.attempts += 1
-            if self._compress:
-                headers = headers | {"content-encoding": "gzip"}
-                body = coding.encoded(body, "gzip")
-            request = self._client.build_request(method, self._url, headers=headers, content=body)
-        try:
-            reply = self._client.send(request, stream=True)
-            try:
-                # Raw: the checksum may be of the bytes before or after they are decompressed.
-                raw = b"".join(reply.iter_raw())
-            finally:
-                reply.close()
-        except httpx.TransportError:
-            asked.status = None
-            return None
-        asked.status = reply.status_code
-        reply.extensions["raw"] = raw
-        return reply
-
-    def _checked(self, reply: httpx.Response) -> bytes:
-        raw: bytes = reply.extensions["raw"]
-        plain = coding.decoded(
-            raw, reply.headers.get("content-encoding"), limit=MAX_REPLY_BYTES, strict=True
-        )
-        digest = reply.headers.get("content-md5")
-        if digest is not None and not coding.md5_matches(digest, raw, plain):
-            raise ReplyInvalid(reason="the reply's Content-MD5 is not that of its body")
-        return plain
+            answer = self._loop.run_until_complete(self._attempts.ask(outgoing, record))
+            return self._reader.read(answer, rows)
+        except (ReplyInvalid, TooLarge) as error:
+            raise call_failed(record, str(error)) from error
 
 
-def _refusal(reply: httpx.Response) -> str:
-    raw: bytes = reply.extensions["raw"]
-    try:
-        raw = coding.decoded(raw, reply.headers.get("content-encoding"), limit=MAX_REPLY_BYTES)
-    except (BatchInvalid, BatchTooLarge):
-        raw = b""
-    return f"the service refuses: {raw.decode(errors='replace')[:_SHOWN]}"
-
-
-def _retry_after_s(reply: httpx.Response | None) -> float | None:
-    said = "" if reply is None else reply.headers.get("retry-after", "")
-    return float(said) if said.isdigit() else None
+def _plan(url: str, signature: Signature, patience_s: float, *, compress: bool) -> CallPlan:
+    address = parse_url(url)
+    here = ApiIntegration("here", "custom", (f"{address.scheme}://{address.authority}/",))
+    function = ExternalFunction(
+        signature=signature,
+        url=url,
+        integration=here.name,
+        compression=Compression.GZIP if compress else Compression.AUTO,
+        batch_timeout_s=patience_s,
+    )
+    options = CallerOptions(
+        debug_payload=True,
+        max_batch_bytes=_MAX_BYTES,
+        poll_timeout_s=patience_s,
+        reply_timeout_s=patience_s,
+    )
+    return CallPlan(function, here, "UTC", options=options)

@@ -13,9 +13,10 @@ import pytest
 
 import functions_service as kit
 from snowmelt.clock import ManualClock, SystemClock
-from snowmelt.functions.asking import Asker, CallFailed
+from snowmelt.functions.asking import Asker
 from snowmelt.functions.proxy.faults import parse_fault
 from snowmelt.functions.proxy.relay import FaultProxy
+from snowmelt.functions.refusals import CallFailed
 from snowmelt.functions.service import RemoteService, ServiceOptions
 from snowmelt.functions.signature import Argument, Signature
 from snowmelt.functions.types import parse_type
@@ -82,10 +83,10 @@ def test_a_202_is_polled_until_it_is_done(service):
         ("order", "out of order"),
         ("html", "not JSON"),
         ("gzip-lie", "not compressed as its header says"),
-        ("large", "larger than the 10000000 bytes"),
-        ("302", "the service refuses"),
+        ("large", "larger than 10000000 bytes"),
+        ("302", "remote service error: 302"),
         ("400", "made up by the proxy"),
-        ("204", "the service refuses"),
+        ("204", "remote service error: 204"),
         ("503", "no answer in time"),
         ("202:on=any", "no answer in time"),
     ],

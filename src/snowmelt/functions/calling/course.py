@@ -40,9 +40,9 @@ class Course:
         self._max_retries = function.max_batch_retries
         self._poll_timeout_s = options.poll_timeout_s
         # What the statement says covers polls, too; the caller's own limits are one for each.
-        self._covers_all = function.batch_timeout_s is not None
-        self._patience_s = function.batch_timeout_s or options.retry_timeout_s
-        self._until = clock.monotonic() + self._patience_s
+        said_s = function.batch_timeout_s
+        self._covers_all = said_s is not None
+        self._until = clock.monotonic() + (options.retry_timeout_s if said_s is None else said_s)
         self._poll_until: float | None = None
         self._retries = 0
         self._retry_s = self._poll_s = _FIRST_S
