@@ -216,7 +216,7 @@ class TextColumn:
         """Say why a value is refused, naming the column and the value."""
         written = str(error).partition("format: ")[2].partition(", rowIndex")[0]
         reason = error.fields.get("reason") or written or str(error)
-        shown = repr(value if not isinstance(value, str) else value[:_SHOWN])
+        shown = repr(value[:_SHOWN]) if isinstance(value, str) else _shown(value)
         more = "…" if isinstance(value, str) and len(value) > _SHOWN else ""
         return f"{self.label}: {reason}: {shown}{more}"
 
@@ -339,6 +339,11 @@ def decoded(data: pa.Array, label: str) -> tuple[pa.Array, dict[int, str]]:
             texts.append(None)
             broken[place] = f"{label}: illegal UTF-8 at byte {error.start} of the value"
     return pa.array(texts, pa.string()), broken
+
+
+def _shown(value: object) -> str:
+    """Write a value as a reader of the data knows it, who knows no classes of ours."""
+    return str(value) if isinstance(value, Decimal) else repr(value)
 
 
 def _masked(texts: pa.Array, plain: Mask) -> pa.Array:

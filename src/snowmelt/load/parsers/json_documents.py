@@ -104,13 +104,13 @@ class Paths:
         }
 
         self._known: dict[str, int] = {}
-        self._is_plain = not (
+        self.is_plain = not (
             self._prefixes or options.suppress_nonalphanumeric_key_chars or options.omit_empty_keys
         )
 
     def fill(self, record: Object, values: list[object]) -> None:
         """Put each value that a column wants at the column's place."""
-        if self._is_plain:
+        if self.is_plain:
             known = self._known
             for key, value in record.items():
                 place = known.get(key, -2)

@@ -18,6 +18,7 @@ from snowmelt.load.parsers.dialect import DEFAULT_MAX_RECORD, Dialect, FieldDial
 from snowmelt.load.parsers.json_blocks import JsonBlocks
 from snowmelt.load.parsers.json_documents import Documents, NotJson, Paths
 from snowmelt.load.parsers.json_framing import Framing
+from snowmelt.load.parsers.json_structs import JsonStructs
 from snowmelt.load.parsers.stream import Stream
 
 if TYPE_CHECKING:
@@ -25,17 +26,17 @@ if TYPE_CHECKING:
 
     from snowmelt.load.parsed import Target
     from snowmelt.load.parsers.json_options import FlexJsonOptions
+    from snowmelt.load.parsers.json_structs import Shaped
     from snowmelt.load.portion import Portion
     from snowmelt.load.reader import Reader
     from snowmelt.load.records import Records
 
     Reasons = dict[int, tuple[str, str]]
+    Read = tuple[list[pa.Array], Reasons]
     Places = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 # Messages are read together up to about so many bytes.
 _TOGETHER = 1 << 20
-# Where more than one in so many is odd, all are looked into.
-_FEW = 8
 _OPENING, _CLOSING = ord("{"), ord("}")
 _OFFSET_BYTES = 4
 
@@ -102,8 +103,9 @@ class _Blocks:
             count = None
             if self._counts:
                 count = lines.count(b"\n") + (not lines.endswith(b"\n"))
-            if not self._counts or _lines_are_objects(lines):
-                parsed = self._work.at_once(lines, count)
+            are_objects = _lines_are_objects(lines)
+            if are_objects or not self._counts:
+                parsed = self._work.at_once(lines, count, offset if are_objects else None)
                 if parsed is not None:
                     return parsed, size
         return self._one_by_one(data, offset, is_last=is_last)
@@ -144,11 +146,28 @@ class _Work:
         self.documents = Documents(options)
         self._paths = Paths([column.name for column in columns], options)
         self._blocks = JsonBlocks(self._conversion, self._paths, options)
+        self._structs = JsonStructs(self._conversion, self._paths, options)
         self._records = 0
-        self._is_clean = True
 
-    def at_once(self, data: bytes, count: int | None) -> Parsed | None:
-        """Parse a block of objects if Arrow can, and none of them is to be rejected."""
+    def at_once(self, data: bytes, count: int | None, offset: int | None) -> Parsed | None:
+        """Parse a block of objects; None if one may be none.
+
+        Args:
+            data: The block.
+            count: How many objects there must be, if that is known.
+            offset: Where the block begins, if each line looks like one object.
+        """
+        if offset is not None:
+            records = data.removesuffix(b"\n").split(b"\n")
+            shaped = self._structs.read(records)
+            if shaped is not None:
+                problems: dict[int, str] = {}
+                arrays = self._completed(records, shaped, problems)
+                if problems:
+                    return None
+                sizes = np.fromiter(map(len, records), np.int64, len(records)) + 1
+                starts = np.cumsum(sizes) - sizes + offset
+                return self._parsed(records, starts, problems, arrays, range(len(records)))
         read = self._blocks.read(data, count)
         if read is None or read[1]:
             return None
@@ -157,60 +176,51 @@ class _Work:
         return Parsed(table, (), table.num_rows)
 
     def messages(self, messages: Records, offset: int) -> Parsed:
-        """Parse messages: together if all are good, else those that are."""
-        # Where one message was broken inside, one of the next thousands will be, too.
-        parsed = self._unopened(messages, offset) if self._is_clean else None
-        if parsed is not None:
-            return parsed
+        """Parse messages, each of which is one object or rejected."""
         records = messages.to_pylist()
         starts = _starts(messages, offset)
         problems: dict[int, str] = {}
-        loads = orjson.loads
-        for index, message in enumerate(records):
-            try:
-                if type(loads(message)) is dict:
-                    continue
-            except orjson.JSONDecodeError:
-                pass
-            try:
-                self.documents.check(message)
-            except NotJson as error:
-                problems[index] = str(error)
-        self._is_clean = not problems
-        return self.records(records, starts, problems, _without(messages, problems))
+        shaped = self._structs.read(records)
+        if shaped is not None:
+            read = self._completed(records, shaped, problems)
+            return self._parsed(records, starts, problems, read, _others(records, problems))
+        for index in range(len(records)):
+            self._check(records, index, problems)
+        return self.records(records, starts, problems)
 
-    def _unopened(self, messages: Records, offset: int) -> Parsed | None:
-        """Parse messages of which only those are looked into that do not end like objects.
+    def _check(self, records: Sequence[bytes], index: int, problems: dict[int, str]) -> None:
+        try:
+            self.documents.check(records[index])
+        except NotJson as error:
+            problems[index] = str(error)
 
-        None if another may be broken, or if one of these is JSON after all.
+    def _completed(
+        self, records: Sequence[bytes], shaped: Shaped, problems: dict[int, str]
+    ) -> Read:
+        """Read the records that were left alone exactly, and put them among the others.
+
+        Those that are no JSON go to `problems`.
         """
-        odd = _odd(messages)
-        if not len(odd):
-            return self.at_once(_joined(messages), len(messages))
-        problems: dict[int, str] = {}
-        if len(odd) * _FEW > len(messages):
-            return None
-        for index in odd.tolist():
-            try:
-                self.documents.check(messages[index].as_py())
-            except NotJson as error:
-                problems[index] = str(error)
-            else:
-                return None
-        good = _without(messages, problems)
-        read = self._blocks.read(_joined(good), len(good))
-        if read is None:
-            return None
-        starts = _starts(messages, offset)
-        return self.records(messages.to_pylist(), starts, problems, good, read)
+        for index in shaped.rest:
+            self._check(records, index, problems)
+        left = [index for index in shaped.rest if index not in problems]
+        if not left:
+            return shaped.arrays, shaped.refused
+        values, left = self._rows([records[index] for index in left], left, problems)
+        arrays, refused = self._exactly(values)
+        taken = np.delete(np.arange(len(records)), shaped.rest)
+        order = np.argsort(np.concatenate([taken, np.asarray(left, np.int64)]), kind="stable")
+        place = np.argsort(order)
+        merged = [
+            pa.concat_arrays([first, second]).take(pa.array(order))
+            for first, second in zip(shaped.arrays, arrays, strict=True)
+        ]
+        reasons = {int(place[row]): reason for row, reason in shaped.refused.items()}
+        reasons |= {int(place[len(taken) + row]): reason for row, reason in refused.items()}
+        return merged, reasons
 
     def records(
-        self,
-        records: list[bytes],
-        starts: Sequence[int] | Places,
-        problems: dict[int, str],
-        array: Records | None = None,
-        read: tuple[list[pa.Array], Reasons] | None = None,
+        self, records: list[bytes], starts: Sequence[int] | Places, problems: dict[int, str]
     ) -> Parsed:
         """Parse records that are JSON, and reject the others.
 
@@ -218,19 +228,34 @@ class _Work:
             records: Their bytes.
             starts: Where each begins in the stream.
             problems: Why some are no JSON, by their places.
-            array: The others, if they are at hand.
-            read: What Arrow made of those, if it has been asked.
         """
-        good = [index for index in range(len(records)) if index not in problems]
-        pieces = [records[index] for index in good] if problems else records
-        array = pa.array(pieces, pa.binary()) if array is None else array
-        if read is None and _are_objects(array):
-            read = self._blocks.read(_joined(array), len(array), is_json=True)
-        # Which record each row is of.
-        owners = good
-        if read is None:
-            values, owners = self._rows(pieces, good, problems)
-            read = self._exactly(values)
+        owners = _others(records, problems)
+        pieces = [records[index] for index in owners] if problems else records
+        shaped = self._structs.read(pieces)
+        if shaped is not None:
+            found: dict[int, str] = {}
+            read = self._completed(pieces, shaped, found)
+            problems |= {owners[index]: reason for index, reason in found.items()}
+            owners = _others(records, problems)
+            return self._parsed(records, starts, problems, read, owners)
+        array = pa.array(pieces, pa.binary())
+        blocks = None
+        if _are_objects(array):
+            blocks = self._blocks.read(_joined(array), len(array), is_json=True)
+        if blocks is None:
+            values, owners = self._rows(pieces, owners, problems)
+            blocks = self._exactly(values)
+        return self._parsed(records, starts, problems, blocks, owners)
+
+    def _parsed(
+        self,
+        records: Sequence[bytes],
+        starts: Sequence[int] | Places,
+        problems: dict[int, str],
+        read: Read,
+        owners: Sequence[int],
+    ) -> Parsed:
+        """Return rows and rejects; `owners` says which record each row is of."""
         blamed = read[1]
         table = self._conversion.good(self._conversion.table(read[0]), blamed)
         broken = sorted(problems)
@@ -251,7 +276,7 @@ class _Work:
         return Parsed(table, tuple(rejects), count)
 
     def _rows(
-        self, pieces: list[bytes], good: list[int], problems: dict[int, str]
+        self, pieces: Sequence[bytes], good: Sequence[int], problems: dict[int, str]
     ) -> tuple[list[list[object]], list[int]]:
         """Return the values of each row by column, and which record it is of."""
         columns: list[list[object]] = [[] for _ in self._conversion.columns]
@@ -311,12 +336,14 @@ def _starts(messages: Records, offset: int) -> Places:
     return starts
 
 
-def _without(messages: Records, problems: dict[int, str]) -> Records:
+def _others(records: Sequence[bytes], problems: dict[int, str]) -> Sequence[int]:
+    """Return the places of records that have no problem."""
     if not problems:
-        return messages
-    kept = np.ones(len(messages), np.bool_)
-    kept[list(problems)] = False
-    return messages.filter(pa.array(kept))
+        return range(len(records))
+    places = list(range(len(records)))
+    for index in sorted(problems, reverse=True):
+        del places[index]
+    return places
 
 
 def _joined(records: Records) -> bytes:

@@ -249,3 +249,61 @@ def test_a_few_messages_without_an_end_cost_no_other(odd):
 @functools.cache
 def _alone(message):
     return load_records("json", [message], NUMBERS)
+
+
+FLAT = TableSchema(
+    1,
+    (
+        Column("A", Kind.FIXED, 1, precision=6, scale=2),
+        Column("B", Kind.TEXT, 2, length=4),
+        Column("N", Kind.FIXED, 3, precision=18, scale=0),
+        Column("R", Kind.REAL, 4),
+        Column("F", Kind.BOOLEAN, 5),
+        Column("D", Kind.DATE, 6),
+        Column("M", Kind.FIXED, 7, precision=9, scale=0, nullable=False),
+    ),
+)
+_GOOD = b'{"a":1.25,"b":"x","n":%d,"r":0.5,"f":true,"d":"2013-01-01","m":1}'
+_ODD_NUMBERS = st.sampled_from(
+    ['-0', '-0.0', '0', '1.005', '1.0050', '0.125', '9999.995', '-9999.99', '10000', '1e3', '1e-400', '4.5e-324',
+     '1125899906842624.5', '123456789012345678', '-9223372036854775808', '9223372036854775808', '1E400',
+     '12.340000000000000000001', '9007199254740993']
+)  # fmt: skip
+_FLAT_OBJECTS = st.lists(
+    st.tuples(st.sampled_from(["a", "A", "b", "n", "r", "f", "d", "m", "x"]), _SCALARS | _ODD_NUMBERS),
+    max_size=4,
+).map(lambda pairs: "{" + ",".join(f'"{key}":{value}' for key, value in pairs) + "}")  # fmt: skip
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    odd=st.lists(
+        _FLAT_OBJECTS
+        | st.sampled_from(["", "x", "{", '{"a":1', "}", '{"x":1e999,"m":1}', '{"m":1}{"m":2}']),
+        min_size=1,
+        max_size=5,
+    ),
+    name=st.sampled_from(["json", "fjsonparser", "kafkajsonparser"]),
+)
+def test_odd_objects_among_good_ones_are_read_as_each_is_by_itself(odd, name):
+    messages = [_GOOD % number for number in range(60)]
+    messages[30:30] = [text.encode() for text in odd]
+    if name == "kafkajsonparser":
+        fast = load_records(name, messages, FLAT)
+        slow = load_records(name, messages, FLAT, flatten_arrays=True)
+    else:
+        data = b"\n".join(messages)
+        fast, slow = load(name, data, FLAT), load(name, data, FLAT, flatten_arrays=True)
+    assert repr(fast) == repr(slow)
+
+
+def test_a_key_that_is_written_in_two_ways_counts_as_it_comes_last():
+    messages = [b'{"a":1}'] * 40 + [b'{"A":2,"a":3}', b'{"a":4,"A":5}', b'{"A":6}'] * 2
+    rows, rejects = load_records("json", messages, NUMBERS)
+    assert ([int(row[0]) for row in rows[40:]], rejects) == ([3, 5, 6] * 2, [])
+
+
+def test_bytes_that_are_no_text_are_refused_where_no_column_wants_them_too():
+    messages = [b'{"a":1,"x":"y"}'] * 20 + [b'{"a":2,"x":"\xff"}', b'{"a":3,"x":{"\xff":1}}']
+    rows, rejects = load_records("json", messages, NUMBERS)
+    assert (len(rows), [r.data for r in rejects]) == (20, messages[20:])
