@@ -30,7 +30,9 @@ class Failures:
         """Prepare; a folder other than this user's private one is for tests."""
         self._attempt = place.attempt
         self._clock = clock
-        self._folder = folder
+        self._folder = folder or private_folder()
+        # Of earlier tasks; mostly there are none, and nothing needs be looked for.
+        self._any = next(self._folder.glob("failed-*"), None) is not None
 
     def recall(self, batch_id: str) -> None:
         """Return if the batch may be sent.
@@ -38,6 +40,8 @@ class Failures:
         Raises:
             CallFailed: An earlier attempt on this machine sent it, and it failed for good.
         """
+        if not self._any:
+            return
         path = self._path(batch_id)
         if self._attempt == 0:
             path.unlink(missing_ok=True)
@@ -52,6 +56,7 @@ class Failures:
 
     def remember(self, batch_id: str, error: CallFailed) -> None:
         """Keep why a batch failed, for ten minutes; the error's text holds no payload."""
+        self._any = True
         path = self._path(batch_id)
         self._make_room(path.parent)
         # As a whole or not at all: another attempt may be reading.
@@ -62,8 +67,6 @@ class Failures:
         draft.replace(path)
 
     def _path(self, batch_id: str) -> Path:
-        if self._folder is None:
-            self._folder = private_folder()
         return self._folder / file_name("failed", batch_id)
 
     def _make_room(self, folder: Path) -> None:

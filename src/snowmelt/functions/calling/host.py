@@ -13,6 +13,7 @@ import stat
 import tempfile
 import threading
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,7 @@ def file_name(kind: str, *keys: str) -> str:
     return f"{kind}-{digest.hexdigest()[:32]}"
 
 
+@lru_cache(maxsize=1)
 def _boot_id() -> str:
     try:
         return _BOOT.read_text()

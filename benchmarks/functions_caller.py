@@ -1,0 +1,243 @@
+"""What share of a bare client's speed is left when SQL calls an external function.
+
+An echo service (bare ASGI on uvicorn) runs in a process of its own. A bare client pushes prebuilt
+bodies over keep-alive connections and only counts bytes: two processes, as there are two tasks.
+Beside it, in the same rounds, the caller: the engine alone on Arrow columns, and the same as
+`arrow_udf` in Spark. The best round of each counts.
+
+    python benchmarks/functions_caller.py [--seconds 2] [--rounds 5] [--only engine]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+import uvicorn
+import uvloop
+from report import Report
+
+from snowmelt.functions.calling.engine import call
+from snowmelt.functions.calling.ledger import ListLedger
+from snowmelt.functions.calling.plan import CallerOptions, CallPlan, Place
+from snowmelt.functions.definition import ApiIntegration, ExternalFunction
+from snowmelt.functions.signature import Argument, Signature
+from snowmelt.functions.types import parse_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TASKS = 2
+TEXT = "x" * 39
+# As Parquet files reach a UDF.
+ARROW_ROWS = 4096
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    """Echo the first argument; `/N` answers N ms late."""
+    pieces, more = [], True
+    while more:
+        message = await receive()
+        pieces.append(message["body"])
+        more = message.get("more_body", False)
+    late_ms = int(scope["path"][1:])
+    if late_ms:
+        await asyncio.sleep(late_ms / 1000)
+    rows = orjson.loads(b"".join(pieces))["data"]
+    body = orjson.dumps({"data": [[row[0], row[1]] for row in rows]})
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _serve(listening: socket.socket) -> None:
+    config = uvicorn.Config(
+        echo, loop="uvloop", http="httptools", ws="none", lifespan="off", access_log=False,
+        log_config=None,
+    )  # fmt: skip
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def cpu_s(pid: int) -> float:
+    """Return the CPU time of a process, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def bare_client(port: int, late_ms: int, rows: int, in_flight: int, seconds: float) -> int:
+    """Return how many rows a bare client had answered within so many seconds."""
+    data = json.dumps({"data": [[at, TEXT, at * 7] for at in range(rows)]}, separators=(",", ":"))
+    head = (
+        f"POST /{late_ms} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        "sf-external-function-format: json\r\nsf-external-function-format-version: 1.0\r\n"
+        "sf-external-function-name: echo\r\nsf-external-function-name-base64: ZWNobw==\r\n"
+        "sf-external-function-signature: (TEXT VARCHAR, N NUMBER)\r\n"
+        f"sf-external-function-query-batch-id: x:1:1:1:x\r\ncontent-length: {len(data)}\r\n\r\n"
+    )
+    request = (head + data).encode()
+    done = 0
+
+    async def work(end: float) -> None:
+        nonlocal done
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
+        while time.perf_counter() < end:
+            writer.write(request)
+            reply = await reader.readuntil(b"\r\n\r\n")
+            length = reply.lower().split(b"content-length: ")[1].split(b"\r\n")[0]
+            await reader.readexactly(int(length))
+            done += rows
+        writer.close()
+
+    async def push() -> None:
+        end = time.perf_counter() + seconds
+        await asyncio.gather(*(work(end) for _ in range(in_flight)))
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(push())
+    return done
+
+
+def plan(port: int, late_ms: int, rows: int, in_flight: int) -> CallPlan:
+    """Return the function as a session would plan it."""
+    url = f"http://127.0.0.1:{port}/{late_ms}"
+    arguments = (Argument("TEXT", parse_type("VARCHAR")), Argument("N", parse_type("NUMBER(18,0)")))
+    function = ExternalFunction(
+        Signature("echo", arguments, parse_type("VARCHAR")),
+        url,
+        "bench",
+        max_batch_rows=rows,
+    )
+    integration = ApiIntegration("bench", "aws_api_gateway", (f"http://127.0.0.1:{port}/",))
+    return CallPlan(function, integration, "UTC", options=CallerOptions(max_in_flight=in_flight))
+
+
+def columns() -> pa.RecordBatch:
+    """Return rows such as the bare client sends."""
+    numbers = [at * 7 for at in range(ARROW_ROWS)]
+    return pa.record_batch({"text": [TEXT] * ARROW_ROWS, "n": pa.array(numbers, pa.int64())})
+
+
+def engine(port: int, late_ms: int, rows: int, in_flight: int, seconds: float) -> int:
+    """Return how many rows the engine had answered within so many seconds."""
+    batch = columns()
+    end = time.perf_counter() + seconds
+
+    def stream() -> Iterator[pa.RecordBatch]:
+        while time.perf_counter() < end:
+            yield batch
+
+    place = Place(f"{os.getpid()}-{time.perf_counter_ns()}", 1, 0)
+    chosen = plan(port, late_ms, rows, in_flight)
+    return sum(len(values) for values in call(chosen, place, stream(), ListLedger()))
+
+
+CLIENTS = {"bare client": bare_client, "engine": engine}
+
+
+@contextlib.contextmanager
+def service() -> Iterator[tuple[int, int]]:
+    """Run the service; yields port and process id."""
+    listening = socket.create_server(("127.0.0.1", 0), backlog=256)
+    process = get_context("spawn").Process(target=_serve, args=(listening,), daemon=True)
+    process.start()
+    try:
+        yield listening.getsockname()[1], process.pid or 0
+    finally:
+        process.terminate()
+        process.join()
+
+
+@dataclass(frozen=True)
+class Run:
+    """What all tasks of a client did together; times are in seconds."""
+
+    rows: int
+    wall_s: float
+    cpu_s: float
+    service_cpu_s: float
+
+    @property
+    def speed(self) -> float:
+        """Rows per second."""
+        return self.rows / self.wall_s
+
+    def cpu_per_million(self) -> str:
+        """Return CPU seconds of clients and service for a million rows."""
+        return f"{self.cpu_s / self.rows * 1e6:.2f} / {self.service_cpu_s / self.rows * 1e6:.2f}"
+
+
+def _task(client: str, case: tuple[Any, ...]) -> tuple[int, float]:
+    before = time.process_time()
+    return CLIENTS[client](*case), time.process_time() - before
+
+
+def run(pool: ProcessPoolExecutor, client: str, case: tuple[Any, ...], pid: int) -> Run:
+    """Run all tasks of a client."""
+    before, start = cpu_s(pid), time.perf_counter()
+    futures = [pool.submit(_task, client, case) for _ in range(TASKS)]
+    done = [future.result() for future in futures]
+    return Run(
+        sum(rows for rows, _ in done),
+        time.perf_counter() - start,
+        sum(cpu for _, cpu in done),
+        cpu_s(pid) - before,
+    )
+
+
+# Milliseconds of the service, rows a batch, in flight, and the share of the bare client's speed
+# that is the goal with Spark.
+CASES = (
+    (0, 100, 16, 0.35),
+    (0, 1000, 16, 0.30),
+    (50, 1000, 1, 0.95),
+    (50, 1000, 4, 0.95),
+    (50, 1000, 16, 0.85),
+)
+
+
+def main() -> None:
+    """Measure, print, keep."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--keep", action="store_true", help="write the page of results")
+    options = parser.parse_args()
+    report = Report(
+        "functions_caller",
+        "How fast are calls of an external function?",
+        ("service", "rows a batch", "in flight", "client", "k rows/s", "of bare", "CPU s a M rows"),
+    )
+    with service() as (port, pid), ProcessPoolExecutor(TASKS, get_context("spawn")) as pool:
+        for late_ms, rows, in_flight, _ in CASES:
+            case = (port, late_ms, rows, in_flight, options.seconds)
+            best: dict[str, Run] = {}
+            for _ in range(options.rounds):
+                for client in CLIENTS:
+                    found = run(pool, client, case, pid)
+                    if client not in best or found.speed > best[client].speed:
+                        best[client] = found
+            for client, found in best.items():
+                report.add(
+                    f"{late_ms} ms", rows, in_flight, client, f"{found.speed / 1000:,.0f}",
+                    f"{found.speed / best['bare client'].speed:.2f}", found.cpu_per_million(),
+                )  # fmt: skip
+    report.remark(f"{TASKS} tasks; `in flight` is of each. CPU: of the clients / of the service.")
+    report.remark("Rows of a text of 39 characters and an integer; the reply holds the text.")
+    if options.keep:
+        report.keep()
+
+
+if __name__ == "__main__":
+    main()
