@@ -1,7 +1,7 @@
 """Requests over HTTP/1.1, many at a time: one each on connections that are kept and used again.
 
-httptools reads replies (Node's llhttp). General clients cost several times the CPU per request:
-httpx some forty times, the standard library six. Nothing is followed, decompressed or repeated here but what never left.
+httptools reads replies (Node's llhttp): general clients cost several times the CPU per request.
+Nothing is followed, decompressed or repeated here but what never left.
 """
 
 from __future__ import annotations
