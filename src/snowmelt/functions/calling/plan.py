@@ -10,8 +10,11 @@ from snowmelt.functions.wire.values import BinaryForm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import TypeAlias
 
-    from snowmelt.functions.definition import ApiIntegration, ExternalFunction
+    from snowmelt.functions.definition import ApiIntegration, ExternalFunction, Translator
+
+    Translate: TypeAlias = Translator | Callable[[dict[str, object]], Mapping[str, object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class CallPlan:
     """One function as a query calls it.
 
     `context` has a value for each of the function's context headers. `zone` is the session's time
-    zone. Translators are resolved: callables that can be pickled, or JavaScript's text.
+    zone. Translators are definitions with their source, or callables that can be pickled.
     """
 
     function: ExternalFunction
@@ -57,8 +60,8 @@ class CallPlan:
     zone: str
     context: Mapping[str, str] = field(default_factory=dict)
     options: CallerOptions = field(default_factory=CallerOptions)
-    request_translator: Callable[[dict[str, object]], dict[str, object]] | str | None = None
-    response_translator: Callable[[dict[str, object]], dict[str, object]] | str | None = None
+    request_translator: Translate | None = None
+    response_translator: Translate | None = None
     # Of the trace that the query belongs to, as W3C's header of that name.
     traceparent: str | None = None
 
