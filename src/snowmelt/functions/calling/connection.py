@@ -102,7 +102,6 @@ class Connection(asyncio.Protocol):
         """
         if self._transport is None:
             raise RuntimeError("the connection is not made yet")
-        self._begin()
         self._bounds = bounds
         self._traffic = traffic
         self._head_bytes = 0
@@ -233,10 +232,13 @@ class Connection(asyncio.Protocol):
         if self._status < _OK or self._waiting is None:
             return
         pieces = self._pieces
-        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        reply = Reply(
+            self._status, self._headers, pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        )
         waiting = self._settled()
         if waiting is not None and not waiting.done():
-            waiting.set_result(Reply(self._status, self._headers, body))
+            waiting.set_result(reply)
+        self._begin()  # and keep nothing while idle
 
     def _late(self) -> None:
         self._fail(TimedOut(host=self._host, reason="Timeout was reached"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import ipaddress
+import itertools
 import socket
 import ssl
 from dataclasses import dataclass
@@ -14,8 +15,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from raw_service import RawService, reply
+from snowmelt.functions.calling import http
 from snowmelt.functions.calling.connection import Bounds
 from snowmelt.functions.calling.http import (
     HttpClient,
@@ -61,8 +65,11 @@ def run(request):
         finally:
             await client.close()
 
+    trouble = []
+    loop.set_exception_handler(lambda _, context: trouble.append(context))
     yield lambda work: loop.run_until_complete(asyncio.wait_for(with_client(work), 20))
     loop.close()
+    assert not trouble
 
 
 async def ask(client, service, body=b"{}", *, path="/f", ca_file=None, traffic=None, **bounds):
@@ -206,6 +213,39 @@ def test_what_is_no_reply_fails_and_names_the_host_alone(run, case):
     assert "secret" not in str(failed.value)
 
 
+GOOD = [b"".join(part for part in (form if isinstance(form, tuple) else (form,))
+                 if part is not CLOSE) for form in FORMS.values()]  # fmt: skip
+
+
+@st.composite
+def damaged(draw):
+    """Return a reply with bytes put in, taken out or repeated, in pieces."""
+    said = draw(st.sampled_from(GOOD))
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(said)))
+        until = draw(st.integers(at, min(len(said), at + 12)))
+        noise = draw(st.binary(max_size=4) | st.sampled_from([said[at:until] * 2, b"\r\n", b"0"]))
+        said = said[:at] + noise + said[until:]
+    cuts = sorted(draw(st.lists(st.integers(0, len(said)), max_size=3)))
+    return [said[a:b] for a, b in itertools.pairwise([0, *cuts, len(said)])]
+
+
+@settings(
+    max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(pieces=damaged())
+def test_whatever_comes_is_a_reply_or_a_failure_and_nothing_else(run, pieces):
+    async def work(client):
+        try:
+            found = await ask(client, service, reply_s=5)
+        except (TransportFailed, TooLarge):
+            return
+        assert 200 <= found.status <= 999
+
+    with RawService((*pieces, CLOSE)) as service:
+        run(work)
+
+
 def test_a_reset_in_the_middle_fails(run):
     async def reset(writer):
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhel")
@@ -253,6 +293,18 @@ def test_connections_that_ended_while_idle_are_not_used(run):
     with RawService(ends, ends, ends, ends, OK) as service:
         assert run(work).body == b"hello"
     assert (service.connections, len(service.requests)) == (5, 5)
+
+
+def test_connections_that_nobody_uses_are_closed_after_a_while(run, monkeypatch):
+    async def work(client):
+        await asyncio.gather(*(ask(client, service) for _ in range(3)))
+        for _ in range(3):
+            assert await asyncio.to_thread(service.ended.acquire, timeout=5)
+        return (await ask(client, service)).body
+
+    monkeypatch.setattr(http, "_KEEP_IDLE_S", 0.05)
+    with RawService(OK) as service:
+        assert run(work) == b"hello"
 
 
 def test_what_comes_without_being_asked_for_ends_the_connection(run):
