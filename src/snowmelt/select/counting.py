@@ -6,22 +6,51 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from snowmelt.select.compiled import kernel
-from snowmelt.select.marks import ONE, are_ascii, byte_at, inlined, marks_at, ones
+from snowmelt.select.marks import (
+    ONE,
+    are_ascii,
+    byte_at,
+    inlined,
+    load_high,
+    load_marks,
+    marks_at,
+    ones,
+    until,
+)
 
 if TYPE_CHECKING:
-    from snowmelt.select.marks import Marks
     from snowmelt.select.vectors import Bytes
 
-_RETURN = 13
+
+class CountRules(NamedTuple):
+    """The rules as `count_records` takes them: flat, as a call costs less then.
+
+    A byte that there is not is the record's delimiter in `first`, and any other in `rare`.
+    """
+
+    record: np.uint8
+    field: np.uint8
+    # Bytes that no record may begin with, besides the record's delimiter: a comment's, a return.
+    first: tuple[np.uint8, np.uint8]
+    # Three bytes that are seldom, which only the longer way understands: quote, escape, comment.
+    rare: tuple[np.uint8, ...]
+    quote: np.uint8
+    escape: np.uint8
+    # Whether quotes mean anything here, and escapes in them.
+    quoted: bool
+    escaped: bool
+    quotes_anywhere: bool
+    doubles: bool
+    quoted_records: bool
 
 
 @kernel
-def count_records(buffer: Bytes, at: int, end: int, marks: Marks) -> int:
+def count_records(buffer: Bytes, at: int, end: int, rules: CountRules) -> tuple[int, bool]:
     """Count the records of data[at:end] by their delimiters, without looking at fields.
 
     Works for delimiters and quotes of one byte. A bit for each byte says whether it lies in
@@ -29,62 +58,67 @@ def count_records(buffer: Bytes, at: int, end: int, marks: Marks) -> int:
 
     Returns:
         How many; -1 where only the tokenizer can say: comments, blank lines, escapes, a quote
-        within a field, a quote that is open where it may not be.
+        within a field, a quote that is open where it may not be. And whether all is ASCII.
     """
     data = buffer.ctypes.data
     zero = np.uint64(0)
-    record, field, quote, escape = marks.first
-    quoted = marks.quote.size > 0 and (marks.quoted_records or marks.open_quote_fails)
-    # What a record does not begin with if it is one of those that delimiters alone can count.
-    odd_first = (
-        np.uint8(marks.comment.low & np.uint64(255)) if marks.comment.size > 0 else record,
-        record,
-        np.uint8(_RETURN) if marks.drops_return else record,
-    )
-    before = zero
+    before = odd = high = zero
     # Whether the byte before ended a record, or was a quote that closed.
     ended, closed = ONE, zero
+    comment, back = rules.first
     count = 0
     base = at
     while base < end:
-        records = marks_at(data, base, end, (record,))
+        # Most of a text: outside of quotes, and nothing but fields and records.
+        while (
+            before == zero
+            and base + 64 <= end
+            and load_high(data, base) | load_marks(data, base, rules.rare) == zero
+        ):
+            records = load_marks(data, base, (rules.record,))
+            odd |= ((records << ONE) | ended) & load_marks(data, base, (rules.record, back))
+            ended, closed = records >> np.uint64(63), zero
+            count += ones(records)
+            base += 64
+        if base >= end:
+            break
+        records = marks_at(data, base, end, (rules.record,))
         starts = (records << ONE) | ended
-        odd = starts & marks_at(data, base, end, odd_first)
-        if quoted:
-            if marks.escape.size > 0:
-                odd |= marks_at(data, base, end, (escape,))
-            quotes = marks_at(data, base, end, (quote,))
+        odd |= starts & marks_at(data, base, end, (rules.record, comment, back))
+        high |= until(load_high(data, base), base, end)
+        if rules.quoted:
+            if rules.escaped:
+                odd |= marks_at(data, base, end, (rules.escape,))
+            quotes = marks_at(data, base, end, (rules.quote,))
             inside = before
             closes = zero
             if quotes != zero:
                 inside = _inside(quotes, before)
-                if not marks.quotes_anywhere:
+                if not rules.quotes_anywhere:
                     # In front of a quote that opens: a record's begin, a delimiter, or a quote
                     # that closed, which makes the two of them one.
                     closes = quotes & ~inside
-                    divides = marks_at(data, base, end, (field,)) << ONE
-                    if base > at and byte_at(data, base - 1) == field:
+                    divides = marks_at(data, base, end, (rules.field,)) << ONE
+                    if base > at and byte_at(data, base - 1) == rules.field:
                         divides |= ONE
                     may = starts | divides
-                    if marks.doubles:
+                    if rules.doubles:
                         may |= (closes << ONE) | closed
                     odd |= quotes & inside & ~may
             closed = closes >> np.uint64(63)
-            if marks.quoted_records:
+            if rules.quoted_records:
                 records &= ~inside
             else:
                 odd |= records & inside
             before = zero - (inside >> np.uint64(63))
-        if odd != zero:
-            return -1
         ended = records >> np.uint64(63)
         count += ones(records)
         base += 64
-    if before != zero:
-        return -1
-    if end > at and byte_at(data, end - 1) != record:
+    if odd | before != zero:
+        return -1, high == zero
+    if end > at and byte_at(data, end - 1) != rules.record:
         count += 1
-    return count
+    return count, high == zero
 
 
 @inlined

@@ -199,9 +199,10 @@ class CsvTokenizer:
         """Return how many records a block holds; None where it must be tokenized to know."""
         if block.end - block.start > self._record_bytes:
             return None
-        if self.rules.checks_encoding and first_bad_byte(block.data, block.start, block.end) >= 0:
-            return None
-        return self._counter(block.data, block.start, block.end)
+        count, ascii_only = self._counter(block.data, block.start, block.end)
+        if count is None or ascii_only or not self.rules.checks_encoding:
+            return count
+        return None if first_bad_byte(block.data, block.start, block.end) >= 0 else count
 
     def _record_start(self, block: Block, place: int) -> int:
         """Return where the record (or comment) begins that holds a place."""

@@ -65,8 +65,8 @@ def _load(builder, arguments, kind):
 
 
 @intrinsic
-def _load_marks(_context, data, place, first):
-    """Return a bit for each of data[place:place + 64] that is one of four bytes."""
+def load_marks(_context, data, place, first):
+    """Return a bit for each of data[place:place + 64] that is one of some bytes."""
     wide = ir.VectorType(ir.IntType(8), 64)
     signature = types.uint64(data, place, first)
 
@@ -111,12 +111,17 @@ def ones(_context, word):
 
 
 @inlined
-def marks_at(data, place, end, first):
-    """Return the marks in data[place:place + 64] that lie before `end`."""
-    word = _load_marks(data, place, first)
+def until(word, place, end):
+    """Return the bits of data[place:place + 64] that lie before `end`."""
     if end - place < 64:
         word &= (ONE << np.uint64(end - place)) - ONE
     return word
+
+
+@inlined
+def marks_at(data, place, end, first):
+    """Return the marks in data[place:place + 64] that lie before `end`."""
+    return until(load_marks(data, place, first), place, end)
 
 
 @intrinsic
@@ -160,18 +165,23 @@ def follows(data, place, end, mark):
 
 
 @intrinsic
-def are_ascii(_context, data, place):
-    """Tell whether data[place:place + 64] are ASCII."""
-    signature = types.boolean(data, place)
+def load_high(_context, data, place):
+    """Return a bit for each of data[place:place + 64] that is beyond ASCII."""
+    signature = types.uint64(data, place)
     wide = ir.VectorType(ir.IntType(8), 64)
 
     def generate(_context, builder, signature, arguments):
         block = _load(builder, arguments[:2], wide)
         high = builder.icmp_signed("<", block, ir.Constant(wide, [0] * 64))
-        word = builder.bitcast(high, ir.IntType(64))
-        return builder.icmp_unsigned("==", word, ir.Constant(ir.IntType(64), 0))
+        return builder.bitcast(high, ir.IntType(64))
 
     return signature, generate
+
+
+@inlined
+def are_ascii(data, place):
+    """Tell whether data[place:place + 64] are ASCII."""
+    return load_high(data, place) == np.uint64(0)
 
 
 @intrinsic
@@ -194,7 +204,4 @@ def _escaped(_context, data, place):
 @inlined
 def escaped_at(data, place, end):
     """Return the bytes of data[place:place + 64] before `end` that a JSON string escapes."""
-    word = _escaped(data, place)
-    if end - place < 64:
-        word &= (ONE << np.uint64(end - place)) - ONE
-    return word
+    return until(_escaped(data, place), place, end)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from snowmelt.select import counting, scanning
+from snowmelt.select.counting import CountRules
 from snowmelt.select.marks import Mark, Marks
 from snowmelt.select.reading import PADDING, overlaps_itself
 from snowmelt.select.scanning import Tables
@@ -25,6 +26,7 @@ _FIELD_BYTES = 8
 # Columns that lie a power of two apart would push each other out of the processor's cache.
 _APART = 208
 _FEWEST = 256
+_RETURN = 13
 
 
 class RecordFinder:
@@ -118,15 +120,18 @@ class RecordCounter:
     """Counts records without looking at their fields, where delimiters alone tell how many."""
 
     def __init__(self, rules: CsvRules) -> None:
-        self._marks = marks_of(rules)
+        self._rules = _count_rules(rules)
         self._single = len(rules.record) == len(rules.field) == 1 and len(rules.quote) <= 1
 
-    def __call__(self, data: Bytes, start: int, end: int) -> int | None:
-        """Return how many records are in data[start:end]; None where fields must be looked at."""
+    def __call__(self, data: Bytes, start: int, end: int) -> tuple[int | None, bool]:
+        """Return how many records are in data[start:end], and whether all is surely ASCII.
+
+        Their number is None where fields must be looked at.
+        """
         if not self._single:
-            return None
-        count = int(counting.count_records(data, start, end, self._marks))
-        return None if count < 0 else count
+            return None, False
+        count, ascii_only = counting.count_records(data, start, end, self._rules)
+        return None if count < 0 else count, ascii_only
 
 
 def first_bad_byte(data: Bytes, start: int, end: int) -> int:
@@ -163,6 +168,28 @@ def marks_of(rules: CsvRules) -> Marks:
         and not any(
             mark.startswith(rules.field) for mark in (rules.record, rules.quote, rules.escape)
         ),
+    )
+
+
+def _count_rules(rules: CsvRules) -> CountRules:
+    record = rules.record[0]
+    quoted = bool(rules.quote) and (rules.quoted_records or rules.open_quote_fails)
+    quote = rules.quote[:1] if quoted else b""
+    escape = rules.escape[:1] if quoted else b""
+    rare = quote + escape + rules.comment[:1] or b"\0"
+    back = _RETURN if rules.drops_return else record
+    return CountRules(
+        record=np.uint8(record),
+        field=np.uint8(rules.field[0]),
+        first=(np.uint8((rules.comment or rules.record)[0]), np.uint8(back)),
+        rare=tuple(np.uint8(byte) for byte in rare.ljust(3, rare[:1])),
+        quote=np.uint8((quote or rules.record)[0]),
+        escape=np.uint8((escape or rules.record)[0]),
+        quoted=quoted,
+        escaped=bool(escape),
+        quotes_anywhere=rules.quotes_anywhere,
+        doubles=rules.doubles,
+        quoted_records=rules.quoted_records,
     )
 
 

@@ -48,7 +48,7 @@ from snowmelt.select.dialect import Dialect
 from snowmelt.select.request import CsvInput
 from snowmelt.select.tokenizer import RecordCounter
 data = np.frombuffer(bytearray(b"a\\nb\\n" + bytes(64)), np.uint8)
-print(RecordCounter(csv_rules(CsvInput(), Dialect.AWS))(data, 0, 4))
+print(RecordCounter(csv_rules(CsvInput(), Dialect.AWS))(data, 0, 4)[0])
 """
 
 
