@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -69,11 +70,13 @@ class ServiceProcess:
     port: int
     catalog_url: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
+    ca_file: Path | None = None
     process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        scheme = "http" if self.ca_file is None else "https"
+        return f"{scheme}://127.0.0.1:{self.port}"
 
     @property
     def log_path(self) -> Path:
@@ -135,11 +138,12 @@ class ServiceProcess:
     def _wait_until_it_answers(self) -> None:
         assert self.process is not None
         give_up_at = time.monotonic() + _START_S
+        verify = True if self.ca_file is None else ssl.create_default_context(cafile=self.ca_file)
         while time.monotonic() < give_up_at:
             if self.process.poll() is not None:
                 raise AssertionError(f"the service ended:\n{self.log}")
             with contextlib.suppress(httpx.HTTPError):
-                if httpx.get(self.url + "/healthz", timeout=5).status_code == 200:
+                if httpx.get(self.url + "/healthz", timeout=5, verify=verify).status_code == 200:
                     return
             time.sleep(0.02)
         raise AssertionError(f"the service does not answer:\n{self.log}")

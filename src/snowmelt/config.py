@@ -40,6 +40,8 @@ class Settings:
     )
     host: str = _setting("127.0.0.1", "Address to listen on")
     port: int = _setting(8080, "Port to listen on; 0 takes a free one")
+    tls_cert: str = _setting("", "File with the certificate of both ports; they speak HTTPS then")
+    tls_key: str = _setting("", "File with the certificate's key")
     s3_port: int = _setting(9000, "Port of the S3 endpoint; 0 leaves it out")
     s3_domains: str = _setting(
         "localhost", "Names that a bucket's may stand before in the Host header; commas between"

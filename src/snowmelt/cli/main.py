@@ -30,6 +30,7 @@ _COMMANDS = (
     "channels",
     "chunks",
     "user",
+    "cert",
     "doctor",
     "demo",
     "version",

@@ -15,6 +15,7 @@ EXAMPLES = """examples:
   snowmelt serve
   snowmelt serve --data-dir /var/lib/snowmelt --host 0.0.0.0 --port 8080
   snowmelt serve --backend s3://existing-bucket --backend logs=/var/log/exports
+  snowmelt cert --out certs && snowmelt serve --tls-cert certs/server.pem --tls-key certs/server.key
   snowmelt serve --catalog postgresql://snowmelt@db/snowmelt --no-migrate
 
 Every setting can also be given in the environment, as SNOWMELT_ and its name.
@@ -37,6 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a bucket in front of what exists: s3://bucket, gs://bucket, az://container, or a "
         "folder; may be given several times",
     )
+    parser.add_argument(
+        "--tls-cert", metavar="FILE", help="certificate of both ports, which speak HTTPS then"
+    )
+    parser.add_argument("--tls-key", metavar="FILE", help="the certificate's key")
     parser.add_argument(
         "--verify",
         choices=("footer", "full"),
@@ -65,6 +70,8 @@ def run(options: argparse.Namespace) -> int:
         port=options.port,
         s3_port=options.s3_port,
         s3_backend=",".join(options.backend) if options.backend else None,
+        tls_cert=options.tls_cert,
+        tls_key=options.tls_key,
         verify=options.verify,
         migrate=options.migrate,
         dev=options.dev,

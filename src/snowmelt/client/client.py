@@ -72,7 +72,9 @@ class Client:
         service = parse_url(url)
         tokens = _tokens(service, user, private_key, settings)
         timeout_s = max(settings.request_timeout.total_seconds(), 1)
-        transport = Transport(service, tokens, settings.clock, timeout_s=timeout_s)
+        transport = Transport(
+            service, tokens, settings.clock, timeout_s=timeout_s, ca_file=settings.ca_file
+        )
         try:
             self._connect(transport, role)
         except BaseException:

@@ -23,6 +23,7 @@ class Options(TypedDict, total=False):
     give_up_after: dt.timedelta
     insert_timeout: dt.timedelta
     max_buffered_bytes: int
+    ca_file: str | None
     clock: Clock
 
 
@@ -34,7 +35,8 @@ class ClientSettings:
     `name` tells clients apart in the service's log. `account` replaces the account in tokens,
     by default the first label of the host. `request_timeout` is how long opening, asking and
     dropping go on when the service is away, `give_up_after` the same for rows in flight,
-    `insert_timeout` how long an insert waits while `max_buffered_bytes` are uncommitted.
+    `insert_timeout` how long an insert waits while `max_buffered_bytes` are uncommitted. `ca_file`
+    has the certificates that a service's is checked against, the system's where it is None.
     """
 
     max_client_lag: dt.timedelta = dt.timedelta(seconds=1)
@@ -44,6 +46,7 @@ class ClientSettings:
     give_up_after: dt.timedelta = dt.timedelta(minutes=10)
     insert_timeout: dt.timedelta = dt.timedelta(minutes=2)
     max_buffered_bytes: int = 256 * 1024 * 1024
+    ca_file: str | None = None
     clock: Clock = field(default_factory=SystemClock)
 
     def __post_init__(self) -> None:

@@ -98,7 +98,13 @@ class Transport:
     """
 
     def __init__(
-        self, service: Service, tokens: Tokens | None, clock: Clock, *, timeout_s: float
+        self,
+        service: Service,
+        tokens: Tokens | None,
+        clock: Clock,
+        *,
+        timeout_s: float,
+        ca_file: str | None = None,
     ) -> None:
         self.service = service
         self.stopping = threading.Event()
@@ -108,7 +114,7 @@ class Transport:
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._idle: list[http.client.HTTPConnection] = []
-        self._secure = ssl.create_default_context() if service.secure else None
+        self._secure = _trusting(ca_file) if service.secure else None
         version = metadata.version("snowmelt")
         self._headers = {
             "Accept": "application/json",
@@ -217,6 +223,13 @@ class Transport:
                     # The service closes connections that idle; its others are as old.
                     self._forget_idle()
             return self._over(self._new_connection(), target, body, headers)
+        except ssl.SSLCertVerificationError as error:
+            # The same again would be refused again.
+            raise ConfigurationError(
+                setting="ca_file",
+                reason=f"the certificate of {self.service.url} is not trusted "
+                f"({error.verify_message}); name the file of its authority",
+            ) from error
         except _BROKEN as error:
             raise self.unavailable(str(error) or type(error).__name__) from error
 
@@ -268,6 +281,15 @@ class Transport:
     def unavailable(self, reason: str) -> ServiceUnavailable:
         """Return the error that says so; it is not raised."""
         return ServiceUnavailable(url=self.service.url, reason=reason)
+
+
+def _trusting(ca_file: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise ConfigurationError(
+            setting="ca_file", reason=f"{ca_file} holds no certificates ({error})"
+        ) from None
 
 
 def _words(reply: _Reply) -> str:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
+    from snowmelt.server.tls import Certificate
+
 BACKLOG = 2048
 # Longer than the minute that the official client keeps an idle connection.
 _KEEP_ALIVE_S = 75
@@ -42,6 +44,7 @@ class Listener:
         *,
         drain_s: float,
         protocol: type[asyncio.Protocol] | Any = "httptools",
+        certificate: Certificate | None = None,
     ) -> None:
         """Prepare to answer.
 
@@ -50,26 +53,31 @@ class Listener:
             listening: A socket that listens; closed with `close`.
             drain_s: How long a stopping server waits for open requests, in seconds.
             protocol: uvicorn's, or a class of its kind.
+            certificate: What to show; without one there is no TLS.
         """
         self._socket = listening
         self._thread: threading.Thread | None = None
         host, port = listening.getsockname()[:2]
-        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        self._server = _Server(
-            uvicorn.Config(
-                app,
-                loop="uvloop",
-                http=protocol,
-                ws="none",
-                lifespan="off",
-                access_log=False,
-                log_config=None,
-                server_header=False,
-                backlog=BACKLOG,
-                timeout_keep_alive=_KEEP_ALIVE_S,
-                timeout_graceful_shutdown=max(int(drain_s), 1),
-            )
+        scheme = "http" if certificate is None else "https"
+        self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        config = uvicorn.Config(
+            app,
+            loop="uvloop",
+            http=protocol,
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=max(int(drain_s), 1),
         )
+        config.load()
+        if certificate is not None:
+            # Ours instead of one made from files: it can be given another certificate later.
+            config.ssl = certificate.context
+        self._server = _Server(config)
 
     def run(self) -> None:
         """Answer requests until `stop`; then finish the open ones."""

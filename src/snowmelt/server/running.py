@@ -12,11 +12,12 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from snowmelt.errors import DataFolderBusy
+from snowmelt.errors import ConfigurationError, DataFolderBusy
 from snowmelt.server.app import DEVELOPER, build_service, create_app
 from snowmelt.server.express import Express
 from snowmelt.server.listening import Listener, listen
 from snowmelt.server.s3.serving import S3Service
+from snowmelt.server.tls import certificate_of
 from snowmelt.server.workers import Workers
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from snowmelt.config import Settings
     from snowmelt.server.app import Service
 
+_log = logging.getLogger("snowmelt.server")
+
 _LOCK = "serve.lock"
 
 
@@ -37,12 +40,17 @@ class RunningService:
     def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
         with contextlib.ExitStack() as undo:
             undo.enter_context(lock_folder(settings.data_dir))
+            self._certificate = certificate_of(settings)
             self.service: Service = build_service(settings, clock=clock)
             undo.callback(self.service.close)
             listening = listen(settings.host, settings.port, setting="port")
             front = create_app(self.service)
             self._listener = Listener(
-                front, listening, drain_s=settings.drain_s, protocol=partial(Express, front)
+                front,
+                listening,
+                drain_s=settings.drain_s,
+                protocol=partial(Express, front),
+                certificate=self._certificate,
             )
             undo.callback(self._listener.close)
             self.s3 = self._s3_service(settings) if settings.s3_port else None
@@ -69,6 +77,16 @@ class RunningService:
         """Ask `run` to end; from any thread or signal handler."""
         self._listener.stop()
 
+    def reload_certificate(self) -> None:
+        """Show what the certificate's files hold now to those who connect from here on."""
+        if self._certificate is None:
+            return
+        try:
+            self._certificate.reload()
+            _log.info("the certificate was read again")
+        except ConfigurationError as error:
+            _log.error("the old certificate stays: %s", error)
+
     def _s3_service(self, settings: Settings) -> S3Service:
         return S3Service(
             settings,
@@ -76,11 +94,14 @@ class RunningService:
             self.service.keyring,
             self.service.clock,
             anonymous_user=DEVELOPER if settings.dev else None,
+            certificate=self._certificate,
         )
 
 
 def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) -> None:
     """Serve until SIGTERM or SIGINT; must be called in the main thread.
+
+    SIGHUP makes it read its certificate again.
 
     Args:
         settings: What to serve, and where.
@@ -102,8 +123,13 @@ def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) 
         del number, frame
         running.stop()
 
+    def on_hang_up(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        running.reload_certificate()
+
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
+    signal.signal(signal.SIGHUP, on_hang_up)
     say = announce or _print
     say(f"Snowmelt serves {settings.data_dir}")
     say(f"Streaming API on {running.url}")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.config import Settings
     from snowmelt.server.s3.selecting import Selecting
+    from snowmelt.server.tls import Certificate
 
 _log = logging.getLogger("snowmelt.server")
 
@@ -42,6 +43,7 @@ class S3Service:
         clock: Clock,
         *,
         anonymous_user: str | None = None,
+        certificate: Certificate | None = None,
     ) -> None:
         """Open stores and port.
 
@@ -68,7 +70,11 @@ class S3Service:
             select=self._selecting,
         )
         self._listener = Listener(
-            self.endpoint, listening, drain_s=settings.drain_s, protocol=BoundedProtocol
+            self.endpoint,
+            listening,
+            drain_s=settings.drain_s,
+            protocol=BoundedProtocol,
+            certificate=certificate,
         )
         self._stopping = threading.Event()
         self._keeper = threading.Thread(target=self._keep_house, name="s3-house", daemon=True)
