@@ -6,6 +6,7 @@ from functools import singledispatch
 from typing import TYPE_CHECKING, Literal
 
 from snowmelt.catalog import access, namespaces, tables
+from snowmelt.catalog.external_functions import functions_of
 from snowmelt.catalog.results import Result
 from snowmelt.catalog.session import Session, schema_shown
 from snowmelt.catalog.statements import (
@@ -22,6 +23,7 @@ from snowmelt.catalog.statements import (
     GrantRole,
     Level,
 )
+from snowmelt.catalog.translators import translators_of
 from snowmelt.errors import (
     DatabaseNotFound,
     InternalError,
@@ -181,7 +183,7 @@ def _drop_database(name: Name, session: Session, restrict: bool) -> str:
     shown = display_name(database.name)
     session.require("DATABASE", database.database_id, "OWNERSHIP", shown)
     if restrict:
-        _require_empty("Database", shown, len(tables.tables_of(session.connection, database.name)))
+        _require_empty("Database", shown, session, database.name)
     namespaces.drop_database(session.connection, database.name, session.now)
     return shown
 
@@ -191,8 +193,7 @@ def _drop_schema(name: Name, session: Session, restrict: bool) -> str:
     shown = schema_shown(schema.database, schema.name)
     session.require("SCHEMA", schema.schema_id, "OWNERSHIP", shown)
     if restrict:
-        inside = tables.tables_of(session.connection, schema.database, schema.name)
-        _require_empty("Schema", shown, len(inside))
+        _require_empty("Schema", shown, session, schema.database, schema.name)
     namespaces.drop_schema(session.connection, schema.database, schema.name, session.now)
     return shown
 
@@ -259,6 +260,17 @@ def _created(kind: str, shown: str, existing: Existing, *, there: bool) -> Resul
     return Result(message=f"{kind} {shown} {'replaced' if there else 'created'}.")
 
 
-def _require_empty(kind: str, shown: str, table_count: int) -> None:
+def _require_empty(kind: str, shown: str, session: Session, *place: str) -> None:
+    table_count = len(tables.tables_of(session.connection, *place))
+    function_count = len(functions_of(session.connection, *place))
+    function_count += len(translators_of(session.connection, *place))
+    if function_count:
+        raise NotEmpty(
+            f"{kind} {shown} still holds {table_count} tables and {function_count} functions; "
+            "drop them first, or leave RESTRICT out.",
+            kind=kind,
+            name=shown,
+            tables=table_count,
+        )
     if table_count:
         raise NotEmpty(kind=kind, name=shown, tables=table_count)

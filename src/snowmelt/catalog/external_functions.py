@@ -15,6 +15,7 @@ from snowmelt.catalog import function_model, model
 from snowmelt.catalog.access import has
 from snowmelt.catalog.tables import schema_of
 from snowmelt.errors import AlreadyExists, NotFound
+from snowmelt.functions.ddl import create_statement
 from snowmelt.functions.definition import ExternalFunction
 from snowmelt.schema.types import display_name
 
@@ -79,6 +80,17 @@ class FunctionRecord:
     def signature(self) -> Signature:
         """Name, arguments and result."""
         return self.function.signature
+
+    def ddl(self) -> str:
+        """Return the statement that creates it."""
+        *place, name = self.name.database, self.name.schema, self.name.function
+        # Headers carry the name as it was written, so it is written that way again.
+        written = self.signature.name
+        plain = written.upper() == name == display_name(name)
+        parts = (*map(display_name, place), written if plain else display_name(name))
+        return create_statement(
+            self.function, ".".join(parts), display_name(self.function.integration)
+        )
 
     def takes(self, types: Sequence[SqlType]) -> bool:
         """Tell whether these are the types of the arguments; parameters of types do not count."""

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from snowmelt.functions import ddl
+from snowmelt.functions.definition import (
+    DEFAULT_COMMENT,
+    ExternalFunction,
+    NullInput,
+    Volatility,
+)
+
 if TYPE_CHECKING:
     from snowmelt.functions.service.declared import DeclaredFunction
 
@@ -13,20 +21,13 @@ def create_statement(
 ) -> str:
     """Return a CREATE EXTERNAL FUNCTION for Snowmelt and for Snowflake."""
     signature, options = function.signature, function.options
-    lines = [f"CREATE {'OR REPLACE ' if replace else ''}EXTERNAL FUNCTION {signature.ddl()}"]
-    if signature.is_strict:
-        lines.append("RETURNS NULL ON NULL INPUT")
-    if options.immutable:
-        lines.append("IMMUTABLE")
-    if options.comment is not None:
-        lines.append(f"COMMENT = {_quoted(options.comment)}")
-    lines.append(f"API_INTEGRATION = {integration}")
-    if options.max_batch_rows is not None:
-        lines.append(f"MAX_BATCH_ROWS = {options.max_batch_rows}")
-    lines.append(f"AS {_quoted(url.rstrip('/') + '/' + signature.name)};")
-    return "\n".join(lines)
-
-
-def _quoted(text: str) -> str:
-    doubled = text.replace("\\", "\\\\").replace("'", "''")
-    return f"'{doubled}'"
+    definition = ExternalFunction(
+        signature=signature,
+        url=f"{url.rstrip('/')}/{signature.name}",
+        integration=integration,
+        null_input=NullInput.STRICT if signature.is_strict else NullInput.CALLED,
+        volatility=Volatility.IMMUTABLE if options.immutable else Volatility.VOLATILE,
+        comment=DEFAULT_COMMENT if options.comment is None else options.comment,
+        max_batch_rows=options.max_batch_rows,
+    )
+    return ddl.create_statement(definition, signature.name, integration, replace=replace)

@@ -1,0 +1,86 @@
+"""The statement that creates a function, for Snowmelt; without clauses of ours for Snowflake, too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from snowmelt.functions.definition import (
+    DEFAULT_COMMENT,
+    BatchFailure,
+    Compression,
+    ExternalFunction,
+    NullInput,
+    RowErrors,
+    Volatility,
+)
+from snowmelt.functions.literals import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def create_statement(
+    function: ExternalFunction, name: str, integration: str, *, replace: bool = False
+) -> str:
+    """Return the CREATE EXTERNAL FUNCTION of a definition; what has its default is left out.
+
+    Args:
+        function: What to create; its own name and integration do not count.
+        name: Of the function, as SQL writes it.
+        integration: Of the API integration, as SQL writes it.
+        replace: Whether it takes the place of one with the same types.
+    """
+    first = ["CREATE", "EXTERNAL FUNCTION"]
+    if replace:
+        first.insert(1, "OR REPLACE")
+    if function.secure:
+        first.insert(-1, "SECURE")
+    signature = function.signature
+    returns = signature.returns.ddl + ("" if function.returns_null else " NOT NULL")
+    lines = [
+        f"{' '.join(first)} {name}({signature.arguments_ddl()})",
+        f"RETURNS {returns}",
+        *_behaviour(function),
+        f"API_INTEGRATION = {integration}",
+        *_calling(function),
+        f"AS {quoted(function.url)};",
+    ]
+    return "\n".join(lines)
+
+
+def _behaviour(function: ExternalFunction) -> Iterator[str]:
+    if function.null_input is not NullInput.CALLED:
+        yield function.null_input.value
+    if function.volatility is not Volatility.VOLATILE:
+        yield function.volatility.value
+    if function.comment != DEFAULT_COMMENT:
+        yield f"COMMENT = {quoted(function.comment)}"
+
+
+def _calling(function: ExternalFunction) -> Iterator[str]:
+    if function.headers:
+        pairs = (f"{quoted(name)} = {quoted(value)}" for name, value in function.headers)
+        yield f"HEADERS = ({', '.join(pairs)})"
+    if function.context_headers:
+        yield f"CONTEXT_HEADERS = ({', '.join(function.context_headers)})"
+    plain = {
+        "MAX_BATCH_ROWS": function.max_batch_rows,
+        "COMPRESSION": _unless(function.compression, Compression.AUTO),
+        "REQUEST_TRANSLATOR": function.request_translator,
+        "RESPONSE_TRANSLATOR": function.response_translator,
+        "MAX_IN_FLIGHT": function.max_in_flight,
+        "RATE_LIMIT": function.rate_limit,
+        "ROW_ERRORS": _unless(function.row_errors, RowErrors.ABORT),
+        "CACHE": "OFF" if function.cache_bytes == 0 else function.cache_bytes,
+        "MAX_BATCH_SIZE": function.max_batch_bytes,
+        "ON_BATCH_FAILURE": _unless(function.on_batch_failure, BatchFailure.ABORT),
+        "MAX_BATCH_RETRIES": function.max_batch_retries,
+        "BATCH_TIMEOUT_SECS": function.batch_timeout_s,
+    }
+    for word, value in plain.items():
+        if value is not None:
+            yield f"{word} = {value}"
+
+
+def _unless(value: str, default: str) -> str | None:
+    return None if value == default else value

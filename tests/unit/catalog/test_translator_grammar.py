@@ -1,0 +1,72 @@
+"""Translators keep their source as it was written."""
+
+from __future__ import annotations
+
+import pytest
+
+from snowmelt.catalog.parsing import parse
+from snowmelt.catalog.scripts import split_script
+from snowmelt.catalog.statements import CreateTranslator, Existing
+from snowmelt.errors import StatementError
+from snowmelt.functions.definition import Language
+
+HEAD = "CREATE FUNCTION t(event OBJECT) RETURNS OBJECT "
+SOURCE = " return {body: event.body, a: \"\\n\", b: 'x''y', c: /\\d;+/}; // it's\n"
+
+
+def translator(text: str) -> CreateTranslator:
+    statement = parse(text)
+    assert isinstance(statement, CreateTranslator)
+    return statement
+
+
+def test_between_dollars_everything_stays_as_it_is():
+    made = translator(f"{HEAD}LANGUAGE JAVASCRIPT AS $${SOURCE}$$;").translator
+    assert made.body == SOURCE
+    assert (made.language, made.argument, made.handler) == (Language.JAVASCRIPT, "event", None)
+
+
+def test_between_quotes_escapes_are_undone():
+    made = translator(HEAD + "LANGUAGE JAVASCRIPT AS 'return ''a\\\\n\\';'").translator
+    assert made.body == "return 'a\\n';"
+
+
+def test_a_script_is_not_cut_inside_a_source():
+    statement = f"{HEAD}LANGUAGE JAVASCRIPT AS $${SOURCE}; COPY x; $$"
+    pieces = split_script(f"SHOW ROLES;\n{statement};\nSHOW USERS")
+    assert [piece.text for piece in pieces] == ["SHOW ROLES", statement, "SHOW USERS"]
+
+
+def test_python_names_the_function_of_its_source():
+    made = translator(
+        'CREATE OR REPLACE FUNCTION a.b.t("Event" OBJECT) RETURNS OBJECT NOT NULL VOLATILE '
+        "LANGUAGE PYTHON RUNTIME_VERSION = '3.11' COMMENT = 'c' HANDLER = 'main' "
+        "AS 'def main(event): return event'"
+    )
+    assert made.existing is Existing.REPLACE
+    assert (made.name.parts, made.comment) == (("A", "B", "T"), "c")
+    assert (made.translator.handler, made.translator.argument) == ("main", "Event")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("CREATE FUNCTION f() RETURNS OBJECT LANGUAGE JAVASCRIPT AS ''", "CREATE FUNCTION makes"),
+        ("CREATE FUNCTION f(a INT) RETURNS OBJECT AS ''", "CREATE FUNCTION makes translators"),
+        ("CREATE FUNCTION f(a OBJECT, b OBJECT) RETURNS OBJECT AS ''", "CREATE FUNCTION makes"),
+        ("CREATE FUNCTION f(a OBJECT) RETURNS VARCHAR AS ''", "CREATE FUNCTION makes"),
+        ("CREATE FUNCTION f(a OBJECT) RETURNS TABLE (x INT) AS ''", "CREATE FUNCTION makes"),
+        (HEAD + "AS ''", "LANGUAGE is missing"),
+        (HEAD + "LANGUAGE SQL AS ''", "LANGUAGE is JAVASCRIPT or PYTHON, not SQL"),
+        (HEAD + "LANGUAGE PYTHON AS ''", "LANGUAGE PYTHON needs HANDLER"),
+        (HEAD + "LANGUAGE JAVASCRIPT HANDLER = 'x' AS ''", "HANDLER belongs to LANGUAGE PYTHON"),
+        (HEAD + "LANGUAGE PYTHON HANDLER = 'a.b' AS ''", "HANDLER is the name of a function"),
+        (HEAD + "LANGUAGE PYTHON PACKAGES = ('x') AS ''", "PACKAGES is no clause of CREATE FUNC"),
+        (HEAD + "LANGUAGE JAVASCRIPT", "Expected a clause of CREATE FUNCTION"),
+        (HEAD + "LANGUAGE JAVASCRIPT AS x", "Expected the source in single quotes"),
+    ],
+)
+def test_other_functions_there_are_none(text, reason):
+    with pytest.raises(StatementError) as caught:
+        parse(text)
+    assert str(caught.value.fields["reason"]).startswith(reason)
