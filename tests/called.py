@@ -22,7 +22,11 @@ def signature(name="echo", arguments=("VARCHAR",), returns="VARCHAR"):
 
 
 def plan(url, *, name="echo", arguments=("VARCHAR",), returns="VARCHAR", options=None, **clauses):
-    """Return the plan of a function at a URL; `options` are fields of CallerOptions."""
+    """Return the plan of a function at a URL.
+
+    `options` are fields of CallerOptions; clauses may be fields of the plan as well.
+    """
+    translators = {key: clauses.pop(key) for key in [*clauses] if key.endswith("_translator")}
     known = calls.plan(
         CallerOptions(**(options or {})),
         signature=signature(name, arguments, returns),
@@ -30,7 +34,8 @@ def plan(url, *, name="echo", arguments=("VARCHAR",), returns="VARCHAR", options
         **clauses,
     )
     prefix = url.rpartition("/")[0] + "/"
-    return replace(known, integration=replace(known.integration, allowed_prefixes=(prefix,)))
+    integration = replace(known.integration, allowed_prefixes=(prefix,))
+    return replace(known, integration=integration, **translators)
 
 
 def rows(*columns, size=None):

@@ -31,13 +31,20 @@ class Background:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
+    async def _end(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.client.close()
+
     def _stop(self) -> None:
         # A fork inherits what is to be done at exit, but not the thread.
         if os.getpid() != self._pid or not self._thread.is_alive():
             return
-        closing = asyncio.run_coroutine_threadsafe(self.client.close(), self.loop)
+        ending = asyncio.run_coroutine_threadsafe(self._end(), self.loop)
         try:
-            closing.result(_STOP_S)
+            ending.result(_STOP_S)
         except TimeoutError:
             return
         self.loop.call_soon_threadsafe(self.loop.stop)

@@ -12,6 +12,7 @@ from snowmelt.functions.calling.decoding import AnswerReader
 from snowmelt.functions.calling.limits import Limits
 from snowmelt.functions.calling.outgoing import Outgoing
 from snowmelt.functions.calling.sending import Composer
+from snowmelt.functions.calling.translators import Translators
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +38,7 @@ class Exchange:
             nullable=function.returns_null,
             lenient=True,
         )
+        self._translators = Translators(plan)
         self._attempts = Attempts(plan, background().client, clock, Limits(plan, clock))
         self.work = self._composer.work
         self.halves = self._composer.halves
@@ -45,23 +47,30 @@ class Exchange:
         """Keep answers for equal inputs to come."""
         self._composer.keep(work, answers)
 
-    def outgoing(self, request: Request) -> Outgoing:
-        """Return a request as it leaves.
+    def outgoing(self, request: Request) -> tuple[Outgoing, bytes | None]:
+        """Return a request as it leaves, and what its translator keeps for the reply.
 
         Raises:
             TranslatorFailed: The request translator did.
         """
-        return Outgoing(request.batch_id, request.body)
+        translated = self._translators.request(request.body)
+        outgoing = Outgoing(request.batch_id, translated.body, translated.url_suffix)
+        return outgoing, translated.data
 
     def sending(self, outgoing: Outgoing, record: CallRecord) -> Calling:
         """Return what makes the call when it is started."""
         return partial(self._attempts.ask, outgoing, record)
 
-    def answers(self, request: Request, body: bytes) -> Answers:
+    def answers(self, request: Request, kept: bytes | None, body: bytes) -> Answers:
         """Return the values in a reply.
+
+        Args:
+            request: What was asked.
+            kept: By the request's translator.
+            body: Of the reply.
 
         Raises:
             ReplyInvalid: It is not what the function's service should say.
             TranslatorFailed: The response translator did.
         """
-        return self._reader.read(body, request.rows)
+        return self._reader.read(self._translators.reply(body, kept), request.rows)

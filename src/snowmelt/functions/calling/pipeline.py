@@ -20,7 +20,7 @@ from snowmelt.functions.calling.forms import arrow_form
 from snowmelt.functions.calling.ledger import CallRecord, Result
 from snowmelt.functions.calling.splitting import Split, sizes_of
 from snowmelt.functions.definition import NullInput
-from snowmelt.functions.refusals import CallFailed, ReplyInvalid, TooLarge
+from snowmelt.functions.refusals import CallFailed, ReplyInvalid, TooLarge, TranslatorFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.functions.calling.flights import Flight
     from snowmelt.functions.calling.ledger import Ledger
-    from snowmelt.functions.calling.outgoing import Outgoing
     from snowmelt.functions.calling.plan import CallPlan, Place
     from snowmelt.functions.calling.sending import Request, Work
     from snowmelt.functions.wire.replies import RowFailure
@@ -47,7 +46,8 @@ class Part:
     first_row: int = 0
     split: Split | None = None
     flight: Flight | None = None
-    outgoing: Outgoing | None = None
+    # What the request's translator keeps for the reply's.
+    kept: bytes | None = None
     values: pa.Array | None = None
     failures: Mapping[int, RowFailure] = field(default_factory=dict)
     error: SnowmeltError | None = None
@@ -179,11 +179,14 @@ class Pipeline:
             self._failures.recall(part.request.batch_id)
             self._breaker.check(part.record.function)
             self._budget.spend(rows=rows)
-            part.outgoing = self._exchange.outgoing(part.request)
+            outgoing, part.kept = self._exchange.outgoing(part.request)
+        except TranslatorFailed as error:
+            part.error = part.failed(str(error))
+            return
         except SnowmeltError as error:
             part.error = error
             return
-        part.flight = self._flights.start(self._exchange.sending(part.outgoing, part.record))
+        part.flight = self._flights.start(self._exchange.sending(outgoing, part.record))
 
     def _finish(self, outcome: Outcome) -> None:
         """Wait for the answers to a batch; requests that are too large become two."""
@@ -215,10 +218,10 @@ class Pipeline:
             return
         try:
             body = self._flights.wait(part.flight)
-            answers = self._exchange.answers(part.request, body)
+            answers = self._exchange.answers(part.request, part.kept, body)
         except TooLarge:
             raise
-        except ReplyInvalid as error:
+        except (ReplyInvalid, TranslatorFailed) as error:
             part.error = part.failed(str(error))
         except SnowmeltError as error:
             part.error = error

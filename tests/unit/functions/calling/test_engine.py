@@ -1,0 +1,432 @@
+"""Each row gets its value, in order, and nothing is asked for that nobody wants."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from multiprocessing import get_context
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import called
+import calls
+import functions_service as kit
+from snowmelt.functions.calling import engine
+from snowmelt.functions.calling.ledger import ListLedger, Result
+from snowmelt.functions.definition import BatchFailure, NullInput, RowErrors, Volatility
+from snowmelt.functions.proxy.faults import parse_fault
+from snowmelt.functions.proxy.http1 import Message, written
+from snowmelt.functions.proxy.relay import FaultProxy, HttpServer
+from snowmelt.functions.refusals import BudgetExceeded, CallFailed, CircuitOpen
+from snowmelt.functions.service import RemoteService
+
+LETTERS = [f"row {at}" for at in range(10)]
+
+
+@pytest.fixture(autouse=True)
+def own_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+class Log:
+    """What a service saw: batch ids and rows, in the order of arrival."""
+
+    def __init__(self):
+        self.batches = []
+
+    def clear(self):
+        self.batches.clear()
+
+    @property
+    def rows(self):
+        return [row for _, rows in self.batches for row in rows]
+
+    @property
+    def ids(self):
+        return [batch for batch, _ in self.batches]
+
+
+@pytest.fixture(scope="module")
+def log():
+    return Log()
+
+
+@pytest.fixture(scope="module")
+def service(log):
+    """Echo, by a server that answers later batches first, and has row errors for some texts."""
+
+    async def answer(request, writer):
+        rows = json.loads(request.body)["data"]
+        log.batches.append((request.headers[kit.BATCH], [row[1:] for row in rows]))
+        await asyncio.sleep(random.random() * 0.01 if "late" in request.target else 0)
+        if "limited" in request.target and len(request.body) > 100:
+            writer.write(written(Message("HTTP/1.1 413 Content Too Large")))
+            return True
+        values = [[row[0], row[1] if len(row) > 1 else "none"] for row in rows]
+        reply = {"data": values}
+        if "picky" in request.target:
+            bad = [row[0] for row in rows if row[1] in LETTERS[3:5]]
+            reply["errors"] = [[at, "ValueError", "it is bad"] for at in bad]
+            for at in bad:
+                values[at][1] = None
+        if "huge" in request.target:
+            for value in values:
+                value[1] = value[1] * 100_000
+        writer.write(written(Message("HTTP/1.1 200 OK", {}, json.dumps(reply).encode())))
+        return True
+
+    with HttpServer(answer) as server:
+        yield server.url
+
+
+@pytest.mark.parametrize("count", [0, 1, 6, 7, 8, 100])
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_values_are_in_the_rows_order_however_the_rows_arrive(service, log, count, size):
+    log.clear()
+    texts = [f"{at}" for at in range(count)]
+    plan = called.plan(f"{service}/late", max_batch_rows=7, max_in_flight=4)
+    assert called.ask(plan, called.rows(texts, size=size)) == texts
+    assert len(log.batches) == -(-count // 7)
+
+
+def test_ids_depend_on_the_rows_and_not_on_how_they_arrive(service, log):
+    seen = set()
+    for size in (1, 4, 10):
+        log.clear()
+        plan = called.plan(f"{service}/late", max_batch_rows=3)
+        called.ask(plan, called.rows(LETTERS, size=size), place=calls.place(attempt=size))
+        seen.add(tuple(sorted(log.ids)))
+    assert len(seen) == 1
+
+
+def test_no_more_batches_are_asked_than_are_in_flight_beyond_those_taken(service, log):
+    log.clear()
+    ledger = ListLedger()
+    taken = []
+
+    def arriving():
+        for text in LETTERS * 10:
+            taken.append(text)
+            yield from called.rows([text])
+
+    plan = called.plan(f"{service}/", max_batch_rows=1, max_in_flight=4)
+    values = engine.call(plan, calls.place(), arriving(), ledger)
+    assert log.batches == []
+    assert next(values).to_pylist() == LETTERS[:1]
+    values.close()
+    assert len(log.batches) <= 4
+    assert len(taken) == 4
+    outcomes = [record.outcome for record in ledger.records]
+    assert outcomes == [Result.OK, *[Result.CANCELLED] * 3]
+
+
+def test_values_flow_before_all_rows_are_there(service):
+    asked_for_more = []
+
+    def arriving():
+        yield from called.rows(LETTERS[:4])
+        asked_for_more.append(True)
+        yield from called.rows(LETTERS[4:])
+
+    plan = called.plan(f"{service}/", max_batch_rows=2, max_in_flight=2)
+    values = engine.call(plan, calls.place(), arriving(), ListLedger())
+    assert next(values).to_pylist() == LETTERS[:2]
+    assert not asked_for_more
+    assert [each for array in values for each in array.to_pylist()] == LETTERS[2:]
+
+
+@pytest.mark.parametrize("by_error", [False, True])
+def test_who_stops_leaves_no_connection_and_no_thread(by_error):
+    open_requests, ended = threading.Semaphore(0), threading.Semaphore(0)
+
+    async def answer(request, writer):
+        number = int(request.headers[kit.BATCH].split(":")[3])
+        if number == 0:
+            status = "403 Forbidden" if by_error else "200 OK"
+            writer.write(written(Message(f"HTTP/1.1 {status}", {}, b'{"data": [[0, "a"]]}')))
+            return True
+        open_requests.release()
+        while not writer.transport.is_closing():
+            # Not an answer yet; a connection that is gone is noticed by writing to it.
+            writer.write(b"HTTP/1.1 102 Processing\r\n\r\n")
+            await asyncio.sleep(0.01)
+        ended.release()
+        return False
+
+    threads = threading.active_count()
+    with HttpServer(answer) as server:
+        plan = called.plan(f"{server.url}/", max_batch_rows=1, max_in_flight=5)
+        values = engine.call(plan, calls.place(), iter(called.rows(LETTERS)), ListLedger())
+        if by_error:
+            with pytest.raises(CallFailed):
+                next(values)
+        else:
+            next(values)
+            for _ in range(4):
+                assert open_requests.acquire(timeout=5)
+            values.close()
+        for _ in range(4 if not by_error else 0):
+            assert ended.acquire(timeout=5)
+    names = {thread.name for thread in threading.enumerate()}
+    assert threading.active_count() <= threads + ("snowmelt-calls" in names)
+
+
+def test_rows_with_null_of_a_strict_function_never_leave(service, log):
+    log.clear()
+    ledger = ListLedger()
+    texts = ["a", None, "b", None, None, "c"]
+    plan = called.plan(f"{service}/", null_input=NullInput.STRICT, max_batch_rows=2)
+    assert called.ask(plan, called.rows(texts), ledger=ledger) == texts
+    assert sorted(log.rows) == [["a"], ["b"], ["c"]]
+    assert sum(record.rows for record in ledger.records) == 6
+    assert sum(record.rows_sent for record in ledger.records) == 3
+    assert [len(rows) for _, rows in log.batches] == [2, 1]
+
+
+def test_rows_that_are_all_null_cost_no_call(service, log):
+    log.clear()
+    ledger = ListLedger()
+    plan = called.plan(f"{service}/", null_input=NullInput.STRICT)
+    nothing = [pa.record_batch([pa.array([None] * 3, pa.string())], names=["a"])]
+    assert called.ask(plan, nothing, ledger=ledger) == [None] * 3
+    assert called.ask(plan, nothing, trying=True) == [None] * 3
+    assert log.batches == []
+    assert [(each.outcome, each.rows_sent) for each in ledger.records] == [(Result.NOT_SENT, 0)]
+
+
+def test_null_is_sent_to_a_function_that_is_called_on_it(service, log):
+    log.clear()
+    assert called.ask(called.plan(f"{service}/"), called.rows(["a", None])) == ["a", None]
+    assert log.rows == [["a"], [None]]
+
+
+def test_an_immutable_function_is_asked_once_for_equal_rows_and_never_for_known_ones(service, log):
+    log.clear()
+    ledger = ListLedger()
+    plan = called.plan(
+        f"{service}/", volatility=Volatility.IMMUTABLE, cache_bytes=1_000_000, max_batch_rows=8
+    )
+    texts = ["a", "b", "a", None, "b", None, "a", "a"]
+    assert called.ask(plan, called.rows(texts), ledger=ledger) == texts
+    assert log.rows == [["a"], ["b"], [None]]
+    more = ["b", "c", None, "c"]
+    assert called.ask(plan, called.rows(more), ledger=ledger) == more
+    assert log.rows[3:] == [["c"]]
+    assert called.ask(plan, called.rows(["c", "a"]), ledger=ledger) == ["c", "a"]
+    assert len(log.batches) == 2
+    assert [each.cache_hits for each in ledger.records] == [0, 2, 2]
+    tried = called.ask(plan, called.rows(["c", "d"]), trying=True)
+    assert [each["value"] for each in tried] == ["c", "d"]
+
+
+def test_a_function_without_arguments_is_asked_for_each_row(service, log):
+    log.clear()
+    plan = called.plan(f"{service}/", arguments=())
+    assert called.ask(plan, called.rows([1, 2, 3])) == ["none"] * 3
+    assert log.rows == [[], [], []]
+
+
+def test_an_error_of_a_row_ends_the_query_and_names_the_row(service):
+    with pytest.raises(CallFailed, match="row 3 of 10: ValueError") as caught:
+        called.ask(called.plan(f"{service}/picky"), called.rows(LETTERS))
+    assert "bad" not in str(caught.value)
+    plan = called.plan(f"{service}/picky", options={"debug_payload": True})
+    with pytest.raises(CallFailed, match="ValueError: it is bad"):
+        called.ask(plan, called.rows(LETTERS))
+
+
+def test_an_error_of_a_row_is_null_where_the_function_says_so(service):
+    ledger = ListLedger()
+    plan = called.plan(f"{service}/picky", row_errors=RowErrors.RETURN_NULL)
+    values = called.ask(plan, called.rows(LETTERS), ledger=ledger)
+    assert values == [*LETTERS[:3], None, None, *LETTERS[5:]]
+    assert ledger.records[0].row_errors == 2
+
+
+def test_errors_of_rows_and_of_batches_stand_beside_the_values(service):
+    with FaultProxy(service, [parse_fault("403:first=1")]) as proxy:
+        plan = called.plan(f"{proxy.url}/picky", max_batch_rows=3, max_in_flight=1)
+        found = called.ask(plan, called.rows(LETTERS), trying=True)
+    assert [each["value"] for each in found] == [*[None] * 5, *LETTERS[5:]]
+    assert all("remote service error: 403" in each["error"] for each in found[:3])
+    assert [each["error"] for each in found[3:6]] == [*["ValueError: it is bad"] * 2, None]
+    assert [each["status"] for each in found] == [*[403] * 3, *[200] * 7]
+    assert [each["batch_id"].split(":")[3] for each in found] == [*"000111222", "3"]
+
+
+def test_a_batch_that_is_too_large_goes_in_halves_and_its_size_never_again(service, log):
+    log.clear()
+    ledger = ListLedger()
+    plan = called.plan(f"{service}/limited", max_batch_rows=8, max_in_flight=1)
+    texts = ["x" * 10] * 8
+    assert called.ask(plan, called.rows(texts), ledger=ledger) == texts
+    assert [len(rows) for _, rows in log.batches] == [8, 4, 4]
+    whole = log.ids[0]
+    assert log.ids[1:] == [f"{whole}/0", f"{whole}/1"]
+    assert [(each.batch_id, each.rows) for each in ledger.records] == [
+        (f"{whole}/0", 4),
+        (f"{whole}/1", 4),
+    ]
+    assert sum(each.attempts for each in ledger.records) == 3
+    log.clear()
+    assert called.ask(plan, called.rows(texts)) == texts
+    assert log.ids == [f"{whole}/0", f"{whole}/1"]
+
+
+def test_only_the_row_that_is_too_large_fails(service, log):
+    log.clear()
+    texts = [*"abcde", "x" * 100, "g"]
+    plan = called.plan(f"{service}/limited?one", on_batch_failure=BatchFailure.RETURN_NULL)
+    assert called.ask(plan, called.rows(texts)) == [*"abcde", None, "g"]
+    with pytest.raises(CallFailed, match="row 5 alone is too large"):
+        called.ask(called.plan(f"{service}/limited?one"), called.rows(texts))
+    log.clear()
+    # One huge row says nothing about the size of others' batches.
+    called.ask(plan, called.rows(["a"] * 8))
+    assert [len(rows) for _, rows in log.batches] == [8]
+
+
+def test_a_reply_that_is_too_large_is_asked_for_in_halves(service, log):
+    log.clear()
+    plan = called.plan(f"{service}/huge")
+    values = called.ask(plan, called.rows(LETTERS * 3))
+    assert [value[:5] for value in values] == [text[:5] for text in LETTERS * 3]
+    assert [len(rows) for _, rows in log.batches] == [30, 15, 15]
+
+
+def test_a_dry_run_calls_nothing_and_tells_what_it_would(service, log):
+    log.clear()
+    ledger = ListLedger()
+    plan = called.plan(f"{service}/", options={"dry_run": True}, max_batch_rows=6)
+    assert called.ask(plan, called.rows(LETTERS), ledger=ledger) == [None] * 10
+    assert log.batches == []
+    assert [(each.outcome, each.rows_sent) for each in ledger.records] == [
+        (Result.DRY_RUN, 6),
+        (Result.DRY_RUN, 4),
+    ]
+    assert ledger.records[0].bytes_out > 60
+
+
+def test_a_service_that_fails_again_and_again_is_left_alone(service):
+    with FaultProxy(service, [parse_fault("403")]) as proxy:
+        plan = called.plan(f"{proxy.url}/", max_batch_rows=1, max_in_flight=1)
+        found = called.ask(plan, called.rows(LETTERS), trying=True)
+        assert len(proxy.requests) == 5
+        assert "is left alone" in found[5]["error"]
+        assert found[5]["status"] is None
+        with pytest.raises(CircuitOpen):
+            called.ask(plan, called.rows(LETTERS))
+        assert len(proxy.requests) == 5
+
+
+def test_a_budget_ends_the_query_before_it_is_exceeded(service, log):
+    log.clear()
+    plan = called.plan(f"{service}/", max_batch_rows=2, options={"max_calls_per_task": 3})
+    with pytest.raises(BudgetExceeded, match="max_calls_per_task = 3"):
+        called.ask(plan, called.rows(LETTERS))
+    assert len(log.batches) <= 3
+
+
+def test_the_next_attempt_at_a_task_does_not_repeat_what_failed_for_good(service):
+    with FaultProxy(service, [parse_fault("403")]) as proxy:
+        plan = called.plan(f"{proxy.url}/")
+        texts = []
+        for attempt in range(3):
+            with pytest.raises(CallFailed) as caught:
+                called.ask(plan, called.rows(LETTERS), place=calls.place(attempt))
+            texts.append(str(caught.value))
+        assert len(proxy.requests) == 1
+        assert len(set(texts)) == 1
+        with pytest.raises(CallFailed):
+            called.ask(plan, called.rows(LETTERS))
+        assert len(proxy.requests) == 2
+
+
+def test_translators_speak_to_a_service_of_another_format():
+    svc = RemoteService("behind")
+
+    @svc.function(blocking=False)
+    def double(n: int) -> int:
+        return 2 * n
+
+    def ask(event):
+        rows = event["body"]["data"]
+        return {
+            "body": {"data": [[at, value + 1] for at, value in rows]},
+            "urlSuffix": "ble",
+            "translatorData": len(rows),
+        }
+
+    def read(event):
+        rows = event["body"]["data"]
+        return {"body": {"data": [[at, value + event["translatorData"]] for at, value in rows]}}
+
+    with kit.hosted(svc.asgi()) as url:
+        plan = called.plan(
+            f"{url}/dou", name="double", arguments=("NUMBER",), returns="NUMBER(18,0)",
+            request_translator=ask, response_translator=read,
+        )  # fmt: skip
+        assert called.ask(plan, called.rows([1, 2, 3])) == [7, 9, 11]
+
+
+def test_tasks_in_several_threads_have_values_of_their_own(service):
+    plan = called.plan(f"{service}/late", max_batch_rows=3)
+    found = {}
+
+    def task(number):
+        texts = [f"{number}-{at}" for at in range(50)]
+        place = calls.place(query_id=f"q{number}")
+        found[number] = called.ask(plan, called.rows(texts), place=place) == texts
+
+    threads = [threading.Thread(target=task, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == dict.fromkeys(range(4), True)
+
+
+def _in_child(url, results):
+    results.put(called.ask(called.plan(url), called.rows(["b"])))
+
+
+def test_a_forked_process_has_a_thread_of_its_own(service):
+    assert called.ask(called.plan(f"{service}/"), called.rows(["a"])) == ["a"]
+    context = get_context("fork")
+    results = context.SimpleQueue()
+    child = context.Process(target=_in_child, args=(f"{service}/", results))
+    child.start()
+    child.join(20)
+    assert child.exitcode == 0
+    assert results.get() == ["b"]
+    assert called.ask(called.plan(f"{service}/"), called.rows(["c"])) == ["c"]
+
+
+def test_a_process_ends_though_calls_are_under_way(service):
+    script = f"""
+        import sys
+        sys.path.insert(0, {str(Path(called.__file__).parent)!r})
+        import called, calls
+        from snowmelt.functions.calling import engine
+        from snowmelt.functions.calling.ledger import ListLedger
+        with_open_calls = engine.call(
+            called.plan("{service}/late", max_batch_rows=1, max_in_flight=8),
+            calls.place(), iter(called.rows(["a"] * 50)), ListLedger())
+        print(next(with_open_calls).to_pylist())
+    """
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "['a']\n", "")
+    assert time.monotonic() - began < 10
