@@ -26,9 +26,19 @@ _MOST = 1000
 class Failures:
     """What the processes of this machine remember for one attempt at a task."""
 
-    def __init__(self, place: Place, clock: Clock, *, folder: Path | None = None) -> None:
-        """Prepare; a folder other than this user's private one is for tests."""
+    def __init__(
+        self, place: Place, clock: Clock, *, folder: Path | None = None, most: int = _MOST
+    ) -> None:
+        """Prepare.
+
+        Args:
+            place: Which attempt.
+            clock: Tells what is too old.
+            folder: Where files are shared; this user's private one if None.
+            most: How many batches are remembered.
+        """
         self._attempt = place.attempt
+        self._most = most
         self._clock = clock
         self._folder = folder or private_folder()
         # Of earlier tasks; mostly there are none, and nothing needs be looked for.
@@ -55,7 +65,10 @@ class Failures:
         raise CallFailed(**fields)
 
     def remember(self, batch_id: str, error: CallFailed) -> None:
-        """Keep why a batch failed, for ten minutes; the error's text holds no payload."""
+        """Keep why a batch failed, for ten minutes.
+
+        What the error says lies in the file; it holds payload only if errors may show some.
+        """
         self._any = True
         path = self._path(batch_id)
         self._make_room(path.parent)
@@ -71,7 +84,8 @@ class Failures:
 
     def _make_room(self, folder: Path) -> None:
         found = []
-        for path in folder.glob("failed-*"):
+        # Drafts, too: those of a process that was killed.
+        for path in folder.glob("*failed-*"):
             try:
                 found.append((path.stat().st_mtime, path))
             except FileNotFoundError:
@@ -79,5 +93,5 @@ class Failures:
         oldest = self._clock.now().timestamp() - _KEPT_S
         found.sort(reverse=True)
         for at, (written, path) in enumerate(found, start=2):
-            if at > _MOST or written < oldest:
+            if at > self._most or written < oldest:
                 path.unlink(missing_ok=True)

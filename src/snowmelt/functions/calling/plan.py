@@ -44,6 +44,8 @@ class CallerOptions:
     max_calls_per_task: int | None = None
     max_rows_per_query: int | None = None
     max_calls_per_query: int | None = None
+    # Rates and a query's budgets are divided by it. Executors of one machine share what they have
+    # in its folder of temporary files, so they count once; containers each have their own folder.
     executors: int = 1
 
 

@@ -63,6 +63,28 @@ def test_numbers_that_nobody_wrote_are_zeros(tmp_path):
     assert file.read(_TWO) == (0.0, 0.0)
 
 
+_FORKING = """
+import os, sys
+from pathlib import Path
+from snowmelt.functions.calling.host import HostFile
+file = HostFile(Path(sys.argv[1]))
+assert file.hold(0)
+if os.fork() == 0:
+    assert not file.hold(0)  # the parent's
+    assert file.hold(1)
+    os._exit(0)
+assert os.wait()[1] == 0
+assert file.hold(1)  # the child's died with it
+print(file.hold(0))
+"""
+
+
+@pytest.mark.slow
+def test_a_fork_has_no_part_in_its_parent_s_slots(tmp_path):
+    command = [sys.executable, "-c", _FORKING, tmp_path / "slots"]
+    assert subprocess.run(command, capture_output=True, check=True).stdout == b"True\n"
+
+
 @pytest.mark.slow
 def test_a_slot_of_a_killed_process_is_free_at_once(tmp_path):
     path = tmp_path / "slots"

@@ -9,7 +9,8 @@ from itertools import pairwise
 import pytest
 
 from calls import URL, plan
-from snowmelt.clock import ManualClock
+from limited_caller import calls_of, most_together, start
+from snowmelt.clock import ManualClock, SystemClock
 from snowmelt.functions.calling.limits import Limits
 from snowmelt.functions.calling.plan import CallerOptions
 
@@ -30,7 +31,7 @@ async def calls(limits, clock, count, reply, seconds=0.001):
         async with limits.turn(URL) as turn:
             now += 1
             most = max(most, now)
-            clock.advance(0.001)
+            clock.sleep(0.001)
             await asyncio.sleep(seconds)
             reply(turn)
             now -= 1
@@ -125,6 +126,15 @@ def test_a_process_that_comes_later_knows_of_it(tmp_path, clock):
     asyncio.run(calls(Limits(plan(), clock, folder=tmp_path), clock, 4, turned_away))
     other = Limits(plan(url=URL + "/other"), clock, folder=tmp_path)
     assert asyncio.run(calls(other, clock, 30, lambda turn: None)) == 2
+
+
+@pytest.mark.slow
+def test_other_processes_know_of_it(tmp_path):
+    asyncio.run(
+        calls(Limits(plan(), SystemClock(), folder=tmp_path), SystemClock(), 4, turned_away)
+    )
+    others = [start(tmp_path, "max_in_flight", 50, calls=8, seconds=0.05) for _ in range(2)]
+    assert most_together(calls_of(*others)) == 2
 
 
 def test_when_one_at_a_time_is_too_much_all_wait(tmp_path, clock):
