@@ -21,7 +21,12 @@ from snowmelt.functions.calling.http import HttpClient
 from snowmelt.functions.calling.ledger import CallRecord
 from snowmelt.functions.calling.outgoing import Outgoing
 from snowmelt.functions.calling.plan import CallerOptions, CallPlan
-from snowmelt.functions.definition import ApiIntegration, Compression, ExternalFunction
+from snowmelt.functions.definition import (
+    ApiIntegration,
+    Authentication,
+    Compression,
+    ExternalFunction,
+)
 from snowmelt.functions.proxy.faults import parse_fault
 from snowmelt.functions.proxy.relay import FaultProxy
 from snowmelt.functions.refusals import CallFailed, TooLarge
@@ -348,6 +353,27 @@ def test_a_secret_that_is_missing_is_named_by_its_reference(tmp_path):
         path.write_text("s3cret\n")
         assert call(asked).body == ANSWER
     assert [request.headers["x-api-key"] for request in service.requests] == ["s3cret"]
+
+
+def test_a_secret_that_changes_is_another_one_from_the_next_attempt_on(tmp_path):
+    path = tmp_path / "key"
+    path.write_text("old")
+
+    async def refuse(writer):
+        path.write_text("newer")
+        writer.write(reply(503))
+
+    with RawService(refuse, reply(body=ANSWER)) as service:
+        integration = ApiIntegration(
+            "here",
+            "azure_api_management",
+            (service.url,),
+            authentication=Authentication.BEARER,
+            secret=f"file:{path}",
+        )
+        assert call(plan(f"{service.url}/f", integration=integration)).body == ANSWER
+    said = [request.headers["authorization"] for request in service.requests]
+    assert said == ["Bearer old", "Bearer newer"]
 
 
 def test_a_translator_may_leave_out_the_body():
