@@ -439,3 +439,26 @@ def test_two_that_could_be_called_alike_are_never_both_created(demo, database):
         thread.join()
     assert sorted(outcomes) == ["created", "refused"]
     assert len(demo("SHOW FUNCTIONS").rows) == 1
+
+
+def test_changes_at_the_same_time_undo_nothing_of_each_other(demo):
+    demo(CREATE_ECHO)
+    changes = {
+        "MAX_BATCH_ROWS = 7": ("max_batch_rows", 7),
+        "MAX_IN_FLIGHT = 3": ("max_in_flight", 3),
+        "RATE_LIMIT = 5": ("rate_limit", 5.0),
+        "COMMENT = 'x'": ("comment", "x"),
+    }
+    start = threading.Barrier(len(changes))
+
+    def alter(change: str) -> None:
+        start.wait()
+        demo(f"ALTER FUNCTION demo.public.echo(INT) SET {change}")
+
+    threads = [threading.Thread(target=alter, args=(change,)) for change in changes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    described = properties(demo("DESCRIBE FUNCTION demo.public.echo(INT)"))
+    assert {key: described[key] for key, _ in changes.values()} == dict(changes.values())

@@ -18,6 +18,7 @@ from snowmelt.catalog.statements import (
     GrantOnFunction,
     RenameFunction,
 )
+from snowmelt.catalog.tables import schema_of
 from snowmelt.catalog.translators import TranslatorRecord
 from snowmelt.errors import DatabaseNotFound, NotFound, SchemaNotFound, StatementError
 from snowmelt.functions.definition import Language
@@ -176,7 +177,9 @@ def _require_create(session: Session, name: FunctionName) -> None:
 def _owned_function(session: Session, overload: Overload) -> FunctionRecord:
     record = session.find_function(overload)
     session.require("FUNCTION", record.function_id, "OWNERSHIP", record.shown)
-    return record
+    # Changes of functions wait for one another, so that none undoes what another has just done.
+    schema_of(session.connection, record.name.database, record.name.schema, lock=True)
+    return session.find_function(overload)
 
 
 def _nothing(error: Exception, *, if_exists: bool) -> Result:
@@ -192,15 +195,20 @@ def _beside(name: FunctionName, other: Name) -> FunctionName:
 
 def _translator(session: Session, function: FunctionName, name: Name | None) -> str | None:
     """Return the full name of a translator that the role may use."""
-    return None if name is None else str(session.find_translator(_beside(function, name)).name)
+    if name is None:
+        return None
+    record = session.find_translator(_beside(function, name))
+    translators.lock_translator(session.connection, record)
+    return str(record.name)
 
 
 def _check(session: Session, function: ExternalFunction, places: Mapping[str, Place]) -> None:
     """Check that the role may use the integration, and that it lets calls go to the URL."""
-    record = session.find_integration(function.integration)
+    session.find_integration(function.integration)
     integrations.lock_integration(session.connection, function.integration)
+    integration = session.find_integration(function.integration).integration
     try:
-        allowed_address(function.url, record.integration)
+        allowed_address(function.url, integration)
     except UrlRefused as error:
         place = places.get("AS") or places["API_INTEGRATION"]
         raise StatementError(

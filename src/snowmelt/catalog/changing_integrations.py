@@ -102,4 +102,6 @@ def _grant(statement: GrantOnIntegration, session: Session) -> Result:
 def _owned(session: Session, name: str) -> IntegrationRecord:
     record = session.find_integration(name)
     session.require("INTEGRATION", record.integration_id, "OWNERSHIP", display_name(name))
-    return record
+    # Changes wait for one another, so that none undoes what another has just done.
+    integrations.lock_integration(session.connection, name)
+    return session.find_integration(name)

@@ -72,6 +72,19 @@ def find_translator(connection: sa.Connection, name: FunctionName) -> Translator
     return _record(row)
 
 
+def lock_translator(connection: sa.Connection, record: TranslatorRecord) -> None:
+    """Keep a translator from being dropped or replaced until the transaction ends.
+
+    Raises:
+        NotFound: It is gone already.
+    """
+    query = sa.select(_T.c.translator_id).where(
+        _T.c.translator_id == record.translator_id, _T.c.dropped_at.is_(None)
+    )
+    if connection.execute(query.with_for_update()).first() is None:
+        raise NotFound(kind="Translator", name=str(record.name))
+
+
 def translators_of(
     connection: sa.Connection, database: str | None = None, schema: str | None = None
 ) -> list[TranslatorRecord]:
@@ -127,6 +140,7 @@ def drop_translator(connection: sa.Connection, record: TranslatorRecord, now: dt
     Raises:
         UserError: Functions still use it.
     """
+    lock_translator(connection, record)
     users = functions_by(connection, str(record.name))
     if users:
         shown = ", ".join(each.shown for each in users)
