@@ -440,6 +440,12 @@ class LoadFailed(UserError):
     code = "load_failed"
 
 
+class BrokersSilent(RemoteError):
+    """No broker answers for {what}: {reason}."""
+
+    code = "brokers_silent"
+
+
 class LoadCancelled(UserError):
     """The load was cancelled: nothing of it was loaded."""
 

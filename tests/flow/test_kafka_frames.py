@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import threading
 
+import confluent_kafka as ck
 import pytest
 
 from snowmelt.bulk.frames import Frames, run_frames
 from snowmelt.bulk.local import LocalRunner
-from snowmelt.errors import LoadFailed
+from snowmelt.errors import BrokersSilent, LoadFailed
 
 pytestmark = pytest.mark.slow
 
@@ -55,6 +58,35 @@ def test_a_frame_that_fails_leaves_its_messages_to_the_next(kafka, copying):
     lenient = frames(kafka, topic)
     list(run_frames(lenient, copying.context, LocalRunner(), threading.Event(), once=True))
     assert copying.house.read_numbers() == [1]
+
+
+def test_brokers_that_do_not_answer_are_waited_for(own_kafka, copying, monkeypatch):
+    monkeypatch.setattr("snowmelt.load.kafka.connection._ANSWER_S", 0.3)
+    topic = own_kafka.topic("late", messages(7))
+    wanted = frames(own_kafka, topic, seconds=0.2)
+    own_kafka.process.send_signal(signal.SIGSTOP)
+    with pytest.raises(BrokersSilent, match=r"No broker answers for topic late"):
+        list(run_frames(wanted, copying.context, LocalRunner(), threading.Event(), once=True))
+    stop, process = threading.Event(), own_kafka.process
+    waking = threading.Timer(1.6, process.send_signal, (signal.SIGCONT,))
+    waking.start()
+    for copied in run_frames(wanted, copying.context, LocalRunner(), stop):
+        assert copied.totals.rows == 1
+        stop.set()
+    waking.join()
+    assert copying.house.read_numbers() == [7]
+
+
+def test_the_group_is_told_of_what_was_committed_and_nothing_else(kafka, copying):
+    topic = kafka.topic("group", [*messages(1, 2), b"broken"])
+    told = ck.TopicPartition(topic, 0)
+    consumer = ck.Consumer({"bootstrap.servers": kafka.brokers, "group.id": "watching"})
+    for rest, offset in (("ABORT ON ERROR", ck.OFFSET_INVALID), ("", 3)):
+        wanted = frames(kafka, topic, group="watching", rest=rest)
+        with contextlib.suppress(LoadFailed):
+            list(run_frames(wanted, copying.context, LocalRunner(), threading.Event(), once=True))
+        assert consumer.committed([told], timeout=10)[0].offset == offset
+    consumer.close()
 
 
 def test_names_in_quotes_and_settings_reach_the_source(kafka, copying):

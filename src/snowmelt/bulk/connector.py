@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from snowmelt.client.channel import OnError
-from snowmelt.errors import ChannelInvalid, UserError
+from snowmelt.errors import BrokersSilent, ChannelInvalid, UserError
 from snowmelt.load.kafka.connection import bounds_of, partitions_of
 from snowmelt.load.kafka.reading import Bounds, Reading
 from snowmelt.load.kafka.streams import MessagePlace, Stream
@@ -35,6 +35,8 @@ _LOG = logging.getLogger(__name__)
 _READING_S = 300.0
 # How long a table is not asked again for columns that it did not have.
 _ASKED_AGAIN_S = 10.0
+# Added to the time that brokers were given to answer.
+_SILENT_S = 5.0
 _REOPENED_S = 1.0
 
 
@@ -95,7 +97,7 @@ class Connector:
             ChannelFenced: Another process streams the same topic into the table.
             TableNotFound: The table does not exist, or nothing may be inserted into it.
             PhaseFailed: The topic does not exist, or was made anew.
-            RemoteError: Brokers or service do not answer for too long.
+            RemoteError: The service does not answer for too long; brokers are waited for.
         """
         while not stop.is_set():
             try:
@@ -104,6 +106,9 @@ class Connector:
                 # Such as when a column was dropped: what is not committed is read again.
                 _LOG.warning("%s", error)
                 stop.wait(_REOPENED_S)
+            except BrokersSilent as error:
+                _LOG.warning("%s Nothing is lost: it is tried again.", error)
+                stop.wait(_SILENT_S)
         with contextlib.suppress(ChannelInvalid):
             for channel in self._channels.values():
                 channel.close()

@@ -290,9 +290,9 @@ class _Copy:
     def run(self, run: Runner, progress: Callable[[Portioned, int], None] | None) -> Copied:
         context, load, tasks = self._context, self._load, self._prepared.plan.tasks
         settled: Settled | None = None
+        outcomes: list[Portioned] = []
         try:
             with kept_load(context.database, load, clock=context.clock):
-                outcomes: list[Portioned] = []
                 for each in run(self._plan, tasks):
                     outcomes.append(each)
                     if progress is not None:
@@ -313,6 +313,7 @@ class _Copy:
         except BaseException as error:
             self._give_up(error, settled)
             raise
+        self._report(outcomes)
         return self._told(settled)
 
     def _publish(self, outcomes: Sequence[Portioned], settled: Settled) -> None:
@@ -348,6 +349,15 @@ class _Copy:
             message="; ".join(gaps_of(outcomes)) or None,
         )
         commit_load(self._context.database, self._load, result, clock=self._context.clock)
+
+    def _report(self, outcomes: Sequence[Portioned]) -> None:
+        """Tell the source how far streams were loaded; what counts is in the commit."""
+        ends = [end for each in outcomes for end in each.ends]
+        if ends:
+            step = self._prepared.plan.tasks[0].plan.source
+            report = getattr(self._prepared.functions.source(step), "report", None)
+            if report is not None:
+                report(ends)
 
     def _give_up(self, error: BaseException, settled: Settled | None) -> None:
         reason = str(error) or type(error).__name__

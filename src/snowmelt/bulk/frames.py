@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from snowmelt.bulk.copying import copy_into
-from snowmelt.errors import LoadOvertaken
+from snowmelt.errors import BrokersSilent, LoadOvertaken
+from snowmelt.retry import Patience
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Iterator
 
     from snowmelt.bulk.copying import Copied, CopyContext, Runner
+
+_LOG = logging.getLogger(__name__)
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,23 +64,34 @@ def run_frames(
 ) -> Iterator[Copied]:
     """Yield what each frame did, until `stop` is set; frames without messages do nothing.
 
-    With `once` there is one frame only.
+    With `once` there is one frame only. Otherwise brokers that do not answer are waited for,
+    however long it takes; that they do not is logged.
 
     Another process that runs the same frames may be faster; then its messages are not loaded
     here, and the next frame begins where it ended.
 
     Raises:
-        LoadFailed: A frame could not be loaded: the brokers do not answer, or too much was
-            rejected. The frames before it are there.
+        LoadFailed: A frame could not be loaded, such as when too much was rejected. The frames
+            before it are there.
+        BrokersSilent: No broker answers, and `once`.
         LoadRefused: The topic, a parameter or the parser is refused.
     """
     text = frames.statement(run.parallelism)
+    patience = Patience(math.inf, context.clock, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
     while not stop.is_set():
         ends_at = context.clock.monotonic() + frames.seconds
-        with contextlib.suppress(LoadOvertaken):
+        try:
             copied = copy_into(context, text, run)
+            patience.renew()
             if copied.load_id is not None:
                 yield copied
+        except LoadOvertaken:
+            patience.renew()
+        except BrokersSilent as error:
+            if once:
+                raise
+            ends_at = context.clock.monotonic() + (patience.next_pause_s() or 0.0)
+            _LOG.warning("%s Nothing is lost: it is tried again.", error)
         if once:
             return
         stop.wait(max(ends_at - context.clock.monotonic(), 0.0))

@@ -5,17 +5,32 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import confluent_kafka as ck
+from confluent_kafka.admin import AdminClient
 
-from snowmelt.errors import LoadRefused, PhaseFailed
+from snowmelt.errors import BrokersSilent, LoadRefused, PhaseFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    from snowmelt.load.kafka.streams import StreamEnd
+
+_Answer = TypeVar("_Answer")
 
 _LOG = logging.getLogger(__name__)
-_ANSWER_S = 20.0
+# Asked again so often: meanwhile a signal may end the waiting.
+_ANSWER_S = 5.0
+_ASKED = 4
+_TOLD_S = 3.0
+_SILENT = {
+    ck.KafkaError._TRANSPORT,  # noqa: SLF001
+    ck.KafkaError._TIMED_OUT,  # noqa: SLF001
+    ck.KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+    ck.KafkaError._RESOLVE,  # noqa: SLF001
+    ck.KafkaError._AUTHENTICATION,  # noqa: SLF001
+}
 # librdkafka reads ahead; its own limit, 64 MiB, is all that a task may have.
 _READ_AHEAD_KIB = 16 * 1024
 _FETCH_BYTES = 4 * 1024 * 1024
@@ -58,6 +73,22 @@ class Connection:
             reason = error.args[0].str() if isinstance(error, ck.KafkaException) else str(error)
             raise LoadRefused(what="KafkaSource", reason=reason) from error
 
+    def tell(self, ends: Iterable[StreamEnd]) -> None:
+        """Tell the group where loads have come to; waits a few seconds at most.
+
+        Nothing relies on it: that it failed is logged.
+        """
+        places = [ck.TopicPartition(end.topic, end.partition, end.next_offset) for end in ends]
+        wanted = [ck.ConsumerGroupTopicPartitions(self.group, places)]
+        silent = {"bootstrap.servers": self.brokers, "error_cb": lambda _: None}
+        settings: dict[str, Any] = {**self.settings, **silent}
+        try:
+            admin = AdminClient(settings, logger=_LOG)
+            told = admin.alter_consumer_group_offsets(wanted, request_timeout=_TOLD_S)
+            told[self.group].result(timeout=2 * _TOLD_S)
+        except (ck.KafkaException, TimeoutError, TypeError, ValueError) as error:
+            _LOG.warning("group %s was not told of offsets: %s", self.group, error)
+
 
 def settings_of(text: str, *, strict: bool, parameter: str) -> dict[str, object]:
     """Read settings of librdkafka, as a JSON object or as `name=value;name=value`.
@@ -95,12 +126,14 @@ def partitions_of(consumer: ck.Consumer, topic: str) -> tuple[int, ...]:
     """Return the partitions of a topic.
 
     Raises:
-        PhaseFailed: There is no such topic, or no broker answers.
+        PhaseFailed: There is no such topic.
+        BrokersSilent: No broker answers.
     """
-    try:
-        found = consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
-    except ck.KafkaException as error:
-        raise _failed(f"topic {topic}", error) from error
+
+    def asked() -> Any:
+        return consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
+
+    found = _answer(f"topic {topic}", asked)
     if found.error is not None or not found.partitions:
         reason = "it has no partitions" if found.error is None else found.error.str()
         raise PhaseFailed(reason=f"topic {topic}: {reason}")
@@ -111,15 +144,27 @@ def bounds_of(consumer: ck.Consumer, topic: str, partition: int) -> tuple[int, i
     """Return the first offset that a partition has, and the one behind its last.
 
     Raises:
-        PhaseFailed: There is no such partition, or no broker answers.
+        PhaseFailed: There is no such partition.
+        BrokersSilent: No broker answers.
     """
     place = ck.TopicPartition(topic, partition)
-    try:
+
+    def asked() -> tuple[int, int]:
         low, high = consumer.get_watermark_offsets(place, timeout=_ANSWER_S)
-    except ck.KafkaException as error:
-        raise _failed(f"topic {topic}, partition {partition}", error) from error
-    return low, high
+        return low, high
+
+    return _answer(f"topic {topic}, partition {partition}", asked)
 
 
-def _failed(what: str, error: ck.KafkaException) -> PhaseFailed:
-    return PhaseFailed(reason=f"{what}: {error.args[0].str()}")
+def _answer(what: str, ask: Callable[[], _Answer]) -> _Answer:
+    left = _ASKED
+    while True:
+        try:
+            return ask()
+        except ck.KafkaException as error:
+            left -= 1
+            reason = error.args[0].str()
+            if error.args[0].code() not in _SILENT:
+                raise PhaseFailed(reason=f"{what}: {reason}") from error
+            if not left:
+                raise BrokersSilent(what=what, reason=reason) from error

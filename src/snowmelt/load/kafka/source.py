@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
-
-import confluent_kafka as ck
 
 from snowmelt.clock import SystemClock
 from snowmelt.errors import LoadRefused, PhaseFailed
@@ -20,12 +17,12 @@ from snowmelt.load.portion import InputFile
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    import confluent_kafka as ck
+
     from snowmelt.clock import Clock
     from snowmelt.load.kafka.streams import MessagePlace
     from snowmelt.load.portion import Portion
     from snowmelt.load.records import Records
-
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +75,9 @@ class KafkaSource:
         With `stop_on_eof` a partition that has nothing new is not among them.
 
         Raises:
-            PhaseFailed: No broker answers, a topic or partition does not exist, or an offset is
-                not there (any more, with `on_gap` "fail").
+            PhaseFailed: A topic or partition does not exist, or an offset is not there (any
+                more, with `on_gap` "fail").
+            BrokersSilent: No broker answers.
         """
         consumer = self._connection.consumer(_ignore)
         try:
@@ -134,14 +132,7 @@ class KafkaSource:
 
     def report(self, ends: Sequence[StreamEnd]) -> None:
         """Tell the group how far loads have come, for those who watch it; failures are logged."""
-        consumer = self._connection.consumer(_ignore)
-        places = [ck.TopicPartition(end.topic, end.partition, end.next_offset) for end in ends]
-        try:
-            consumer.commit(offsets=places, asynchronous=False)
-        except ck.KafkaException as error:
-            _LOG.warning("group %s was not told of offsets: %s", self._connection.group, error)
-        finally:
-            consumer.close()
+        self._connection.tell(ends)
 
     def _wanted(self, consumer: ck.Consumer, stream: Stream) -> Sequence[int]:
         there = partitions_of(consumer, stream.topic)
