@@ -6,43 +6,45 @@ Each fast way is taken where it surely says the same; else `ReplyReader` decides
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import itemgetter
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snowmelt.functions.calling.encoding import numbers
 from snowmelt.functions.calling.forms import arrow_form, zone_of
+from snowmelt.functions.calling.framing import FEW_ROWS, leads, numbers
 from snowmelt.functions.refusals import ReplyInvalid
-from snowmelt.functions.wire import exact
 from snowmelt.functions.wire.replies import ReplyReader, RowFailure
 from snowmelt.functions.wire.values import BinaryForm, Formats
 from snowmelt.schema.types import SEMI_STRUCTURED, TIMESTAMPS, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from snowmelt.functions.types import SqlType
 
-    Convert: TypeAlias = Callable[[list[Any]], pa.Array]
+    Convert: TypeAlias = Callable[[pa.Array], pa.Array]
 
 _number, _value = itemgetter(0), itemgetter(1)
-_DECODED: dict[Kind, Any] = {
-    Kind.REAL: float,
-    Kind.BOOLEAN: bool,
-    Kind.TEXT: str,
-    Kind.DATE: str,
-    **dict.fromkeys(TIMESTAMPS, str),
-}
-_DATE_CHARACTERS = 10
+_QUOTE, _BLANK = 0x22, 0x20
 _WIDE = pa.decimal256(76, 38)
-
-
-class _NotPlain(Exception):
-    """The fast way does not know."""
+_INT64 = pa.int64()
+_UNCHECKED = pc.TakeOptions(boundscheck=False)
+_FIRST_SIGN = {Kind.OBJECT: "{", Kind.ARRAY: "["}
+_DECODED: dict[Kind, Any] = {
+    Kind.REAL: float | None,
+    Kind.BOOLEAN: bool | None,
+    **dict.fromkeys((Kind.TEXT, Kind.DATE, *TIMESTAMPS), str | None),
+    **dict.fromkeys(SEMI_STRUCTURED, msgspec.Raw),
+}
+_REFUSALS = (
+    msgspec.DecodeError, RecursionError, OverflowError, UnicodeDecodeError, pa.ArrowException,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +78,11 @@ class AnswerReader:
         """
         self._type = returns
         self._form = arrow_form(returns, zone)
-        self._zone = zone
         self._nullable = nullable
-        self._slow = ReplyReader(returns, Formats(zone_of(zone), binary), raw=True, lenient=lenient)
-        self._convert = self._converter()
+        formats = Formats(zone_of(zone), binary)
+        self._slow = ReplyReader(returns, formats, raw=True, lenient=lenient)
         self._decoder = _decoder(returns)
+        self._convert = self._converter()
 
     def read(self, body: bytes, count: int) -> Answers:
         """Return the values of a reply to `count` rows.
@@ -90,115 +92,172 @@ class AnswerReader:
                 where the function promises none; the message holds no value.
         """
         answers = self._quickly(body, count) or self._slowly(body, count)
+        if answers.failures:
+            answers = _without(answers, count)
         if not self._nullable and answers.values.null_count > len(answers.failures):
-            self._check_nulls(answers)
+            self._refuse_null(answers)
         return answers
 
     def _quickly(self, body: bytes, count: int) -> Answers | None:
-        if self._convert is None:
+        if self._decoder is None:
             return None
         try:
-            found = self._decoder.decode(body)
-            rows = found.data
-            if [*map(_number, rows)] != numbers(count):
+            if count >= FEW_ROWS and self._decoder.texts:
+                texts = _plain_texts(body, count)
+                if texts is not None:
+                    return Answers(self._convert(texts), {})
+            found = self._decoder.decode(body, count)
+            if found is None:
                 return None
-            values = self._convert([*map(_value, rows)])
-        except (
-            msgspec.DecodeError, exact.NotJson, RecursionError, pa.ArrowException, OverflowError,
-            UnicodeDecodeError, _NotPlain,
-        ):  # fmt: skip
+            return Answers(self._convert(found.values), found.failures)
+        except _REFUSALS:
             return None
-        failures = {at: RowFailure(code, message) for at, code, message in found.errors}
-        return Answers(values, failures)
 
     def _slowly(self, body: bytes, count: int) -> Answers:
         reply = self._slow.read(body, count)
         try:
             return Answers(pa.array(reply.values, self._form), reply.failures)
-        except (pa.ArrowException, OverflowError, UnicodeEncodeError):
-            raise ReplyInvalid(
-                reason=f"a value is out of the range of {self._type.full()}"
-            ) from None
+        except UnicodeEncodeError:
+            raise ReplyInvalid(reason="A text holds half a character") from None
+        except (pa.ArrowException, OverflowError):
+            raise ReplyInvalid(reason=f"A value does not fit into {self._type.full()}") from None
 
-    def _check_nulls(self, answers: Answers) -> None:
+    def _refuse_null(self, answers: Answers) -> None:
         for at in pc.indices_nonzero(answers.values.is_null()).to_pylist():
             if at not in answers.failures:
-                raise ReplyInvalid(reason=f"Row {at}: NULL from a function that is NOT NULL")
+                raise ReplyInvalid(reason=f"Row {at}: null from a function that is NOT NULL")
 
-    def _converter(self) -> Convert | None:
-        kind = self._type.kind
+    def _converter(self) -> Convert:
+        kind, form = self._type.kind, self._form
         if kind is Kind.FIXED:
             return self._whole if self._type.is_whole else self._decimal
         if kind in SEMI_STRUCTURED:
             return self._json
-        return {
-            Kind.REAL: self._as_it_is,
-            Kind.BOOLEAN: self._as_it_is,
-            Kind.TEXT: self._as_it_is,
-            Kind.DATE: self._dates,
-            Kind.TIMESTAMP_NTZ: self._naive,
-            Kind.TIMESTAMP_LTZ: self._instants,
-            Kind.TIMESTAMP_TZ: self._instants,
-        }.get(kind)
+        if kind in {Kind.TIMESTAMP_LTZ, Kind.TIMESTAMP_TZ}:
+            return self._instants
+        return lambda found: found if found.type == form else found.cast(form)
 
-    def _as_it_is(self, values: list[Any]) -> pa.Array:
-        return pa.array(values, self._form)
-
-    def _whole(self, values: list[Any]) -> pa.Array:
-        found = pa.array(values, pa.int64())
-        if self._form != pa.int64():
+    def _whole(self, found: pa.Array) -> pa.Array:
+        if self._form != _INT64:
             return found.cast(self._form)
         limit = 10 ** (self._type.precision or 1)
-        least, most = pc.min_max(found).as_py().values()
-        if least is not None and not -limit < least <= most < limit:
-            raise _NotPlain
+        if pc.any(pc.greater_equal(pc.abs(found), limit)).as_py():
+            raise pa.ArrowInvalid("a number has more digits")
         return found
 
-    def _decimal(self, values: list[Any]) -> pa.Array:
-        texts = _texts(values, "null")
-        rounded = pc.round(texts.cast(_WIDE), self._type.scale, round_mode="half_towards_infinity")
+    def _decimal(self, found: pa.Array) -> pa.Array:
+        wide = _null_as_null(found).cast(_WIDE)
+        rounded = pc.round(wide, self._type.scale, round_mode="half_towards_infinity")
         return rounded.cast(self._form)
 
-    def _json(self, values: list[Any]) -> pa.Array:
-        texts = _texts(values, "null")
-        first = {Kind.OBJECT: "{", Kind.ARRAY: "["}.get(self._type.kind)
+    def _json(self, found: pa.Array) -> pa.Array:
+        texts = _null_as_null(found)
+        first = _FIRST_SIGN.get(self._type.kind)
         if first is not None and pc.all(pc.starts_with(texts, first)).as_py() is False:
-            raise _NotPlain
+            raise pa.ArrowInvalid("it is no such JSON")
         return texts
 
-    def _dates(self, values: list[Any]) -> pa.Array:
-        return pa.array(values, pa.string()).cast(self._form)
-
-    def _naive(self, values: list[Any]) -> pa.Array:
-        return pa.array(values, pa.string()).cast(self._form)
-
-    def _instants(self, values: list[Any]) -> pa.Array:
-        texts = pa.array(values, pa.string())
+    def _instants(self, found: pa.Array) -> pa.Array:
         for sign in "+-":
-            # What the format says is `… +0100`; Arrow reads `…+0100`.
-            texts = pc.replace_substring(texts, f" {sign}", sign)
-        return texts.cast(self._form)
+            # The format says `… +0100`; Arrow reads `…+0100`, and refuses what has no offset.
+            found = pc.replace_substring(found, f" {sign}", sign)
+        return found.cast(self._form)
 
 
-def _texts(values: Sequence[Any], null: str) -> pa.Array:
-    texts = pa.array([*map(bytes, values)], pa.string())
-    empty = pc.equal(texts, null)
-    if pc.any(empty).as_py():
-        return pc.if_else(empty, pa.scalar(None, pa.string()), texts)
+def _without(answers: Answers, count: int) -> Answers:
+    """Return answers that have no value where there is a failure."""
+    if not all(0 <= at < count for at in answers.failures):
+        raise ReplyInvalid(reason='"errors" names a row that was not sent')
+    failed = np.zeros(count, np.bool_)
+    failed[list(answers.failures)] = True
+    nothing = pa.scalar(None, answers.values.type)
+    return Answers(pc.if_else(pa.array(failed), nothing, answers.values), answers.failures)
+
+
+def _null_as_null(texts: pa.Array) -> pa.Array:
+    nothing = pc.equal(texts, "null")
+    if pc.any(nothing).as_py():
+        return pc.if_else(nothing, pa.scalar(None, pa.string()), texts)
     return texts
 
 
-def _decoder(returns: SqlType) -> msgspec.json.Decoder[Any]:
-    kind = returns.kind
-    if kind in SEMI_STRUCTURED or (kind is Kind.FIXED and not returns.is_whole):
-        value: Any = msgspec.Raw
-    elif kind is Kind.FIXED:
-        value = int | None
-    else:
-        value = _DECODED.get(kind, str) | None
-    row = GenericAlias(tuple, (int, value))
-    errors = list[tuple[int, str, str]]
-    struct = msgspec.defstruct(
-        "Reply", [("data", GenericAlias(list, (row,))), ("errors", errors, ())]
+@lru_cache(maxsize=16)
+def _turns(count: int) -> tuple[pa.Array, pa.Array]:
+    """Return where values are, and what is between them, when both take turns."""
+    return (
+        pa.array(np.arange(0, 2 * count - 1, 2, dtype=np.int32)),
+        pa.array(np.arange(1, 2 * count - 1, 2, dtype=np.int32)),
     )
-    return msgspec.json.Decoder(struct)
+
+
+def _plain_texts(body: bytes, count: int) -> pa.StringArray | None:
+    """Return the values of a reply that holds nothing but texts without escapes; None if it does.
+
+    Without escapes each quotation mark begins or ends a text. All that stands outside of texts is
+    compared with what has to be there.
+    """
+    if b"\\" in body:
+        return None
+    written = np.frombuffer(body, np.uint8)
+    marks = np.flatnonzero(written == _QUOTE)
+    if len(marks) != 2 * count + 2 or int(written.min()) < _BLANK:
+        return None
+    ends = marks[2:].astype(np.int32)
+    ends[0::2] += 1
+    blank = " " if body.startswith(b'{"data": ') else ""
+    around = leads(count, '"', '"', blank)
+    if body[: ends[0]] != around[0].as_py().encode() or body[ends[-1] :] != b'"]]}':
+        return None
+    pieces = pa.StringArray.from_buffers(2 * count - 1, pa.py_buffer(ends), pa.py_buffer(body))
+    values, between = (
+        pc.call_function("array_take", [pieces, places], _UNCHECKED) for places in _turns(count)
+    )
+    if not between.equals(around.slice(1)):
+        return None
+    values.validate(full=True)  # whether it is UTF-8
+    return values
+
+
+class _Decoder:
+    """Decodes replies as values that msgspec has checked."""
+
+    def __init__(self, value: Any) -> None:
+        self.texts = value == (str | None)
+        self._raw = value is msgspec.Raw
+        self._arrow = {float | None: pa.float64(), bool | None: pa.bool_(), int | None: _INT64}.get(
+            value, pa.string()
+        )
+        row = GenericAlias(tuple, (int, value))
+        errors = list[tuple[int, str, str]]
+        fields: list[tuple[str, Any] | tuple[str, Any, Any]] = [
+            ("data", GenericAlias(list, (row,))),
+            ("errors", errors, ()),
+        ]
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
+            msgspec.defstruct("Reply", fields)
+        )
+
+    def decode(self, body: bytes, count: int) -> Answers | None:
+        """Return values and failures; None where row numbers are not those of `count` rows."""
+        found = self._decoder.decode(body)
+        if [*map(_number, found.data)] != numbers(count):
+            return None
+        values = [*map(_value, found.data)]
+        array = _joined(values) if self._raw else pa.array(values, self._arrow)
+        return Answers(array, {at: RowFailure(code, text) for at, code, text in found.errors})
+
+
+def _joined(fragments: list[Any]) -> pa.StringArray:
+    ends = np.zeros(len(fragments) + 1, np.int32)
+    np.cumsum(np.fromiter(map(len, fragments), np.int32, len(fragments)), out=ends[1:])
+    data = pa.py_buffer(b"".join(fragments))
+    texts = pa.StringArray.from_buffers(len(fragments), pa.py_buffer(ends), data)
+    texts.validate(full=True)  # whether it is UTF-8
+    return texts
+
+
+def _decoder(returns: SqlType) -> _Decoder | None:
+    if returns.kind is Kind.FIXED:
+        return _Decoder(int | None if returns.is_whole else msgspec.Raw)
+    value = _DECODED.get(returns.kind)
+    return None if value is None else _Decoder(value)

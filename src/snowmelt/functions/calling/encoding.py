@@ -1,42 +1,36 @@
-"""Arrow columns to the body of a request: what `RequestWriter` writes, without a look at each value."""
+"""Arrow columns to the body of a request: what `RequestWriter` writes, without a look at each value.
+
+Many rows are put together as Arrow texts, the values between what JSON wants around them. Few
+rows, and those with texts that need escapes or quotation marks for some only, go through msgspec.
+"""
 
 from __future__ import annotations
 
-import datetime as dt
-from base64 import b64encode
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snowmelt.functions.calling.forms import arrow_form, zone_of
+from snowmelt.functions.calling.forms import arrow_form
+from snowmelt.functions.calling.framing import FEW_ROWS, leads, numbers
+from snowmelt.functions.calling.texts import needs_escapes, writer
 from snowmelt.functions.refusals import BatchInvalid
 from snowmelt.functions.wire import exact
 from snowmelt.functions.wire.values import BinaryForm
-from snowmelt.schema.types import Kind
+from snowmelt.schema.types import SEMI_STRUCTURED, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from snowmelt.functions.signature import Argument
     from snowmelt.functions.types import SqlType
 
-    Write: TypeAlias = Callable[[pa.Array], list[Any]]
-
-_NUMBER_TEXT = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
-_SECOND_US = 1_000_000
-_MINUTE_US = 60 * _SECOND_US
-_MINUTE = dt.timedelta(minutes=1)
-# Arrow does not apply the rule by which a zone goes on after its last listed change, in 2037.
-_LAST_KNOWN_US = 2_114_380_800 * _SECOND_US  # 2037-01-01
-
-
-@lru_cache(maxsize=64)
-def numbers(count: int) -> list[int]:
-    """Return 0, 1, 2 … below a count; not to be changed."""
-    return list(range(count))
+_UNQUOTED = frozenset({Kind.FIXED, Kind.BOOLEAN, *SEMI_STRUCTURED})
+_UNCHECKED = pc.TakeOptions(boundscheck=False)
 
 
 class ColumnWriter:
@@ -59,27 +53,22 @@ class ColumnWriter:
             array_as_string: Write an ARRAY as text that holds JSON, as the published format says
                 of all types but objects, instead of a JSON array.
         """
-        self._forms = [arrow_form(each.type, zone) for each in arguments]
-        self._writes = [
-            _writer(each.type, zone, binary, array_as_string=array_as_string) for each in arguments
+        self._columns = [
+            _Column(at, each.type, zone, binary, array_as_string=array_as_string)
+            for at, each in enumerate(arguments)
         ]
+        marks = [each.mark for each in self._columns]
+        between = [f"{mark},{after}" for mark, after in pairwise(marks)]
+        # What is between the columns of a row, and after the last row.
+        self._between = pa.array([*between, *(f"{mark}]]}}" for mark in marks[-1:])], pa.string())
 
-    def columns(self, columns: Sequence[pa.Array]) -> list[list[Any]]:
-        """Return what JSON says for each value, by argument.
+    def listed(self, columns: Sequence[pa.Array]) -> list[list[Any]]:
+        """Return what msgspec writes for each value, by argument.
 
         Raises:
             BatchInvalid: A column does not fit its argument.
         """
-        found = []
-        for at, (column, form, write) in enumerate(
-            zip(columns, self._forms, self._writes, strict=False)
-        ):
-            try:
-                found.append(write(_as_form(column, form)))
-            except pa.ArrowException as error:
-                reason = f"argument {at + 1} is {column.type}, which is not {form}"
-                raise BatchInvalid(reason=reason) from error
-        return found
+        return [each.listed(column) for each, column in zip(self._columns, columns, strict=False)]
 
     def body(self, count: int, columns: Sequence[pa.Array]) -> bytes:
         """Return the body of a batch of `count` rows.
@@ -91,146 +80,102 @@ class ColumnWriter:
         Raises:
             BatchInvalid: A column does not fit its argument.
         """
-        return exact.write({"data": list(zip(numbers(count), *self.columns(columns), strict=True))})
+        if count >= FEW_ROWS and self._columns:
+            found = self._by_column(count, columns)
+            if found is not None:
+                return found
+        return exact.write({"data": list(zip(numbers(count), *self.listed(columns), strict=True))})
+
+    def _by_column(self, count: int, columns: Sequence[pa.Array]) -> bytes | None:
+        texts = []
+        for each, column in zip(self._columns, columns, strict=False):
+            found = each.fragments(column)
+            if found is None:
+                return None
+            if len(found) != count:
+                raise ValueError("columns differ in their number of rows")
+            texts.append(found)
+        before = leads(count, self._columns[0].mark, self._columns[-1].mark)
+        pieces = pa.concat_arrays([before, self._between, *texts])
+        body = pc.call_function("array_take", [pieces, _order(count, len(texts))], _UNCHECKED)
+        return body.buffers()[2].to_pybytes()  # type: ignore[no-any-return]
 
 
-def _as_form(column: pa.Array, form: pa.DataType) -> pa.Array:
-    if column.type == form:
-        return column
-    kind = column.type
-    if pa.types.is_decimal(form) and (pa.types.is_string(kind) or pa.types.is_int64(kind)):
-        return column
-    if pa.types.is_timestamp(form) and pa.types.is_timestamp(kind) and kind.unit == form.unit:
-        return column if (kind.tz is None) == (form.tz is None) else column.cast(form)
-    return column.cast(form)
+@lru_cache(maxsize=8)
+def _order(count: int, width: int) -> pa.Array:
+    """Return where the pieces of a body are: leads, what is between columns, and the columns."""
+    rows = np.arange(count, dtype=np.int32)
+    order = np.empty((count, 2 * width), np.int32)
+    order[:, 0] = rows
+    for column in range(width):
+        order[:, 2 * column + 1] = count + width + column * count + rows
+        if column:
+            order[:, 2 * column] = count + column - 1
+    return pa.array(np.append(order.ravel(), np.int32(count + width - 1)))
 
 
-def _writer(sql_type: SqlType, zone: str, binary: BinaryForm, *, array_as_string: bool) -> Write:
-    kind = sql_type.kind
-    if kind in {Kind.VARIANT, Kind.OBJECT} or (kind is Kind.ARRAY and not array_as_string):
-        return _fragments
-    if kind is Kind.BINARY:
-        return _hex if binary is BinaryForm.HEX else _base64
-    if kind in {Kind.TIMESTAMP_LTZ, Kind.TIMESTAMP_TZ}:
-        return lambda column: _instants(column, zone)
-    return _WRITERS.get(kind, _values)
+class _Column:
+    """How one argument is written."""
 
+    def __init__(
+        self, at: int, sql_type: SqlType, zone: str, binary: BinaryForm, *, array_as_string: bool
+    ) -> None:
+        self._at = at
+        self._kind = Kind.TEXT if array_as_string and sql_type.kind is Kind.ARRAY else sql_type.kind
+        self._form = arrow_form(sql_type, zone)
+        self._write = writer(self._kind, zone, binary)
+        self.mark = "" if self._kind in _UNQUOTED else '"'
 
-def _values(column: pa.Array) -> list[Any]:
-    return column.to_pylist()  # type: ignore[no-any-return]
+    def fragments(self, column: pa.Array) -> pa.StringArray | None:
+        """Return texts to stand between the marks; None where it takes a look at each value."""
+        # A float that is whole would lose its point; only some of the texts would have marks.
+        if self._kind is Kind.REAL or (self.mark and column.null_count):
+            return None
+        found = self._texts(column)
+        if self._kind is Kind.TEXT and needs_escapes(found):
+            return None
+        return found.fill_null("null") if found.null_count else found
 
-
-def _fragments(column: pa.Array) -> list[Any]:
-    """Return JSON texts as fragments that are written as they are."""
-    texts = column.to_pylist()
-    if column.null_count:
+    def listed(self, column: pa.Array) -> list[Any]:
+        """Return what msgspec writes for each value."""
+        if self._kind is Kind.REAL:
+            return _floats(self._as_form(column))
+        if self._kind is Kind.BOOLEAN or column.type == pa.int64():
+            return column.to_pylist()  # type: ignore[no-any-return]
+        texts = self._texts(column).to_pylist()
+        if self.mark:
+            return texts  # type: ignore[no-any-return]
         return [None if text is None else msgspec.Raw(text) for text in texts]
-    return [*map(msgspec.Raw, texts)]
+
+    def _texts(self, column: pa.Array) -> pa.StringArray:
+        column = self._as_form(column)
+        try:
+            return self._write(column)
+        except pa.ArrowException as error:
+            raise self._refusal(column) from error
+
+    def _as_form(self, column: pa.Array) -> pa.Array:
+        kind, form = column.type, self._form
+        if kind == form:
+            return column
+        if self._kind is Kind.FIXED and (pa.types.is_string(kind) or pa.types.is_integer(kind)):
+            return column
+        if pa.types.is_timestamp(kind) and pa.types.is_timestamp(form) and form.tz and kind.tz:
+            form = pa.timestamp("us", kind.tz)  # the zone of a type says nothing of its values
+        try:
+            return column.cast(form)
+        except pa.ArrowException as error:
+            raise self._refusal(column) from error
+
+    def _refusal(self, column: pa.Array) -> BatchInvalid:
+        return BatchInvalid(reason=f"argument {self._at + 1} is {column.type}, not {self._form}")
 
 
-def _fixed(column: pa.Array) -> list[Any]:
-    """Return numbers; those that no int64 holds as text of all their digits."""
-    if pa.types.is_int64(column.type):
-        return column.to_pylist()  # type: ignore[no-any-return]
-    if pa.types.is_decimal(column.type):
-        if column.type.scale == 0:
-            try:
-                return column.cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
-            except pa.ArrowInvalid:
-                pass  # more than 64 bits
-        return _fragments(column.cast(pa.string()))
-    if pc.all(pc.match_substring_regex(column, _NUMBER_TEXT)).as_py() is False:
-        raise pa.ArrowInvalid("it holds text that is no number")
-    return _fragments(column)
-
-
-def _float(column: pa.Array) -> list[Any]:
+def _floats(column: pa.Array) -> list[Any]:
     values = column.to_pylist()
-    if pc.all(pc.is_finite(column)).as_py() is False:
-        at = pc.indices_nonzero(pc.invert(pc.is_finite(column))).to_pylist()
-        for place in at:
+    finite = pc.is_finite(column)
+    if pc.all(finite).as_py() is False:
+        for place in pc.indices_nonzero(pc.invert(finite)).to_pylist():
             value = values[place]
             values[place] = "NaN" if value != value else ("inf" if value > 0 else "-inf")
     return values  # type: ignore[no-any-return]
-
-
-def _date(column: pa.Array) -> list[Any]:
-    return column.cast(pa.string()).to_pylist()  # type: ignore[no-any-return]
-
-
-def _time(column: pa.Array) -> list[Any]:
-    return _whole_or_not(column, pa.time32("s")).to_pylist()  # type: ignore[no-any-return]
-
-
-def _timestamp(column: pa.Array) -> list[Any]:
-    return _whole_or_not(column, pa.timestamp("s")).to_pylist()  # type: ignore[no-any-return]
-
-
-def _whole_or_not(column: pa.Array, seconds: pa.DataType) -> pa.Array:
-    """Return texts whose fraction of a second is left out where it is zero."""
-    try:
-        return column.cast(seconds).cast(pa.string())
-    except pa.ArrowInvalid:
-        pass  # some have a fraction
-    texts = column.cast(pa.string())
-    return pc.replace_substring_regex(texts, r"\.000000$", "")
-
-
-def _instants(column: pa.Array, zone: str) -> list[Any]:
-    """Return texts `YYYY-MM-DD HH:MM:SS[.fraction] +HHMM` in the zone.
-
-    Offsets of local mean time have seconds, which the format cannot say: they are rounded to
-    minutes, and the time of day with them, so that the instant is the same.
-    """
-    utc = column.cast(pa.timestamp("us", "UTC")).view(pa.int64())
-    minutes = _offsets(utc, zone)
-    local = pc.add(utc, pc.multiply(minutes, _MINUTE_US)).view(pa.timestamp("us"))
-    distinct = minutes.dictionary_encode()
-    signs = pa.array([_offset_text(each) for each in distinct.dictionary.to_pylist()], pa.string())
-    texts = _whole_or_not(local, pa.timestamp("s"))
-    written = pc.binary_join_element_wise(texts, signs.take(distinct.indices), " ")
-    return written.to_pylist()  # type: ignore[no-any-return]
-
-
-def _offsets(utc: pa.Array, zone: str) -> pa.Array:
-    """Return the zone's distance from UTC at each instant, in whole minutes."""
-    found = zone_of(zone)
-    fixed = found.utcoffset(None)
-    if fixed is not None:
-        minutes = pa.scalar(round(fixed / _MINUTE), pa.int64())
-        return pc.if_else(utc.is_valid(), minutes, pa.scalar(None, pa.int64()))
-    latest = pc.max(utc).as_py()
-    if latest is not None and latest >= _LAST_KNOWN_US:
-        instants = utc.view(pa.timestamp("us")).cast(pa.timestamp("us", "UTC")).to_pylist()
-        offsets = [
-            None if each is None else each.astimezone(found).utcoffset() for each in instants
-        ]
-        minutes = [None if each is None else round(each / _MINUTE) for each in offsets]
-        return pa.array(minutes, pa.int64())
-    local = pc.local_timestamp(utc.view(pa.timestamp("us", zone))).view(pa.int64())
-    seconds = pc.divide(pc.subtract(local, utc), _SECOND_US)
-    return pc.round(pc.divide(seconds.cast(pa.float64()), 60.0)).cast(pa.int64())
-
-
-def _offset_text(minutes: int | None) -> str | None:
-    if minutes is None:
-        return None
-    hours, rest = divmod(abs(minutes), 60)
-    return f"{'-' if minutes < 0 else '+'}{hours:02}{rest:02}"
-
-
-def _hex(column: pa.Array) -> list[Any]:
-    return [None if each is None else each.hex().upper() for each in column.to_pylist()]
-
-
-def _base64(column: pa.Array) -> list[Any]:
-    return [None if each is None else b64encode(each).decode() for each in column.to_pylist()]
-
-
-_WRITERS: dict[Kind, Write] = {
-    Kind.FIXED: _fixed,
-    Kind.REAL: _float,
-    Kind.DATE: _date,
-    Kind.TIME: _time,
-    Kind.TIMESTAMP_NTZ: _timestamp,
-}

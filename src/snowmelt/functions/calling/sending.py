@@ -105,8 +105,8 @@ class Composer:
         """
         columns, rows = batch.columns[: self._arguments], batch.sent
         index: Integers | None = None
-        if self._immutable and rows > 1 and columns:
-            first, index = distinct(columns)
+        if self._immutable and rows > 1:
+            first, index = distinct(columns, rows)
             if index is not None:
                 columns, rows = _rows(columns, first), len(first)
         keys: list[bytes] = []
@@ -157,7 +157,7 @@ class Composer:
         self, columns: Sequence[pa.Array], rows: int, cache: ValueCache
     ) -> tuple[list[bytes], pa.Array | None, Integers]:
         """Return keys of rows that are not known, known values, and where each row's answer is."""
-        texts = self._writer.columns(columns)
+        texts = self._writer.listed(columns)
         encode, scope = _encoder.encode, self._scope
         keys = [scope + encode(row) for row in (zip(*texts, strict=True) if texts else [()] * rows)]
         found = cache.get_many(keys)
@@ -179,28 +179,26 @@ def _scope(plan: CallPlan) -> bytes:
     return hashlib.blake2b(msgspec.json.encode(spoken), digest_size=12).digest()
 
 
-def distinct(columns: Sequence[pa.Array]) -> tuple[Integers, Integers | None]:
+def distinct(columns: Sequence[pa.Array], rows: int) -> tuple[Integers, Integers | None]:
     """Return the first of each set of equal rows, and which of those each row equals.
 
     The latter is None if no two rows are equal.
     """
-    codes: Integers | None = None
-    for column in columns:
+    codes = np.zeros(rows, np.int64)
+    for at, column in enumerate(columns):
         # Equal floats may be written differently: 0.0 and -0.0. Equal bits are not.
         bits = column.view(pa.int64()) if pa.types.is_float64(column.type) else column
         encoded = bits.dictionary_encode(null_encoding="encode")
         found = encoded.indices.to_numpy().astype(np.int64)
-        if codes is not None:
+        if at:
             # Both are below the number of rows, so that the product fits into 64 bits.
             both = pa.array(codes * len(encoded.dictionary) + found).dictionary_encode()
             found = both.indices.to_numpy().astype(np.int64)
         codes = found
-        if int(codes.max()) + 1 == len(codes):
+        if int(codes.max()) + 1 == rows:
             return codes, None
-    if codes is None:
-        return np.zeros(1, np.int64), None
     highest = np.maximum.accumulate(codes)
-    is_first = np.ones(len(codes), np.bool_)
+    is_first = np.ones(rows, np.bool_)
     is_first[1:] = highest[1:] > highest[:-1]
     return np.flatnonzero(is_first), codes
 

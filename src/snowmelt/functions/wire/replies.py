@@ -149,12 +149,15 @@ class ReplyReader:
         """
         try:
             found = self._decoder.decode(body)
-        except (msgspec.DecodeError, exact.NotJson, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, exact.NotJson, RecursionError):
             return self._read_slowly(body, count)
         values = self._checked(found.data, count)
         failures = {at: RowFailure(code, message) for at, code, message in found.errors}
         if self._raw:
-            texts = [bytes(value).decode() for value in values]
+            try:
+                texts = [bytes(value).decode() for value in values]
+            except UnicodeDecodeError:
+                return self._read_slowly(body, count)
             if not all(text.startswith(self._beginnings) for text in texts):
                 return self._read_slowly(body, count)
             return Reply([None if text == "null" else text for text in texts], failures)

@@ -93,7 +93,7 @@ class RequestReader:
         for decoder in (self._expected, self._with_nulls):
             try:
                 rows = decoder.decode(body).data
-            except (msgspec.DecodeError, exact.NotJson, RecursionError):
+            except (msgspec.DecodeError, UnicodeDecodeError, exact.NotJson, RecursionError):
                 continue
             return self._batch(rows, has_nulls=decoder is self._with_nulls)
         return self._read_slowly(body)

@@ -11,11 +11,12 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snowmelt.functions.calling.encoding import ColumnWriter
 from snowmelt.functions.calling.forms import arrow_form
+from snowmelt.functions.calling.framing import FEW_ROWS
 from snowmelt.functions.refusals import BatchInvalid
 from snowmelt.functions.signature import Argument
 from snowmelt.functions.types import parse_type
@@ -83,6 +84,7 @@ def raw(values):
 
 
 @pytest.mark.parametrize("type_text", VALUES)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_columns_are_written_as_values_are(type_text, data):
     values = data.draw(st.lists(st.none() | VALUES[type_text], min_size=1))
@@ -96,6 +98,30 @@ def test_columns_are_written_as_values_are(type_text, data):
     assert body == slowly([given_values], [type_text], zone=tzinfo)
     reader = RequestReader([Argument("a", parse_type(type_text))], Formats(zone=tzinfo))
     assert list(map(repr_of, reader.read(body).columns[0])) == list(map(repr_of, values))
+
+
+@pytest.mark.parametrize("type_text", VALUES)
+@settings(max_examples=15)
+@given(data=st.data())
+def test_many_rows_are_written_as_few_are(type_text, data):
+    some = data.draw(st.lists(VALUES[type_text], min_size=1, max_size=4))
+    last = data.draw(st.none() | VALUES[type_text])
+    values = [*(some * FEW_ROWS)[: FEW_ROWS - 1], last]
+    truths = pa.array([None, True] * (FEW_ROWS // 2))
+    columns = [pa.array(range(FEW_ROWS)), column_of(values, type_text), truths]
+    types = ["INTEGER", type_text, "BOOLEAN"]
+    by_row = [each.slice(0, FEW_ROWS // 2) for each in columns]
+    first = written(by_row, types)[:-2]
+    whole = written(columns, types)
+    assert whole.startswith(first)
+    listed = [column.to_pylist() for column in columns]
+    if type_text in {"VARIANT", "OBJECT", "ARRAY"}:
+        listed[1] = raw_texts(listed[1])
+    assert whole == slowly(listed, types)
+
+
+def raw_texts(texts):
+    return [None if text is None else msgspec.Raw(text) for text in texts]
 
 
 def repr_of(value):
