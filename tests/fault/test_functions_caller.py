@@ -1,0 +1,178 @@
+"""Services that are killed under a query, and two workers that do the same work: no row is lost,
+none has another's value, and what was answered is not worked on again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from multiprocessing import get_context
+
+import pytest
+
+import called
+import calls
+from ports import free_port
+from snowmelt.functions.calling import engine
+from snowmelt.functions.calling.ledger import ListLedger, Result
+
+SERVICE = """
+import time
+from pathlib import Path
+from snowmelt.functions.service import Context, RemoteService, SqliteStore
+
+svc = RemoteService("killed", store=SqliteStore("batches.db", lease_s=0.5))
+
+def log(what, context):
+    with Path("work.log").open("a") as file:
+        file.write(f"{what} {context.batch_id}\\n")
+
+def work(n, context):
+    log("begun", context)
+    time.sleep(0.02)
+    log("done", context)
+    return [value + 1 for value in n]
+
+@svc.function(mode="batch")
+def waited_for(n: list[int], context: Context) -> list[int]:
+    return work(n, context)
+
+@svc.function(mode="batch", deadline="1ms")
+def polled(n: list[int], context: Context) -> list[int]:
+    return work(n, context)
+"""
+ROWS = list(range(1600))
+IN_FLIGHT = 4
+
+
+@pytest.fixture(autouse=True)
+def own_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+class Service:
+    """`snowmelt functions serve` in a folder, on the same port each time it is started."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.port = free_port()
+        self._process = None
+
+    def start(self):
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "snowmelt", "functions", "serve", "svc.py",
+             "--port", str(self.port)],
+            cwd=self.folder, stdout=subprocess.PIPE, text=True,
+            env={name: value for name, value in os.environ.items() if "SNOWMELT" not in name},
+        )  # fmt: skip
+        assert self._process.stdout.readline()
+
+    def kill(self):
+        self._process.kill()
+        self._process.communicate()
+
+    def logged(self):
+        """Return how often each batch was begun, and how often done."""
+        counts = {"begun": Counter(), "done": Counter()}
+        for line in (self.folder / "work.log").read_text().splitlines():
+            what, batch = line.split()
+            counts[what][batch] += 1
+        return counts["begun"], counts["done"]
+
+
+@pytest.fixture
+def service(tmp_path):
+    (tmp_path / "svc.py").write_text(SERVICE)
+    service = Service(tmp_path)
+    service.start()
+    with contextlib.ExitStack() as ending:
+        ending.callback(service.kill)
+        yield service
+
+
+def plan(service, name):
+    return called.plan(
+        f"http://127.0.0.1:{service.port}/{name}", name=name, arguments=("NUMBER(18,0)",),
+        returns="NUMBER(18,0)", max_batch_rows=20, max_in_flight=IN_FLIGHT,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["waited_for", "polled"])
+def test_a_service_that_is_killed_and_started_again_is_asked_again_and_works_once(service, name):
+    ledger = ListLedger()
+    values, killed = [], 0
+    for array in engine.call(plan(service, name), calls.place(), iter(called.rows(ROWS)), ledger):
+        values.extend(array.to_pylist())
+        if len(values) in {400, 1000}:
+            service.kill()
+            killed += 1
+            threading.Timer(0.3, service.start).start()
+    assert values == [value + 1 for value in ROWS]
+    assert killed == 2
+    assert {record.outcome for record in ledger.records} == {Result.OK}
+    begun, done = service.logged()
+    assert set(begun) == set(done) == {record.batch_id for record in ledger.records}
+    again = [batch for batch, times in begun.items() if times > 1]
+    # What it worked on when it was killed is the only work that is done again.
+    assert len(again) <= killed * IN_FLIGHT
+    assert max(begun.values()) <= 1 + killed
+    assert sum(record.attempts for record in ledger.records) > len(ledger.records)
+
+
+def _run(plan, attempt, results):
+    results.put(called.ask(plan, called.rows(ROWS[:600]), place=calls.place(attempt)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["waited_for", "polled"])
+def test_two_attempts_at_the_same_time_are_worked_on_once(service, name):
+    context = get_context("spawn")
+    results = context.SimpleQueue()
+    attempts = [
+        context.Process(target=_run, args=(plan(service, name), attempt, results))
+        for attempt in range(2)
+    ]
+    for each in attempts:
+        each.start()
+    found = [results.get() for _ in attempts]
+    for each in attempts:
+        each.join(20)
+    assert found == [[value + 1 for value in ROWS[:600]]] * 2
+    begun, done = service.logged()
+    assert set(begun.values()) == set(done.values()) == {1}
+    assert len(begun) == 30
+
+
+@pytest.mark.slow
+def test_an_attempt_after_another_is_answered_from_what_is_known(service):
+    for attempt in range(2):
+        values = called.ask(
+            plan(service, "waited_for"), called.rows(ROWS[:200]), place=calls.place(attempt)
+        )
+        assert values == [value + 1 for value in ROWS[:200]]
+    begun, _ = service.logged()
+    assert set(begun.values()) == {1}
+
+
+@pytest.mark.slow
+def test_a_service_that_stays_away_ends_the_query_when_patience_does(service):
+    service.kill()
+    began = time.monotonic()
+    chosen = plan(service, "waited_for")
+    found = called.ask(
+        called.plan(
+            chosen.function.url, name="waited_for", arguments=("NUMBER",), returns="NUMBER",
+            batch_timeout_s=0.5,
+        ),
+        called.rows([1]), trying=True,
+    )  # fmt: skip
+    service.start()
+    assert "Remote service cannot be reached" in found[0]["error"]
+    assert time.monotonic() - began < 10
