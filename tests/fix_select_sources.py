@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from snowmelt.select.compression import ManyReaders
+
 
 class MemoryObject:
     """An object that gives at most `piece` bytes at a time; size -1 makes it a pipe."""
@@ -25,3 +27,7 @@ class MemoryObject:
 
     def close(self) -> None:
         self.closed = True
+
+
+class SharedObject(ManyReaders, MemoryObject):
+    """An object that several threads may read."""

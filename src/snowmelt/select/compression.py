@@ -44,6 +44,10 @@ class ObjectSource(Protocol):
         """Let go of the object. Idempotent."""
 
 
+class ManyReaders:
+    """Marks a source whose `read_into` several threads may call at once, at any offsets."""
+
+
 class ByteStream(Protocol):
     """Text that is read once, from front to back."""
 
@@ -92,7 +96,7 @@ class PlainStream:
 
     def __init__(self, source: ObjectSource, at: int = 0) -> None:
         self._scanned = 0
-        self._source = source
+        self.source = source
         self._at = at
 
     @property
@@ -107,10 +111,15 @@ class PlainStream:
 
     def read_into(self, view: memoryview) -> int:
         """Read on from where the last call ended."""
-        count = self._source.read_into(self._at, view)
+        count = self.source.read_into(self._at, view)
         self._at += count
         self._scanned += count
         return count
+
+    def move_to(self, at: int) -> None:
+        """Read on from an offset; what lies before it is told as read, others read it."""
+        self._scanned += at - self._at
+        self._at = at
 
     def close(self) -> None:
         """Do nothing: the source belongs to the caller."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from snowmelt.select import state_machine
-from snowmelt.select.compression import open_stream
+from snowmelt.select.compression import ManyReaders, PlainStream, open_stream
 from snowmelt.select.csv_rules import CsvRules, csv_rules
 from snowmelt.select.reading import (
     Block,
@@ -65,8 +65,8 @@ class CsvReader:
         self._first: Block | None = None
         self.header_names: tuple[str, ...] | None = None
         begin = first_offset(self.rules.record, self._span)
-        stream = open_stream(source, compression, at=begin)
-        self._blocks = self._reading(stream, self._span, begin)
+        self._stream = open_stream(source, compression, at=begin)
+        self._blocks = self._reading(self._stream, self._span, begin)
         self._data_offset = 0
         if options.header != "NONE":
             try:
@@ -99,7 +99,7 @@ class CsvReader:
         first, self._first = self._first, None
         if first is not None and first.end > first.start:
             yield first
-        for block in self._blocks:
+        for block in self._from_here():
             self._trim(block)
             if block.end > block.start:
                 yield block
@@ -107,6 +107,18 @@ class CsvReader:
     def close(self) -> None:
         """Let go of the buffers; the source stays open. Idempotent."""
         self._blocks.close()
+
+    def _from_here(self) -> Iterator[Block]:
+        """Iterate the blocks; whoever works on one reads it, where several threads can read."""
+        stream = self._stream
+        if (
+            isinstance(stream, PlainStream)
+            and isinstance(stream.source, ManyReaders)
+            and self.rules.cuts_anywhere
+            and self._span == WHOLE
+        ):
+            return self._blocks.distant(stream)
+        return iter(self._blocks)
 
     def _reading(self, stream: ByteStream, span: Span, offset: int) -> RecordBlocks:
         cutter = (

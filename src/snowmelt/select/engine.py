@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -123,6 +123,8 @@ class Job:
         self._looks_back = bool(query.order_by or query.distinct)
         self._plan = BlockPlan(query, expressions, now, most=most)
         self._whole = _whole_records(request, query, records, self.writer)
+        # The places of counted records, the same for each unit: they are only looked at.
+        self._places = np.empty(0, np.int64)
         self.counts_only = query.grouped and query.where is None and not expressions
 
     @property
@@ -135,8 +137,10 @@ class Job:
         try:
             count = unit.count() if self.counts_only else None
             if count is not None:
-                nothing = np.empty(0, np.int64)
-                return Outcome(Passed(np.arange(count), (), nothing, ()), read=count)
+                if count > len(self._places):
+                    self._places = np.arange(2 * count)
+                rows = self._places[:count]
+                return Outcome(Passed(rows, (), self._places[:0], ()), read=count)
             batch = unit.decode()
             passed = self._plan.run(batch)
             if passed.error is None:
@@ -333,8 +337,8 @@ class Execution:
 
     def _tear_down(self) -> None:
         pending, self._pending = list(self._pending), deque()
-        for _, future in pending:
-            future.cancel()
+        # Workers may be reading the source.
+        wait([future for _, future in pending if not future.cancel()])
         self._records.close()
         self._source.close()
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from snowmelt.select.compression import ManyReaders
 from snowmelt.select.engine import EngineSettings, Execution, open_select
 from snowmelt.select.many import ManySources
 from snowmelt.select.refusals import SelectError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from snowmelt.select.request import SelectRequest
 
 
-class FileSource:
+class FileSource(ManyReaders):
     """A regular file, held open: replacing it by another changes nothing here."""
 
     def __init__(self, path: Path) -> None:

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from snowmelt.select.compression import ByteStream
+    from snowmelt.select.compression import ByteStream, ObjectSource, PlainStream
 
 # Kernels load 64 bytes at once, so a block's buffer goes on for that much behind its data.
 PADDING = 64
 _MIB = 1024 * 1024
 _POOLED = 8
+# How much is read of a block to find where its last record ends.
+_TAIL = 16 * 1024
 
 
 class BufferPool:
@@ -68,6 +70,13 @@ class Block:
     def __post_init__(self) -> None:
         self.data = np.frombuffer(self.memory, np.uint8)
 
+    def load(self) -> None:
+        """Have the bytes at hand, whichever thread asks; the first call reads them.
+
+        Raises:
+            SelectError: The object cannot be read there.
+        """
+
     def skip(self, count: int) -> None:
         """Take bytes off the front."""
         self.start += count
@@ -84,6 +93,46 @@ class Block:
         self.data = np.frombuffer(bytes(PADDING), np.uint8)
         if memory:
             self._pool.give(memory)
+
+
+class DistantBlock(Block):
+    """A block of known places in the object, read by the thread that works on it."""
+
+    __slots__ = ("_source",)
+
+    def __init__(
+        self, source: ObjectSource, offset: int, size: int, number: int, pool: BufferPool
+    ) -> None:
+        """Take note of `size` bytes at an offset of the source."""
+        super().__init__(bytearray(), 0, size, offset, number, pool)
+        self._source: ObjectSource | None = source
+
+    def load(self) -> None:
+        """Read the bytes, once.
+
+        Raises:
+            SelectError: The object cannot be read there.
+        """
+        source, self._source = self._source, None
+        if source is not None:
+            self.memory = self._pool.take(self.end)
+            read_fully(source, self.offset, self.memory, self.end)
+            self.data = np.frombuffer(self.memory, np.uint8)
+
+
+def read_fully(source: ObjectSource, offset: int, memory: bytearray, size: int) -> None:
+    """Read so many bytes to the front of a buffer.
+
+    Raises:
+        SelectError: The object cannot be read, or is over before.
+    """
+    held = 0
+    with memoryview(memory) as view:
+        while held < size:
+            count = source.read_into(offset + held, view[held:size])
+            if count == 0:
+                raise SelectError("TruncatedInput", f"{source.name} has become shorter meanwhile.")
+            held += count
 
 
 class Cutter(Protocol):
@@ -181,6 +230,36 @@ class RecordBlocks:
         """
         while (block := self._next()) is not None:
             yield block
+
+    def distant(self, stream: PlainStream) -> Iterator[Block]:
+        """Yield the blocks of the stream, most of them not read yet.
+
+        For a source that several threads may read, all of it, where a record ends wherever its
+        delimiter stands. From the first block on that seems to end in a long record, blocks
+        are read here.
+
+        Raises:
+            SelectError: As iterating does.
+        """
+        if self._offset == 0 and (first := self._next()) is not None:
+            yield first
+        size = self.limits.block_bytes
+        tail = bytearray(min(_TAIL, size))
+        while not self._ended and self._offset + size < stream.source.size:
+            behind = self._offset + size
+            read_fully(stream.source, behind - len(tail), tail, len(tail))
+            end = self._cut(tail, 0, len(tail))
+            if end == 0:
+                break
+            behind += end - len(tail)
+            block = DistantBlock(
+                stream.source, self._offset, behind - self._offset, self._number, self._pool
+            )
+            self._number += 1
+            self._offset, self._held = behind, 0
+            stream.move_to(behind)
+            yield block
+        yield from self
 
     def _next(self) -> Block | None:
         """Return the next block, None behind the last one."""

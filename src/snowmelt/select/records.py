@@ -140,10 +140,12 @@ class CsvUnit:
 
     def count(self) -> int | None:
         """Count delimiters; None where a record may break the rules."""
+        self._block.load()
         return self._tokenizer.count(self._block)
 
     def decode(self) -> CsvBatch:
         """Find the fields."""
+        self._block.load()
         return self._tokenizer(self._block)
 
     def release(self) -> None:

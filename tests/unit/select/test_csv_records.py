@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fix_select_sources import MemoryObject
+from fix_select_sources import MemoryObject, SharedObject
 from snowmelt.select.csv_records import CsvReader
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.reading import BlockLimits
@@ -26,8 +26,9 @@ def options_of(dialect, **options):
 
 def read(text, dialect=AWS, *, limits=None, scan_range=None, compression="NONE", **options):
     """Return the header's names, the records as lists of fields, and the error at their end."""
+    source = options.pop("source", MemoryObject)(text)
     reader = CsvReader(
-        MemoryObject(text),
+        source,
         options_of(dialect, **options),
         dialect,
         compression=compression,
@@ -38,6 +39,7 @@ def read(text, dialect=AWS, *, limits=None, scan_range=None, compression="NONE",
     records, failure = [], None
     try:
         for block in reader.blocks():
+            block.load()
             batch, looked = tokenizer(block), looking(block)
             for row in range(batch.rows):
                 fields = batch.fields(row)
@@ -50,6 +52,8 @@ def read(text, dialect=AWS, *, limits=None, scan_range=None, compression="NONE",
             count = tokenizer.count(block)
             assert count is None or count == batch.rows
             block.release()
+        else:
+            assert scan_range or compression != "NONE" or reader.scanned == len(text)
     except SelectError as error:
         failure = error
     finally:
@@ -277,17 +281,19 @@ TEXTS = st.lists(PIECES, max_size=40).map(b"".join)
     st.sampled_from(["NONE", "USE"]),
     st.booleans(),
     st.integers(1, 30),
+    st.sampled_from([MemoryObject, SharedObject]),
 )
-def test_answers_do_not_depend_on_blocks(text, dialect, header, quoted, block_bytes):
-    def answer(limits):
+def test_answers_do_not_depend_on_blocks(text, dialect, header, quoted, block_bytes, source):
+    def answer(limits, source=MemoryObject):
         options = {"header": header, "quoted_record_delimiter": quoted, "limits": limits}
+        options["source"] = source
         try:
             names, records, failure = read(text, dialect, **options)
         except SelectError as error:
             return str(error)
         return names, records, failure and (failure.s3_code, str(failure))
 
-    assert answer(BlockLimits(block_bytes)) == answer(None)
+    assert answer(BlockLimits(block_bytes), source) == answer(None)
 
 
 @settings(max_examples=settings.default.max_examples * 2, deadline=None)
