@@ -16,7 +16,7 @@ from snowmelt.functions.calling.pipeline import Pipeline
 from snowmelt.functions.definition import BatchFailure, RowErrors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Generator, Iterable
 
     from snowmelt.clock import Clock
     from snowmelt.functions.calling.ledger import Ledger
@@ -30,7 +30,7 @@ def call(
     batches: Iterable[pa.RecordBatch],
     ledger: Ledger,
     clock: Clock | None = None,
-) -> Iterator[pa.Array]:
+) -> Generator[pa.Array, None, None]:
     """Return the function's values, one for each row, in the rows' order.
 
     Arrays are cut where batches of calls end. At most as many batches are called for as are in
@@ -82,7 +82,7 @@ def call_trying(
     batches: Iterable[pa.RecordBatch],
     ledger: Ledger,
     clock: Clock | None = None,
-) -> Iterator[pa.StructArray]:
+) -> Generator[pa.StructArray, None, None]:
     """Return value, error, status and batch id of each row, in the rows' order.
 
     A row that was not sent, because STRICT found NULL in it, is NULL as a whole.
