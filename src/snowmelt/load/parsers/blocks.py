@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
 from snowmelt.load.parsed import Parsed, Rejected
@@ -60,9 +61,17 @@ class BlockParser:
         self._fields = FieldReader(dialect)
         self._records = 0
         self._types: dict[str, pa.DataType] = {}
+        # Arrow knows one text for NULL; where there are several, texts are compared behind it.
+        own = dialect.own_nulls or {}
+        self._nulls: dict[int, bytes] = {}
         for column, place in zip(conversion.columns, shape.places, strict=True):
             if place is not None:
-                self._types[shape.names[place]] = column.direct_type or pa.binary()
+                direct = column.direct_type or pa.binary()
+                if place in own and not pa.types.is_string(direct):
+                    direct = pa.binary()
+                self._types[shape.names[place]] = direct
+                if own:
+                    self._nulls[place] = own.get(place, dialect.usual.null)
         wanted = [name for name in shape.names if name in self._types]
         self._options = _Options(dialect, shape.names, wanted)
 
@@ -125,7 +134,7 @@ class BlockParser:
             name = None if place is None else self._shape.names[place]
             array = pa.nulls(read.num_rows, pa.binary())
             if name is not None:
-                array = one_array(read.column(name))
+                array = self._with_nulls(one_array(read.column(name)), place)
                 if self._types[name] != pa.binary():
                     finished = column.finished(array)
                     if finished is None:
@@ -138,6 +147,13 @@ class BlockParser:
             for row, reason in reasons.items():
                 refused.setdefault(row, (column.column.display_name, reason))
         return arrays, refused
+
+    def _with_nulls(self, array: pa.Array, place: int | None) -> pa.Array:
+        null = None if place is None else self._nulls.get(place)
+        if null is None or not (pa.types.is_string(array.type) or pa.types.is_binary(array.type)):
+            return array
+        is_null = pc.equal(array, pa.scalar(null, pa.binary()).cast(array.type))
+        return pc.if_else(is_null, pa.scalar(None, array.type), array)
 
     def _parsed(
         self,
@@ -214,7 +230,11 @@ class BlockParser:
         if self._shape.count == 1 or self._shape.pads or not self._dialect.blank_lines:
             return False
         # An empty field is NULL by default: then a blank line is NULL everywhere.
-        seen = self._dialect.usual.null or all(column.null_count for column in read.columns)
+        seen = (
+            self._dialect.usual.null
+            or self._nulls
+            or all(column.null_count for column in read.columns)
+        )
         return bool(seen) and layout.has_blank_lines()
 
     def _append(self, columns: list[list[bytes | None]], fields: Sequence[bytes | None]) -> None:
@@ -280,7 +300,7 @@ class _Options:
                 null_values=[usual.null.decode(errors="replace")],
                 true_values=TRUE_WORDS,
                 false_values=FALSE_WORDS,
-                strings_can_be_null=True,
+                strings_can_be_null=not self._dialect.own,
                 quoted_strings_can_be_null=False,
             ),
         )

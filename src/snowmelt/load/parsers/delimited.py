@@ -54,8 +54,8 @@ class Delimited:
         """Yield what became of the records, block by block.
 
         Raises:
-            PhaseFailed: The header lacks a column or names one twice, or more records are to be
-                skipped than a portion holds.
+            PhaseFailed: The header lacks a column or names one twice, more records are to be
+                skipped than a portion holds, or the text is not UTF-8.
         """
         stream = Stream(reader, self._border, portion)
         blocks = self._begun(stream, target, portion)
@@ -72,7 +72,8 @@ class Delimited:
             stream.drop_first()
             return BlockParser(dialect, conversion, shape)
         fields = FieldReader(dialect)
-        stream.drop_mark()
+        marks = [dialect.terminator, dialect.usual.delimiter, dialect.usual.quote]
+        stream.drop_mark(has_zeros=any(b"\0" in mark for mark in marks))
         for _ in range(self._skip):
             if stream.record(fields) is None and not portion.is_whole:
                 raise PhaseFailed(reason="more records are to be skipped than a portion holds")

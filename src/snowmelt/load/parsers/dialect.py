@@ -49,6 +49,12 @@ class Dialect:
         ends = self.terminator
         return any(ends.endswith(ends[:size]) for size in range(1, len(ends)))
 
+    @property
+    def own_nulls(self) -> dict[int, bytes] | None:
+        """What says NULL where it is not as usual, by field; None if other marks differ, too."""
+        alike = all(marks == replace(self.usual, null=marks.null) for _, marks in self.own)
+        return {place: marks.null for place, marks in self.own} if alike else None
+
     def for_columns(self, target: Target) -> Dialect:
         """Return the dialect with the marks that columns of a target have for themselves.
 

@@ -59,7 +59,7 @@ def layout_of(data: bytes, dialect: Dialect, *, is_last: bool) -> Layout | None:
     """Return the layout of a block's whole records; None if they must be read exactly."""
     usual = dialect.usual
     terminator = dialect.terminator or b"\n"
-    if dialect.own or dialect.repeats or data.startswith(BOM):
+    if _is_out_of_reach(dialect) or data.startswith(BOM):
         return None
     if is_last and not data.endswith(terminator):
         # So that the last record ends like the others, unless that would end it earlier.
@@ -69,6 +69,8 @@ def layout_of(data: bytes, dialect: Dialect, *, is_last: bool) -> Layout | None:
     quoted = bool(usual.quote) and usual.quote in data
     escaped = bool(usual.escape) and usual.escape != usual.quote and usual.escape in data
     if ((quoted or escaped) and not _plain_ends(dialect)) or (escaped and (quoted or usual.null)):
+        return None
+    if dialect.own and (escaped or (quoted and _has_quoted_null(data, dialect))):
         return None
     quotes, size = None, data.rfind(terminator) + len(terminator)
     if quoted:
@@ -90,6 +92,18 @@ def layout_of(data: bytes, dialect: Dialect, *, is_last: bool) -> Layout | None:
         quotes=quotes,
         end_width=len(terminator),
     )
+
+
+def _is_out_of_reach(dialect: Dialect) -> bool:
+    """Tell whether Arrow knows no such marks: none for one column, and no byte of 0."""
+    usual = dialect.usual
+    return dialect.repeats or dialect.own_nulls is None or b"\0" in usual.delimiter + usual.quote
+
+
+def _has_quoted_null(data: bytes, dialect: Dialect) -> bool:
+    """Tell whether there may be a quoted field that would be NULL without its quotes."""
+    usual, own = dialect.usual, dialect.own_nulls or {}
+    return any(usual.quote + null + usual.quote in data for null in {usual.null, *own.values()})
 
 
 def _plain_ends(dialect: Dialect) -> bool:

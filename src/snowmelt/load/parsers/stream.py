@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from snowmelt.errors import PhaseFailed
 from snowmelt.load.parsers.layout import BOM
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 20
 # Of a record that is too long, what a reject keeps of it.
 _KEPT = 1 << 16
+# Of so many bytes every second one is 0 in UTF-16, but for one in so many.
+_LOOKED_AT = 256
+_ODD_ONES = 10
+_FEWEST = 4
 
 
 class Stream:
@@ -86,10 +91,23 @@ class Stream:
         self.offset += size
         self.wanted = _BLOCK
 
-    def drop_mark(self) -> None:
-        """Leave out a byte order mark."""
-        if self.fill() and self.data.startswith(BOM):
+    def drop_mark(self, *, has_zeros: bool = False) -> None:
+        """Leave out a byte order mark. `has_zeros` says that bytes of 0 are to be expected.
+
+        Raises:
+            PhaseFailed: The text is in another encoding than UTF-8.
+        """
+        if not self.fill():
+            return
+        if self.data.startswith(BOM):
             self.advance(len(BOM))
+        elif (encoding := _encoding_of(self.data, has_zeros=has_zeros)) is not None:
+            # It would be read as rejects at best, as texts with zeros in them at worst.
+            reason = (
+                f"the text is not UTF-8 but looks like {encoding}: put FILTER "
+                f"Iconverter(from_encoding='{encoding}', to_encoding='UTF-8') before the parser"
+            )
+            raise PhaseFailed(reason=reason, offset=self.offset)
 
     def drop_bytes(self, count: int) -> None:
         """Leave out so many bytes, or all that there are."""
@@ -145,3 +163,17 @@ class Stream:
             self.data = self.data[:end]
             self._size = None
             self.is_last = True
+
+
+def _encoding_of(data: bytes, *, has_zeros: bool) -> str | None:
+    """Return the encoding that the first bytes of a text tell of; None if it may be UTF-8."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "UTF-16"
+    head = data[: min(len(data), _LOOKED_AT) // 2 * 2]
+    if has_zeros or len(head) < _FEWEST:
+        return None
+    first, second = head[::2].count(0), head[1::2].count(0)
+    most = len(head) // 2 - len(head) // 2 // _ODD_ONES
+    if not first and second >= most:
+        return "UTF-16LE"
+    return "UTF-16BE" if first >= most and not second else None

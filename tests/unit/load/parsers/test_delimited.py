@@ -121,9 +121,55 @@ def test_illegal_utf8_is_located():
     assert rejects[0].reason == "column 2 (T VARCHAR(3)): illegal UTF-8 at byte 1 of the value"
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-16"])
+@pytest.mark.parametrize("name", ["delimited", "csv", "json", "fregexparser"])
+def test_text_that_is_utf_16_is_refused_with_what_helps(name, encoding):
+    data = "näme|wörd|a\nb|word|c\n".encode(encoding)
+    options = {"pattern": "(?<A>.*)"} if name == "fregexparser" else {}
+    with pytest.raises(PhaseFailed, match=r"Iconverter\(from_encoding='UTF-16"):
+        load(name, data, TEXTS, **options)
+
+
+def test_zeros_that_are_said_to_separate_fields_are_no_utf_16():
+    assert texts("delimited", b"a\x00b\n" * 9, delimiter="\0") == [("a", "b")] * 9
+    assert texts("delimited", b"a|b\x00\n" * 9) == [("a", "b\x00")] * 9
+
+
 def test_columns_may_have_marks_of_their_own():
     options = {"A": ColumnOptions(delimiter=",", null="-"), "B": ColumnOptions(enclosed_by="'")}
     assert texts("delimited", b"a,'b|c'\n-,d\n", options=options) == [("a", "b|c"), (None, "d")]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(
+            *[st.sampled_from(["", "-", "NA", '"NA"', '""', "1", "12.34", "x", "2013-01-01"])] * 3,
+            st.sampled_from(["\n", "\n", "\r\n", "\n\n", "|1\n", "\\\n"]),
+        ),
+        max_size=5,
+    ),
+    usual=st.sampled_from(["", "NA", "x"]),
+    quote=st.sampled_from(["", '"']),
+)
+def test_what_is_null_may_differ_from_column_to_column(rows, usual, quote):
+    data = "".join("|".join(fields) + end for *fields, end in rows).encode()
+    found = [
+        load(
+            "delimited",
+            data,
+            options={
+                "N": ColumnOptions(null="-", escape=escape),
+                "T": ColumnOptions(null="NA", escape=escape),
+            },
+            null=usual,
+            enclosed_by=quote,
+        )
+        # Where columns differ in more than what is NULL, fields are read one by one.
+        for escape in (None, "\2")
+        if escape is None or b"\\" not in data
+    ]
+    assert repr(found[0]) == repr(found[-1])
 
 
 def test_a_column_may_have_a_format_and_be_trimmed():
