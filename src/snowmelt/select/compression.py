@@ -11,8 +11,6 @@ import queue
 import threading
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
-import pyarrow as pa
-
 from snowmelt.select.refusals import SelectError
 
 if TYPE_CHECKING:
@@ -285,6 +283,8 @@ def _decompressors(
 
 def _zstd_pieces(source: _Input) -> Iterator[bytes]:
     """Inflate ZSTD frames."""
+    import pyarrow as pa
+
     try:
         stream = pa.CompressedInputStream(pa.PythonFile(source, mode="r"), "zstd")
         while piece := stream.read(_PIECE):

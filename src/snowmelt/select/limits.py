@@ -22,7 +22,7 @@ class EngineSettings:
     """
 
     threads: int = 0
-    block_bytes: int = 3 * _MIB // 2
+    block_bytes: int = 2 * _MIB
     blocks_in_flight: int = 3
     record_bytes: int = 16 * _MIB
     group_memory_bytes: int = 128 * _MIB
