@@ -149,6 +149,11 @@ def test_or_alter_leaves_alone_what_callers_count_on(demo, change, field):
         demo(CREATE_ECHO.replace("CREATE", "CREATE OR ALTER").replace(*change))
 
 
+def test_or_alter_creates_what_is_not_there(demo):
+    created = demo(CREATE_ECHO.replace("CREATE", "CREATE OR ALTER"))
+    assert created.message == "Function DEMO.PUBLIC.ECHO(NUMBER) created."
+
+
 def test_overloads_differ_in_their_number_of_arguments(demo, database):
     demo(CREATE_ECHO)
     for arguments in ("s VARCHAR", "s VARCHAR, k INT DEFAULT 1", "s VARCHAR DEFAULT 'x'"):
@@ -365,6 +370,8 @@ def test_translators_are_there_before_functions_and_as_long(demo, database):
     assert names(demo("SHOW FUNCTIONS")) == ["ECHO", "T"]
     assert names(demo("SHOW EXTERNAL FUNCTIONS")) == ["ECHO"]
     assert properties(demo("DESC FUNCTION demo.public.t(OBJECT)"))["language"] == "JAVASCRIPT"
+    with pytest.raises(UserError, match=r"T\(OBJECT\) is a translator"):
+        demo("ALTER FUNCTION demo.public.t(OBJECT) SET COMMENT = 'x'")
     demo("ALTER FUNCTION demo.public.echo(INT) UNSET RESPONSE_TRANSLATOR")
     with pytest.raises(NotFound):
         demo("DROP EXTERNAL FUNCTION demo.public.t(OBJECT)")

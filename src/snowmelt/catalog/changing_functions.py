@@ -20,7 +20,7 @@ from snowmelt.catalog.statements import (
 )
 from snowmelt.catalog.tables import schema_of
 from snowmelt.catalog.translators import TranslatorRecord
-from snowmelt.errors import DatabaseNotFound, NotFound, SchemaNotFound, StatementError
+from snowmelt.errors import DatabaseNotFound, NotFound, SchemaNotFound, StatementError, UserError
 from snowmelt.functions.definition import Language
 from snowmelt.functions.refusals import UrlRefused
 from snowmelt.functions.urls import allowed_address
@@ -175,7 +175,11 @@ def _require_create(session: Session, name: FunctionName) -> None:
 
 
 def _owned_function(session: Session, overload: Overload) -> FunctionRecord:
-    record = session.find_function(overload)
+    record = session.find_function_or_translator(overload)
+    if isinstance(record, TranslatorRecord):
+        raise UserError(
+            f"{record.shown} is a translator: CREATE OR REPLACE FUNCTION gives it another source."
+        )
     session.require("FUNCTION", record.function_id, "OWNERSHIP", record.shown)
     # Changes of functions wait for one another, so that none undoes what another has just done.
     schema_of(session.connection, record.name.database, record.name.schema, lock=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.access import ACCOUNTADMIN
+from snowmelt.catalog.access import has
 from snowmelt.catalog.external_functions import FunctionRecord, functions_of
 from snowmelt.catalog.integrations import integrations_of
 from snowmelt.catalog.results import Result
@@ -212,4 +212,6 @@ def _translator_properties(record: TranslatorRecord) -> Iterator[tuple[str, obje
 
 
 def _may_look(record: FunctionRecord, session: Session) -> bool:
-    return not record.function.secure or session.role in {record.owner, ACCOUNTADMIN}
+    return not record.function.secure or has(
+        session.connection, session.role, *record.securable, "OWNERSHIP"
+    )
