@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _FAILURES = 5
 _PAUSE_S = 30.0
+# A service that says so is well; it is what was sent that it does not take.
+_OF_THE_BATCH = frozenset({400, 413, 422})
 
 
 class Breaker:
@@ -66,12 +68,15 @@ class Breaker:
             with self._lock:
                 self._failed, self._since = 0, None
 
-    def failed(self, reason: str) -> None:
-        """Count a batch that failed for good.
+    def failed(self, reason: str, status: int | None = None) -> None:
+        """Count a batch that failed for good, unless only this batch is to blame.
 
         Args:
-            reason: Without payload: it is shown for other batches, too.
+            reason: It is shown for other batches, too.
+            status: Of the last reply.
         """
+        if status in _OF_THE_BATCH:
+            return
         with self._lock:
             self._failed += 1
             self._reason = reason

@@ -46,9 +46,9 @@ class Window:
         """Return how many may be in flight now; 0 while all wait."""
         limit, _, cut_at, quiet_until = self._file.read(_WINDOW, _WINDOW_AT)
         now = self._clock.monotonic()
-        if now < quiet_until:
+        if now < quiet_until <= now + _LONGEST_QUIET_S:
             return 0
-        return int(limit) if limit and now - cut_at < _FORGIVEN_S else _LARGEST_WINDOW
+        return int(limit) if limit and 0 <= now - cut_at < _FORGIVEN_S else _LARGEST_WINDOW
 
     def cut(self, began: float, in_flight: int, retry_after_s: float | None) -> None:
         """Halve it, unless the call began before it was halved last.
@@ -61,7 +61,7 @@ class Window:
         with self._file.locked():
             limit, _, cut_at, quiet_until = self._file.read(_WINDOW, _WINDOW_AT)
             now = self._clock.monotonic()
-            if not limit or now - cut_at >= _FORGIVEN_S:
+            if not limit or not 0 <= now - cut_at < _FORGIVEN_S:
                 limit = in_flight
             elif began <= cut_at:
                 return

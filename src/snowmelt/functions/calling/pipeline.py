@@ -237,7 +237,7 @@ class Pipeline:
                 if part.split is not None:
                     part.split.half_answered()
             else:
-                self._breaker.failed(str(part.error))
+                self._breaker.failed(str(part.error), part.record.status)
         if part.error is not None:
             part.record.error = str(part.error)
             self._write_down(part, Result.FAILED)

@@ -45,6 +45,14 @@ def test_a_good_batch_in_between_starts_the_count_anew(clock):
         breaker.check("f")
 
 
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_batches_that_a_service_does_not_take_say_nothing_about_the_service(clock, status):
+    breaker = Breaker(clock, failures=3)
+    for _ in range(10):
+        breaker.failed("refused", status)
+        breaker.check("f")
+
+
 def test_one_batch_is_let_through_after_the_pause(opened, clock):
     clock.advance(30.0)
     opened.check("f")

@@ -11,7 +11,8 @@ import pytest
 from calls import URL, plan
 from limited_caller import calls_of, most_together, start
 from snowmelt.clock import ManualClock, SystemClock
-from snowmelt.functions.calling.limits import Limits
+from snowmelt.functions.calling.host import HostFile
+from snowmelt.functions.calling.limits import Limits, Window
 from snowmelt.functions.calling.plan import CallerOptions
 
 
@@ -119,6 +120,15 @@ def test_one_that_was_not_too_busy_for_long_is_no_longer_held_back(tmp_path, clo
     limits = Limits(plan(), clock, folder=tmp_path)
     asyncio.run(calls(limits, clock, 4, turned_away))
     clock.advance(601.0)
+    assert asyncio.run(calls(limits, clock, 30, lambda turn: None)) == 30
+
+
+def test_times_that_cannot_be_are_no_reason_to_wait(tmp_path, clock):
+    limits = Limits(plan(), clock, folder=tmp_path)
+    asyncio.run(calls(limits, clock, 1, turned_away))
+    ahead = ManualClock(clock.now())
+    ahead.advance(1_000_000.0)
+    Window(HostFile(*tmp_path.iterdir()), ahead).cut(ahead.monotonic(), 1, 30.0)
     assert asyncio.run(calls(limits, clock, 30, lambda turn: None)) == 30
 
 
