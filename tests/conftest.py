@@ -39,5 +39,6 @@ _TOPICS = (
     "fix_kafka",
     "fix_sdk",
     "fix_spark",
+    "fix_functions",
 )
 pytest_plugins = [topic for topic in _TOPICS if (TESTS / f"{topic}.py").exists()]

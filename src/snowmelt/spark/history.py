@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from snowmelt.catalog.database import Database
     from snowmelt.catalog.tables import TableRecord
 
+# The ledger of calls, which is not in the catalog: see `function_history`.
+CALLS = "EXTERNAL_FUNCTION_CALLS"
 _PLACES = frozenset({(), ("ACCOUNT_USAGE",), ("SNOWMELT", "ACCOUNT_USAGE")})
 
 _MIGRATIONS = StructType(
@@ -88,7 +90,9 @@ _FILES = StructType(
 
 def is_history(parts: tuple[str, ...]) -> bool:
     """Tell whether a table's name is that of a view of what was done."""
-    return parts[-1:] != () and parts[-1] in _VIEWS and parts[:-1] in _PLACES
+    return (
+        parts[-1:] != () and (parts[-1] in _VIEWS or parts[-1] == CALLS) and parts[:-1] in _PLACES
+    )
 
 
 def history_frame(spark: SparkSession, database: Database, role: str, view: str) -> DataFrame:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import datetime as dt
+import uuid
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +16,21 @@ from snowmelt.catalog.access import ACCOUNTADMIN
 from snowmelt.catalog.chunks import tables_with_backlog
 from snowmelt.catalog.database import Database, open_database
 from snowmelt.catalog.execution import execute, is_query
+from snowmelt.catalog.external_functions import FunctionName
 from snowmelt.catalog.keys import KeyRing, load_master_key
 from snowmelt.catalog.results import Result
 from snowmelt.catalog.tables import find_table, table_by_id
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
-from snowmelt.errors import ConflictError, TableNotFound
+from snowmelt.errors import ConflictError, NotFound, SchemaNotFound, TableNotFound
+from snowmelt.functions.calling.plan import CallerOptions
 from snowmelt.schema.types import TableName, internal_name
 from snowmelt.spark import load_source, select
-from snowmelt.spark.history import history_frame, is_history
+from snowmelt.spark.function_explaining import explained, measured
+from snowmelt.spark.function_history import calls_frame
+from snowmelt.spark.function_spool import DRY_RUNS, forget, records
+from snowmelt.spark.functions import Functions, is_foreign
+from snowmelt.spark.history import CALLS, history_frame, is_history
 from snowmelt.spark.load import SparkRunner
 from snowmelt.spark.migrate import migrate_table
 from snowmelt.spark.planning import Planner
@@ -31,23 +39,26 @@ from snowmelt.spark.refusals import understood
 from snowmelt.spark.session import local_session, require_settings
 from snowmelt.spark.table import TableReader
 from snowmelt.spark.visible import visible_columns
+from snowmelt.storage.opening import open_store
 from snowmelt.table.migration import MigrationSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Self
 
+    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
     from snowmelt.clock import Clock
+    from snowmelt.spark.function_explaining import FunctionCalls
+    from snowmelt.spark.functions import Asked
     from snowmelt.spark.planning import Planned
     from snowmelt.spark.queries import Query
     from snowmelt.table.migration import Migrated
     from snowmelt.table.scan import Predicate
 
+_CALLS_DAYS = 7
 _UTC = frozenset({"UTC", "ETC/UTC", "Z", "GMT", "+00:00"})
-# Catalogs that every Spark session has.
-_SPARK_CATALOGS = frozenset({"SPARK_CATALOG", "SYSTEM", "SESSION"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +97,7 @@ class Snowmelt:
         keys: str | Path | KeyRing | None = None,
         role: str = ACCOUNTADMIN,
         clock: Clock | None = None,
+        calling: CallerOptions | None = None,
     ) -> None:
         """Join a Spark session with a catalog.
 
@@ -97,6 +109,7 @@ class Snowmelt:
             keys: Folder of the master key, or the open ring; SNOWMELT_KEYS_DIR when not given.
             role: Internal name of the role whose privileges count.
             clock: The machine's clock when not given.
+            calling: What counts for all calls of external functions.
 
         Raises:
             CatalogUnavailable: The database cannot be reached.
@@ -127,6 +140,14 @@ class Snowmelt:
             clock=self._clock,
         )
         self._tables = TableReader(spark)
+        self._calls = open_store(self._migration.warehouse_url)
+        self._functions = Functions(
+            spark,
+            self._database,
+            role=role,
+            store_url=self._calls.url,
+            options=calling or CallerOptions(),
+        )
 
     @classmethod
     def local(
@@ -199,14 +220,23 @@ class Snowmelt:
                 clock=self._clock,
             )
             return self._shown(done)
+        within = _within(database, schema)
+        return self._queried(self._functions.rewritten(text, within), within)
+
+    def _queried(self, asked: Asked, within: tuple[str, ...]) -> DataFrame:
+        text = asked.text
         query = read_query(text)
-        planned = self._planned(query, _within(database, schema))
+        planned = self._planned(query, within)
         frames = {each.index: self._tables.frame(each.read) for each in planned}
         for index, reference in enumerate(query.references):
             if is_history(reference.parts):
                 view = reference.parts[-1]
-                frames[index] = history_frame(self.spark, self._database, self.role, view)
-        with understood(lambda: self.spark.sql(text), lambda: _column_names(planned)):
+                frames[index] = self._history(view)
+        with understood(
+            lambda: self.spark.sql(asked.original),
+            lambda: _column_names(planned),
+            self._functions.shown,
+        ):
             if not frames:
                 return self.spark.sql(text)
             rewritten = rewrite(query, {index: f"{{table_{index}}}" for index in frames})
@@ -247,6 +277,91 @@ class Snowmelt:
             TableNotFound: It does not exist, or the role may not read it.
         """
         return self._tables.frame(self._planner.table(_table_name(name)))
+
+    def function(self, name: str, *, trying: bool = False) -> Callable[..., SparkColumn]:
+        """Return an external function for the DataFrame API: of columns it makes a column.
+
+        Arguments may be columns, names of columns, or constants other than texts, and may be given
+        by name. For a VARIANT, a struct goes through `to_variant_object`.
+
+        Args:
+            name: In full.
+            trying: Give value and error of each row, as `try_f` does.
+
+        Raises:
+            NotFound: It does not exist, or the role may not use it.
+        """
+        return self._functions.column(_function_name(name), trying=trying)
+
+    def attach_functions(self, schema: str) -> list[str]:
+        """Make the functions of a schema known to the session's own `spark.sql`, by short names.
+
+        Each comes with its `try_`. What is changed in the catalog counts when this is done again.
+
+        Args:
+            schema: `database.schema`.
+
+        Raises:
+            SchemaNotFound: It does not exist.
+        """
+        parts = name_of(schema)
+        if len(parts) != len(("database", "schema")):
+            raise SchemaNotFound(schema=schema)
+        return self._functions.attach(*parts)
+
+    def explain_calls(
+        self,
+        text: str,
+        *,
+        database: str | None = None,
+        schema: str | None = None,
+        dry_run: bool = False,
+    ) -> list[FunctionCalls]:
+        """Tell how often a query would call external functions, and where that is too often.
+
+        Args:
+            text: The query.
+            database: As for `sql`.
+            schema: As for `sql`.
+            dry_run: Run the query without calling anything, every value NULL, and count exactly.
+
+        Raises:
+            SnowmeltError: What `sql` would raise.
+        """
+        within = _within(database, schema)
+        folder = f"{DRY_RUNS}/{uuid.uuid4().hex}"
+        asked = self._functions.rewritten(text, within, dry_run=folder if dry_run else None)
+        query = read_query(text)
+        rows = [_rows(each) for each in self._planned(query, within)]
+        plan = self._queried(replace(asked, text=f"EXPLAIN COST {asked.text}"), within)
+        expected = explained(
+            asked, str(plan.collect()[0][0]), table_rows=rows[0] if len(rows) == 1 else None
+        )
+        if not dry_run:
+            return expected
+        try:
+            self._queried(asked, within).write.format("noop").mode("overwrite").save()
+            return measured(expected, asked, list(records(self._calls, folder=folder)))
+        finally:
+            forget(self._calls, dt.date.max, folder=folder)
+
+    def calls(self, days: int = _CALLS_DAYS) -> DataFrame:
+        """Return the ledger: each batch that went to a service, the newest first.
+
+        Calls of functions that the role may not use are left out. In SQL it is the view
+        EXTERNAL_FUNCTION_CALLS.
+
+        Args:
+            days: How far back, today included.
+        """
+        return calls_frame(self.spark, self._database, self.role, self._calls, self._since(days))
+
+    def forget_calls(self, days: int) -> int:
+        """Delete the ledger but for so many days, today included; returns how many objects."""
+        return forget(self._calls, self._since(days))
+
+    def _since(self, days: int) -> dt.date:
+        return self._clock.now().date() - dt.timedelta(days=days - 1)
 
     def explain_files(self, text: str) -> list[TableFiles]:
         """Tell which files and chunks a query would open, without running it.
@@ -307,16 +422,16 @@ class Snowmelt:
     def _planned(self, query: Query, within: tuple[str, ...] = ()) -> list[Planned]:
         zone = str(self.spark.conf.get("spark.sql.session.timeZone"))
         return self._planner.query(
-            query, utc=zone.upper() in _UTC, is_foreign=self._is_foreign, within=within
+            query,
+            utc=zone.upper() in _UTC,
+            is_foreign=lambda catalog: is_foreign(self.spark, catalog),
+            within=within,
         )
 
-    def _is_foreign(self, catalog: str) -> bool:
-        if catalog.upper() in _SPARK_CATALOGS:
-            return True
-        return any(
-            self.spark.conf.get(f"spark.sql.catalog.{name}", None) is not None
-            for name in (catalog, catalog.lower())
-        )
+    def _history(self, view: str) -> DataFrame:
+        if view == CALLS:
+            return self.calls()
+        return history_frame(self.spark, self._database, self.role, view)
 
     def _shown(self, result: Result) -> DataFrame:
         """Return what a statement answered; a message as the one column `status`."""
@@ -343,6 +458,23 @@ def _table_name(text: str) -> TableName:
             table=text,
         )
     return TableName(*parts)
+
+
+def _rows(planned: Planned) -> int:
+    files, tasks = planned.read.files, planned.read.tasks
+    return sum(each.rows for each in files) + sum(each.rows for each in tasks)
+
+
+def _function_name(text: str) -> FunctionName:
+    parts = name_of(text)
+    if len(parts) != 3:
+        raise NotFound(
+            f"Function {text} does not exist; external functions are named in full: "
+            "database.schema.function.",
+            kind="Function",
+            name=text,
+        )
+    return FunctionName(*parts)
 
 
 def _within(database: str | None, schema: str | None) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 # Spark's own dialect in sqlglot lacks `v:city`, which Spark itself has.
-_DIALECT = "databricks"
+DIALECT = "databricks"
 _EXPLAIN_MODES = frozenset({"EXTENDED", "CODEGEN", "COST", "FORMATTED"})
 _STATEMENTS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "(", "INSERT", "MERGE"})
 _RELATION_WORDS = frozenset({"FROM", "JOIN", "TABLE"})
@@ -72,10 +72,10 @@ def read_query(text: str) -> Query:
         Unsupported: The statement would change a table.
     """
     try:
-        tokens = _statement(text)
+        tokens = statement_tokens(text)
     except SqlglotError:
         return Query(text, frozenset(), (), None, opaque=True)
-    tree = _parse(text, tokens)
+    tree = parse_statement(text, tokens)
     found = _from_tree(text, tree) if tree is not None else None
     if found is None:
         tree, found = None, {}
@@ -148,25 +148,30 @@ def _escaped(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def _statement(text: str) -> list[Token]:
-    """Return the tokens of the statement, without the EXPLAIN that may be before it."""
-    tokens = list(sqlglot.tokenize(text, read=_DIALECT))
+def statement_tokens(text: str) -> list[Token]:
+    """Return the tokens of a statement, without the EXPLAIN that may be before it.
+
+    Raises:
+        SqlglotError: A text or a quoted name does not end.
+    """
+    tokens = list(sqlglot.tokenize(text, read=DIALECT))
     if not tokens or tokens[0].text.upper() != "EXPLAIN":
         return tokens
     # To sqlglot what follows EXPLAIN is one text.
     end = tokens[0].end + 1
-    tokens = list(sqlglot.tokenize(" " * end + text[end:], read=_DIALECT))
+    tokens = list(sqlglot.tokenize(" " * end + text[end:], read=DIALECT))
     has_mode = bool(tokens) and tokens[0].text.upper() in _EXPLAIN_MODES
     return tokens[1:] if has_mode else tokens
 
 
-def _parse(text: str, tokens: Sequence[Token]) -> exp.Expr | None:
+def parse_statement(text: str, tokens: Sequence[Token]) -> exp.Expr | None:
+    """Return the tree of a statement with these tokens; None if it is none that reads tables."""
     # Other statements would only make sqlglot warn that it keeps them as they are.
     if not tokens or tokens[0].text.upper() not in _STATEMENTS:
         return None
     start = tokens[0].start
     try:
-        trees = sqlglot.parse(" " * start + text[start:], dialect=_DIALECT)
+        trees = sqlglot.parse(" " * start + text[start:], dialect=DIALECT)
     except (SqlglotError, RecursionError):
         return None
     trees = [tree for tree in trees if tree is not None]
@@ -209,11 +214,11 @@ def _from_tokens(tokens: Sequence[Token], *, only_tables: bool) -> Iterable[Refe
     """Yield `a.b.c` where a table may stand; `only_tables`: behind the word TABLE alone."""
     index = 0
     while index < len(tokens):
-        run = _dotted(tokens, index)
+        run = dotted(tokens, index)
         before = _word_before(tokens, index)
         wanted = before == "TABLE" if only_tables else True
         if len(run) == 3 and wanted and not _called(tokens, index + 5):
-            names = tuple(_internal(t.text, quoted=_quoted(t)) for t in run)
+            names = internal_parts(run)
             certain = before in _RELATION_WORDS
             aliased = before not in ("FROM", "JOIN") or _alias_follows(tokens, index + 5)
             yield Reference(names, run[0].start, run[-1].end + 1, certain, aliased)
@@ -227,7 +232,7 @@ def _alias_follows(tokens: Sequence[Token], index: int) -> bool:
     return token.token_type in (TokenType.VAR, TokenType.IDENTIFIER, TokenType.ALIAS)
 
 
-def _dotted(tokens: Sequence[Token], index: int) -> list[Token]:
+def dotted(tokens: Sequence[Token], index: int) -> list[Token]:
     """Return the names of the dotted name that begins here; empty when none does."""
     run: list[Token] = []
     while index < len(tokens) and _is_name(tokens[index]):
@@ -236,6 +241,11 @@ def _dotted(tokens: Sequence[Token], index: int) -> list[Token]:
             break
         index += 2
     return run
+
+
+def internal_parts(run: Sequence[Token]) -> tuple[str, ...]:
+    """Return a dotted name's parts as the catalog keeps them: in capitals unless quoted."""
+    return tuple(_internal(token.text, quoted=_quoted(token)) for token in run)
 
 
 def _is_name(token: Token) -> bool:
@@ -333,7 +343,7 @@ def name_of(text: str) -> tuple[str, ...]:
     Parts may be quoted as Spark does it, with backticks, or as Snowflake does.
     """
     try:
-        tokens = list(sqlglot.tokenize(text, read=_DIALECT))
+        tokens = list(sqlglot.tokenize(text, read=DIALECT))
     except SqlglotError:
         return ()
     parts, dots = tokens[::2], tokens[1::2]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException, ParseException
 
-from snowmelt.errors import ColumnNotFound, StatementError, TableNotFound
+from snowmelt.errors import ColumnNotFound, NotFound, StatementError, TableNotFound
+from snowmelt.spark.function_calls import CallMalformed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -17,23 +18,40 @@ if TYPE_CHECKING:
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
 _REASON = re.compile(r"(?:\[[A-Z_.]+\] )?(.*?)(?: SQLSTATE: \w+)?(?: ?\(line|\n|\Z)", re.DOTALL)
 _SHOWN_COLUMNS = 8
+_OF_CALLS = (
+    (
+        "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION",
+        "an aggregate takes values of VOLATILE functions from a subquery, or is given IMMUTABLE ones",
+    ),
+    (
+        "INVALID_NON_DETERMINISTIC_EXPRESSIONS",
+        "values of VOLATILE functions come from a subquery there, or from IMMUTABLE ones",
+    ),
+    (
+        "UNSUPPORTED_FEATURE.LAMBDA_FUNCTION_WITH_PYTHON_UDF",
+        "a lambda function cannot call another system",
+    ),
+)
 
 
 @contextlib.contextmanager
 def understood(
-    parse_original: Callable[[], object], columns: Callable[[], Sequence[str]]
+    parse_original: Callable[[], object],
+    columns: Callable[[], Sequence[str]],
+    shown: Callable[[str], str] = str,
 ) -> Iterator[None]:
     """Turn what Spark raises of a statement into our errors.
 
     `parse_original` has Spark parse the text as the user wrote it, whose places the user knows;
-    `columns` gives the names that were there to choose from.
+    `columns` gives the names that were there to choose from, `shown` a message of Spark's in
+    which external functions have the names that users know.
     """
     try:
         yield
     except ParseException as error:
         raise _unparsable(_original(parse_original) or error) from error
     except AnalysisException as error:
-        refusal = _refusal(error, columns)
+        refusal = _refusal(error, columns) or _call_refusal(error, shown)
         if refusal is None:
             raise
         raise refusal from error
@@ -74,6 +92,31 @@ def _refusal(
             table=table,
         )
     return None
+
+
+def _call_refusal(
+    error: AnalysisException, shown: Callable[[str], str]
+) -> CallMalformed | NotFound | None:
+    condition = error.getCondition() or ""
+    if condition.startswith("UNRESOLVED_ROUTINE"):
+        name = (error.getMessageParameters() or {}).get("routineName", "").replace("`", "")
+        return NotFound(
+            f"Function {name} does not exist; external functions are named in full: "
+            "database.schema.function, or in short where a database is given.",
+            kind="Function",
+            name=name,
+        )
+    # The plan that follows the message names what nobody wrote.
+    text = str(error).partition("\n")[0]
+    readable = shown(text)
+    if readable == text:
+        return None
+    reason = next((said for named, said in _OF_CALLS if condition.startswith(named)), None)
+    return CallMalformed(
+        f"An external function cannot be called there: {reason}."
+        if reason is not None
+        else f"An external function cannot be called like that: {readable}"
+    )
 
 
 def _closest(column: str, names: list[str]) -> str:

@@ -1,0 +1,376 @@
+"""External functions in Spark SQL: what is called, how often, and what comes of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from decimal import Decimal
+
+import pytest
+from pyspark.sql import functions as sf
+
+from fix_functions import ECHOED, echo_of
+from snowmelt.errors import NotFound, SchemaNotFound
+from snowmelt.functions.calling.plan import CallerOptions
+from snowmelt.spark import Snowmelt
+from snowmelt.spark.function_calls import CallMalformed
+
+pytestmark = pytest.mark.spark
+
+_HERE = {"database": "demo", "schema": "public"}
+_FUNCTIONS = (
+    "loud(t varchar) returns varchar {} as '{}/upper'",
+    "loud_once(t varchar) returns varchar immutable {} as '{}/upper'",
+    "loud_strict(t varchar) returns varchar returns null on null input {} as '{}/upper'",
+    "ext_func_city_lat_long(city varchar) returns variant {} as '{}/place'",
+    "middle(a float, b float default 2) returns float {} as '{}/middle'",
+    "middle(a float, b float, c varchar) returns float {} as '{}/middle'",
+    "seven() returns number {} as '{}/seven'",
+    "slow(t varchar) returns varchar {} as '{}/slow'",
+    "shaky(t varchar) returns varchar {} as '{}/shaky'",
+    "shaky_null(t varchar) returns varchar row_errors = return_null {} as '{}/shaky'",
+)
+
+
+@pytest.fixture(scope="module")
+def world(spark, counted_service, tmp_path_factory):
+    """A lake with functions for the counted service."""
+    url = counted_service.url
+    with Snowmelt.local(tmp_path_factory.mktemp("functions"), spark=spark) as lake:
+        lake.sql("create database demo")
+        lake.sql(
+            "create api integration here api_provider = http "
+            f"api_allowed_prefixes = ('{url}') enabled = true"
+        )
+        for text in _FUNCTIONS:
+            ddl = text.format("api_integration = here", url)
+            lake.sql(f"create external function demo.public.{ddl}")
+        for kind in ECHOED:
+            lake.sql(
+                f"create external function demo.public.{echo_of(kind)}(x {kind}) returns {kind} "
+                f"api_integration = here as '{url}/{echo_of(kind)}'"
+            )
+        yield lake
+
+
+@pytest.fixture
+def ask(world, counted):
+    """Run a query with short names; returns its rows."""
+
+    def asked(text, **options):
+        return [tuple(row) for row in world.sql(text, **{**_HERE, **options}).collect()]
+
+    return asked
+
+
+def test_the_published_query_runs_as_written(world, spark, ask):
+    world.sql("create or replace table demo.public.table_of_city_names (city_name varchar)")
+    text = (
+        "select val:city, val:latitude, val:longitude"
+        " from (select ext_func_city_lat_long(city_name) as val from table_of_city_names)"
+    )
+    assert world.sql(text, **_HERE).columns == ["city", "latitude", "longitude"]
+    assert ask(text) == []
+    rows = "(select explode(array('Oslo', 'Bergen')) as city_name)"
+    found = world.sql(text.replace("table_of_city_names", rows), **_HERE).selectExpr(
+        "cast(city as string)", "cast(latitude as double)", "cast(longitude as double)"
+    )
+    assert [tuple(row) for row in found.collect()] == [("Oslo", 2.0, -1.5), ("Bergen", 3.0, -1.5)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("NUMBER", "12345678901234567890123456789012345678BD", None),
+        ("NUMBER(38,10)", "1234567890123456789012345678.0123456789BD", None),
+        ("NUMBER(5,0)", "'123'", Decimal(123)),
+        ("FLOAT", "0.1D", 0.1),
+        ("FLOAT", "cast('-Infinity' as double)", float("-inf")),
+        ("BOOLEAN", "true", True),
+        ("VARCHAR", "'Grüße, 雪 \\u0001'", "Grüße, 雪 \u0001"),
+        ("VARCHAR", "3", "3"),
+        ("BINARY", "X'00ff'", b"\x00\xff"),
+        ("DATE", "DATE'0001-01-02'", dt.date(1, 1, 2)),
+        ("TIME", "TIME'10:11:12.123456'", dt.time(10, 11, 12, 123456)),
+        ("TIME(3)", "TIME'10:11:12.123'", dt.time(10, 11, 12, 123000)),
+        ("TIMESTAMP_NTZ", "TIMESTAMP_NTZ'2020-01-02 03:04:05.000006'", None),
+        ("TIMESTAMP_LTZ", "TIMESTAMP'2020-01-02 03:04:05.000006+02:00'", None),
+        ("TIMESTAMP_TZ", "TIMESTAMP'2020-01-02 03:04:05.5-08:00'", None),
+    ],
+)
+def test_values_come_back_as_they_went(ask, kind, text, value):
+    there_and_back, direct = ask(f"select {echo_of(kind)}({text}) as a, {text} as b")[0]
+    assert there_and_back == (direct if value is None else value)
+    assert type(there_and_back) is type(direct if value is None else value)
+    assert ask(f"select {echo_of(kind)}(null) as a") == [(None,)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "document"),
+    [
+        ("VARIANT", """parse_json('{"a": [1, null, {"b": 1.50}]}')""", None),
+        ("VARIANT", "named_struct('a', 1, 'b', null)", '{"a":1,"b":null}'),
+        ("VARIANT", "map('k', array(1, 2))", '{"k":[1,2]}'),
+        ("VARIANT", "'text'", '"text"'),
+        ("VARIANT", "12345678901234567890123456789012345678BD", None),
+        ("VARIANT", "TIME'10:11:12'", '"10:11:12"'),
+        ("VARIANT", "cast(null as string)", None),
+        ("OBJECT", "named_struct('n', 1.5BD, 'm', map('x', 1))", '{"m":{"x":1},"n":1.5}'),
+        ("OBJECT", """parse_json('{"a": 1}')""", '{"a":1}'),
+        ("ARRAY", "array(1, null, 3)", "[1,null,3]"),
+        ("ARRAY", "parse_json('[[1], \"x\"]')", '[[1],"x"]'),
+    ],
+)
+def test_documents_come_back_as_they_went(ask, kind, text, document):
+    back, direct = ask(
+        f"select to_json({echo_of(kind)}({text})) as a, to_json(array({text})) as b"
+    )[0]
+    if document is None and "null as" not in text:
+        document = direct[1:-1]
+    assert back == document
+
+
+def test_null_in_json_is_null_in_sql(ask):
+    assert ask(f"select {echo_of('VARIANT')}(parse_json('null')) is null as a") == [(True,)]
+
+
+def test_values_that_do_not_fit_their_type_are_refused(ask):
+    with pytest.raises(Exception, match="NUMERIC_VALUE_OUT_OF_RANGE"):
+        ask(f"select {echo_of('NUMBER(5,0)')}(123456) as a")
+
+
+def test_names_defaults_and_overloads(ask):
+    found = ask(
+        "select middle(id), middle(id, 4), middle(b => 4, a => id), demo.public.middle(id, 1),"
+        " seven() from range(1)"
+    )
+    assert found == [(1.0, 2.0, 2.0, 0.5, Decimal(7))]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("middle()", r"it takes 1 to 2 arguments \(A FLOAT, B FLOAT DEFAULT 2\) or 3 arguments"),
+        ("middle(1, 2, 3, 4)", "not 4"),
+        ("middle(1, c => 2)", "it has no argument C"),
+        ("middle(1, a => 2)", "A is given twice"),
+        ("middle(b => 1)", "A is missing"),
+        ("middle(a => 1, 2)", "arguments by position come before"),
+        ("max(loud('x'))", "an aggregate takes values of VOLATILE functions from a subquery"),
+        ("transform(array('x'), x -> loud(x))", "a lambda function cannot call"),
+    ],
+)
+def test_wrong_calls_are_told_in_our_sentences(ask, counted, call, message):
+    with pytest.raises(CallMalformed, match=message):
+        ask(f"select {call} from range(2)")
+    assert counted.calls == []
+
+
+def test_unknown_functions_are_refused(ask):
+    with pytest.raises(NotFound, match=r"Function DEMO\.PUBLIC\.NOPE does not exist"):
+        ask("select demo.public.nope(1)")
+    with pytest.raises(NotFound, match="Function nope does not exist"):
+        ask("select nope(1)")
+    with pytest.raises(NotFound, match="Function loud does not exist"):
+        ask("select loud('x')", database=None, schema=None)
+
+
+def test_functions_of_spark_keep_their_names(ask, counted):
+    assert ask("select upper('x'), 'loud(x)' /* loud(1) */") == [("X", "loud(x)")]
+    assert counted.calls == []
+
+
+def test_columns_bear_the_names_that_users_wrote(world):
+    frame = world.sql("select loud(x), middle(1):: int, seven() s from values ('a') t(x)", **_HERE)
+    assert frame.columns == ["loud(x)", "middle(1):: int", "s"]
+
+
+def test_rows_with_null_of_strict_functions_never_leave(ask, counted):
+    rows = "values ('a'), (null), ('b'), (null) t(x)"
+    assert ask(f"select loud_strict(x) from {rows}") == [("A",), (None,), ("B",), (None,)]
+    assert sorted(counted.values) == ["a", "b"]
+
+
+def test_immutable_functions_see_equal_inputs_once_per_batch(ask, counted):
+    found = ask("select loud_once(cast(id % 10 as string)) from range(0, 1000, 1, 1)")
+    assert len(found) == 1000
+    assert counted.rows == 10
+
+
+@pytest.mark.parametrize(
+    ("query", "immutable", "volatile"),
+    [
+        ("select {f}(s), {f}(s) from {t}", 10, 200),
+        ("select v from (select {f}(s) v from {t}) where v <> 'x'", 20, 100),
+        ("select v from (select n, {f}(s) v from {t}) where n < 10", 10, 100),
+        ("select case when n < 10 then {f}(s) end from {t}", 10, 100),
+        ("select {f}({f}(s)) from {t}", 20, 200),
+        ("select count(*) from (select {f}(s) from {t})", 0, 0),
+    ],
+)
+def test_spark_calls_as_often_as_documented(ask, counted, query, immutable, volatile):
+    table = "(select id as n, cast(id % 10 as string) as s from range(0, 100, 1, 1))"
+    for function, rows in (("loud_once", immutable), ("loud", volatile)):
+        counted.clear()
+        ask(query.format(f=function, t=table))
+        assert counted.rows == rows, function
+
+
+def test_limit_stops_calls(world, ask, counted):
+    # The filter keeps Spark from cutting the rows before the calls.
+    asked = "select v from (select slow(cast(id as string)) as v from range(0, 60000, 1, 1))"
+    found = ask(f"{asked} where v <> '' limit 3")
+    assert len(found) == 3
+    assert len(counted.calls) <= 1.5 * CallerOptions().max_in_flight
+
+
+def test_errors_of_rows_end_the_query_or_become_null_or_values(ask):
+    rows = "(select * from values ('good'), ('bad') t(x))"
+    with pytest.raises(Exception, match=r"DEMO\.|shaky.*batch") as raised:
+        ask(f"select shaky(x) from {rows}")
+    assert "bad" not in str(raised.value).partition("Traceback")[0].replace("badly", "")
+    assert ask(f"select shaky_null(x) from {rows}") == [("good",), (None,)]
+    found = ask(f"select try_shaky(x) from {rows}")
+    assert [each.value for (each,) in found] == ["good", None]
+    assert found[0][0].error is None
+    assert found[1][0].error
+    assert {each.status for (each,) in found} == {200}
+    assert all(each.batch_id.count(":") == 4 for (each,) in found)
+
+
+def test_tried_documents_have_their_types(ask):
+    query = "select t.value:city::string, t.error from (select try_ext_func_city_lat_long('x') t)"
+    assert ask(query) == [("x", None)]
+
+
+def test_context_headers_are_those_of_the_query(world, counted, ask):
+    world.sql(
+        "create or replace external function demo.public.told(t varchar) returns varchar"
+        " api_integration = here headers = ('unit'='km') max_batch_rows = 2"
+        " context_headers = (current_timestamp, current_role, current_database, current_statement)"
+        f" as '{counted.url}/upper'"
+    )
+    query = "select told(cast(id as string)) from range(0, 8, 1, 2)"
+    ask(query)
+    assert len(counted.calls) == 4
+    assert counted.headers["sf-custom-unit"] == "km"
+    assert counted.headers["sf-context-current-role"] == "ACCOUNTADMIN"
+    assert counted.headers["sf-context-current-database"] == "DEMO"
+    assert counted.headers["sf-context-current-statement"] == query
+    now = counted.headers["sf-context-current-timestamp"]
+    told = dt.datetime.strptime(now, "%Y-%m-%d %H:%M:%S.%f %z")
+    assert abs(told - dt.datetime.now(dt.UTC)) < dt.timedelta(minutes=5)
+    assert len({batch.split(":")[0] for batch in counted.ids}) == 1
+
+
+def test_what_is_changed_counts_at_once(world, counted, ask):
+    create = "create or replace external function demo.public.fickle({}) returns varchar {}"
+    rest = f"api_integration = here as '{counted.url}/upper'"
+    world.sql(create.format("t varchar", rest))
+    assert ask("select fickle('x')") == [("X",)]
+    frame = world.sql("select fickle('y')", **_HERE)
+    world.sql(create.format("t varchar", rest.replace("upper", "shaky")))
+    assert ask("select fickle('x')") == [("x",)]
+    world.sql("alter function demo.public.fickle(varchar) set max_batch_rows = 1")
+    counted.clear()
+    ask("select fickle(cast(id as string)) from range(0, 3, 1, 1)")
+    assert len(counted.calls) == 3
+    assert [tuple(row) for row in frame.collect()] == [("Y",)]
+    world.sql("drop function demo.public.fickle(varchar)")
+    with pytest.raises(NotFound):
+        ask("select demo.public.fickle('x')")
+
+
+def test_functions_need_privileges(world, spark, tmp_path):
+    world.sql("create role reader")
+    reader = Snowmelt(
+        spark,
+        catalog=world._database,
+        stage=str(tmp_path),
+        warehouse=str(tmp_path),
+        keys=world._keyring,
+        role="READER",
+    )
+    query = "select demo.public.loud('x')"
+    with pytest.raises(NotFound):
+        reader.sql(query)
+    for what in ("database demo", "schema demo.public", "function demo.public.loud(varchar)"):
+        world.sql(f"grant usage on {what} to role reader")
+    assert reader.sql(query).collect()[0][0] == "X"
+    assert [row.FUNCTION_NAME for row in reader.calls().collect()] == ["DEMO.PUBLIC.LOUD"]
+
+
+def test_the_session_may_call_them_by_itself(world, spark, counted):
+    attached = world.attach_functions("demo.public")
+    assert {"loud", "try_loud", "middle_2", "middle_3", "seven"} <= set(attached)
+    found = spark.sql(
+        "select loud(t => 'x'), middle_2(1), seven(), ext_func_city_lat_long('a'):city::string"
+    )
+    assert tuple(found.collect()[0]) == ("X", 1.5, Decimal(7), "a")
+    tried = spark.sql("select try_loud('y').value").collect()
+    assert tried[0][0] == "Y"
+    with pytest.raises(SchemaNotFound):
+        world.attach_functions("demo.nowhere")
+
+
+def test_functions_make_columns(world, spark, counted):
+    middle, place = (
+        world.function(f"demo.public.{name}") for name in ("middle", "ext_func_city_lat_long")
+    )
+    tried = world.function("demo.public.loud", trying=True)
+    frame = spark.range(1).select(
+        middle("id"), middle(sf.col("id"), b=4), place(sf.lit("x")), tried(sf.lit("y"))
+    )
+    assert frame.columns == ["middle", "middle", "ext_func_city_lat_long", "loud"]
+    row = frame.collect()[0]
+    assert (row[0], row[1], row[3].value) == (1.0, 2.0, "Y")
+    with pytest.raises(CallMalformed):
+        middle()
+
+
+def test_batches_are_written_down(world, ask, counted):
+    name = f"noted_{uuid.uuid4().hex[:8]}"
+    world.sql(
+        f"create external function demo.public.{name}(t varchar) returns varchar immutable"
+        f" max_batch_rows = 10 api_integration = here as '{counted.url}/upper'"
+    )
+    ask(f"select {name}(cast(id % 5 as string)) from range(0, 40, 1, 2)")
+    found = ask(
+        "select batch_id, row_count, rows_sent, status, attempts, outcome, bytes_sent > 0 as b"
+        f" from external_function_calls where function_name = 'DEMO.PUBLIC.{name.upper()}'"
+        " and status is not null"
+    )
+    assert {row[0] for row in found} == set(counted.ids)
+    assert {row[1:] for row in found} == {(10, 5, 200, 1, "ok", True)}
+    assert world.calls(days=1).count() >= len(found)
+
+
+def test_plans_are_counted_and_their_doubles_named(world, counted):
+    def explained(text, **options):
+        return world.explain_calls(text.format(t="range(0, 3000, 1, 2)"), **_HERE, **options)
+
+    [once] = explained("select loud(cast(id as string)) from {t}")
+    assert (once.function, once.places, once.rows, once.calls) == ("DEMO.PUBLIC.LOUD", 1, 3000, 3)
+    assert once.warnings == ()
+    [twice] = explained(
+        "select v from (select loud_once(cast(id as string)) v from {t}) where v<>''"
+    )
+    assert (twice.places, twice.rows) == (2, 6000)
+    assert "more than once for the same rows" in twice.warnings[0]
+    [ordered] = explained("select loud(cast(id as string)) v from {t} order by v")
+    assert "ORDER BY" in ordered.warnings[0]
+    [chosen] = explained("select case when id < 3 then loud('x') end from {t}")
+    assert "CASE" in chosen.warnings[0]
+    [late] = explained(
+        "select v from (select id, loud(cast(id as string)) v from {t}) where id < 9"
+    )
+    assert "before a filter" in late.warnings[0]
+    [exact] = explained("select loud(cast(id as string)) from {t} where id % 3 = 0", dry_run=True)
+    assert (exact.rows, exact.calls) == (1000, 2)
+    assert counted.calls == []
+    assert "1000 rows in 2 calls" in str(exact)
+
+
+def test_sessions_are_guarded(world, spark):
+    world.sql("select loud('x')", **_HERE)
+    assert int(spark.conf.get("spark.sql.execution.pandas.udf.buffer.size")) <= 4096
