@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from snowmelt.catalog.calls import callable_function, callable_functions
 from snowmelt.catalog.execution import execute
 from snowmelt.catalog.external_functions import FunctionName, find_function, functions_of
 from snowmelt.catalog.parsing import parse
+from snowmelt.catalog.scripts import split_script
 from snowmelt.catalog.showing_functions import HIDDEN
 from snowmelt.clock import ManualClock
 from snowmelt.errors import (
@@ -93,6 +96,19 @@ def test_a_function_is_created_shown_described_and_dropped(demo):
         demo("DESCRIBE FUNCTION demo.public.echo(INT)")
     assert "Nothing was done" in demo("DROP FUNCTION IF EXISTS demo.public.echo(INT)").message
     assert "Nothing was done" in demo("DROP FUNCTION IF EXISTS demo.nowhere.echo(INT)").message
+
+
+def test_what_the_documentation_says_runs(demo):
+    demo("CREATE ROLE IF NOT EXISTS author")
+    demo("DROP INTEGRATION gateway")
+    page = (Path(__file__).parents[2] / "docs" / "external-function-statements.md").read_text()
+    blocks = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 3
+    for block in blocks:
+        for piece in split_script(block):
+            demo(piece.text, default_database="demo")
+    shown = properties(demo("DESCRIBE FUNCTION demo.public.place(VARCHAR, NUMBER)"))
+    assert shown["request_translator"] == "DEMO.PUBLIC.WRAPPED"
 
 
 def test_the_statement_of_a_function_creates_it_again(demo, database):
