@@ -25,7 +25,7 @@ from snowmelt.table.rejects import RejectOrigin
 from snowmelt.table.warehouse import cached_store
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from snowmelt.load.kafka.streams import StreamEnd
     from snowmelt.load.parsed import Rejected
@@ -82,8 +82,18 @@ class Portioned:
     ends: tuple[StreamEnd, ...] = ()
 
 
-def run_work(plan: WorkPlan, task: LoadTask) -> Portioned:
+def run_work(
+    plan: WorkPlan,
+    task: LoadTask,
+    *,
+    on_begin: Callable[[Callable[[], None]], None] | None = None,
+) -> Portioned:
     """Load one portion into native files.
+
+    Args:
+        plan: What all portions share.
+        task: The portion.
+        on_begin: Is given what cancels it, from any thread.
 
     Raises:
         LoadCancelled: It was cancelled.
@@ -94,6 +104,8 @@ def run_work(plan: WorkPlan, task: LoadTask) -> Portioned:
     if _is_stopped(store, plan):
         return Portioned(task.number, stopped=True)
     attempt = _Attempt(plan, task, store)
+    if on_begin is not None:
+        on_begin(attempt.cancel)
     try:
         done = attempt.run()
     except (UserError, UnicodeError) as error:
@@ -137,11 +149,14 @@ class _Attempt:
         )
         self._rejects = None if self._spare is None else RejectSpool(self._spare, self._origin())
         self._run: PortionRun | None = None
+        self._cancelled = False
         self._reasons: Counter[str] = Counter()
         self._first: Rejected | None = None
 
     def run(self) -> Portioned:
         self._run = run_portion(self._task, self._plan.functions)
+        if self._cancelled:
+            self._run.cancel()
         groups = 0
         for block in self._run:
             self._reject(block.rejects)
@@ -157,7 +172,8 @@ class _Attempt:
         return self._outcome((), reason)
 
     def cancel(self) -> None:
-        """Tell the steps that the load is cancelled."""
+        """Tell the steps that the load is cancelled; from any thread, again is harmless."""
+        self._cancelled = True
         if self._run is not None:
             self._run.cancel()
 

@@ -77,6 +77,10 @@ class Functions:
         parser: Parser | RecordParser = self._made(step)
         return parser
 
+    def is_of_user(self, step: Step) -> bool:
+        """Tell whether a step is what a user registered, not built in."""
+        return self._registered(step) is not None
+
     def planned(self, step: Step) -> Step:
         """Return a step with what its tasks are to know; called on the driver, once a statement.
 
@@ -106,16 +110,20 @@ class Functions:
         return self.definition(step).build({**step.parameters, **step.planned})
 
     def _user_function(self, step: Step) -> Definition[Any] | None:
+        function = self._registered(step)
+        if function is None:
+            return None
+        # Late: the module that hosts code of users is large, and seldom needed.
+        library = import_module("snowmelt.load.library").load_library(
+            function.library, self.libraries[function.library]
+        )
+        definition: Definition[Any] = getattr(library, step.kind)(function.factory, function.name)
+        return definition
+
+    def _registered(self, step: Step) -> UserFunction | None:
         for function in self.functions:
             if function.kind == step.kind and function.name.lower() == step.name.lower():
-                # Late: the module that hosts code of users is large, and seldom needed.
-                library = import_module("snowmelt.load.library").load_library(
-                    function.library, self.libraries[function.library]
-                )
-                definition: Definition[Any] = getattr(library, step.kind)(
-                    function.factory, function.name
-                )
-                return definition
+                return function
         return None
 
     def _names(self, kind: StepKind) -> str:

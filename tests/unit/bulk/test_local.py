@@ -1,0 +1,59 @@
+"""Portions run beside each other in this process, and end together."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+# Each command waits until two of them are there.
+_BOTH = """ mkdir -p {folder}/here; : > {folder}/here/$$;
+ until [ "$(ls {folder}/here | wc -l)" -ge 2 ]; do sleep 0.05; done; cat"""
+
+
+def command(text):
+    return f"FILTER ExternalCommand(cmd = '{text}')"
+
+
+def test_two_portions_run_at_the_same_time(copying, tmp_path):
+    paths = ", ".join(copying.file(f"{number}.csv", f"{number}|x\n") for number in range(2))
+    copied = copying.copy(f"COPY numbers FROM {paths} {command(_BOTH.format(folder=tmp_path))}")
+    assert copied.totals.rows == 2
+    assert sorted(copying.house.read_numbers()) == [0, 1]
+
+
+def test_more_portions_than_threads_are_all_run(copying):
+    paths = ", ".join(copying.file(f"{number}.csv", f"{number}|x\n") for number in range(7))
+    assert copying.copy(f"COPY numbers FROM {paths}").totals.files == 7
+    assert sorted(copying.house.read_numbers()) == list(range(7))
+
+
+def test_who_interrupts_does_not_wait_for_the_other_portions(copying, tmp_path):
+    quick, slow = copying.file("quick.csv", "1|x\n"), copying.file("slow.csv", "2|y\n")
+    waits = f' read line; case "$line" in 2*) : > {tmp_path}/slow; sleep 60;; esac; echo "$line"'
+
+    def interrupted(_, __):
+        while not (tmp_path / "slow").exists():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        copying.copy(f"COPY numbers FROM {quick}, {slow} {command(waits)}", progress=interrupted)
+    assert time.monotonic() - began < 5
+    assert copying.house.read_numbers() == []
+    assert copying.states() == ["failed"]
+
+
+def test_code_of_users_is_never_run_by_two_threads(copying, tmp_path):
+    library = tmp_path / "lib.py"
+    library.write_text(
+        "import threading\n"
+        "def alone(data):\n"
+        "    assert threading.current_thread() is threading.main_thread()\n"
+        "    return data\n"
+    )
+    copying.sql(f"CREATE LIBRARY lib AS '{library}' LANGUAGE 'Python'")
+    copying.sql("CREATE FILTER alone AS LANGUAGE 'Python' NAME 'alone' LIBRARY lib")
+    paths = ", ".join(copying.file(f"{number}.csv", f"{number}|x\n") for number in range(3))
+    assert copying.copy(f"COPY numbers FROM {paths} FILTER alone()").totals.rows == 3
