@@ -73,11 +73,11 @@ def zone_of(name: str) -> dt.tzinfo:
     if name in {"Z", "UTC", "GMT", "UT"}:
         return dt.UTC
     match = _OFFSET.match(name)
-    if match:
+    try:
+        if match is None:
+            return ZoneInfo(name)
         sign, hours, minutes = match.groups("00")
         offset = dt.timedelta(hours=int(hours), minutes=int(minutes))
         return dt.timezone(-offset if sign == "-" else offset)
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError):
+    except (ZoneInfoNotFoundError, ValueError, OSError):
         raise DeclarationInvalid(reason=f"{name!r} is no time zone") from None

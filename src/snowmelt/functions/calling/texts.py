@@ -94,7 +94,10 @@ def _with_fraction_if_any(column: pa.Array, seconds: pa.DataType) -> pa.StringAr
         return column.cast(seconds).cast(pa.string())
     except pa.ArrowInvalid:
         pass  # some have a fraction
-    return pc.replace_substring_regex(column.cast(pa.string()), r"\.000000$", "")
+    texts = column.cast(pa.string())
+    if pc.any(pc.ends_with(texts, ".000000")).as_py():
+        return pc.replace_substring_regex(texts, r"\.000000$", "")
+    return texts
 
 
 def _instants(column: pa.Array, zone: str) -> pa.StringArray:

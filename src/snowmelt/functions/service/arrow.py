@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from snowmelt.functions.wire import exact
-from snowmelt.schema.types import SEMI_STRUCTURED, Kind
+from snowmelt.schema.types import SEMI_STRUCTURED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,36 +16,12 @@ if TYPE_CHECKING:
 
     from snowmelt.functions.types import SqlType
 
-_MOST_DIGITS_OF_INT64 = 18
-
 
 def arrow_type(sql_type: SqlType) -> pa.DataType:
-    """Return the Arrow type of a column.
+    """Return the Arrow type of a column; instants are UTC."""
+    from snowmelt.functions.calling.forms import arrow_form
 
-    NUMBER of up to 18 digits without fraction is int64, any other decimal128; VARIANT, ARRAY and
-    OBJECT are JSON text.
-    """
-    import pyarrow as pa
-
-    kind = sql_type.kind
-    if kind is Kind.FIXED:
-        precision, scale = sql_type.precision or 38, sql_type.scale or 0
-        if scale == 0 and precision <= _MOST_DIGITS_OF_INT64:
-            return pa.int64()
-        return pa.decimal128(precision, scale)
-    if kind in SEMI_STRUCTURED:
-        return pa.string()
-    return {
-        Kind.REAL: pa.float64(),
-        Kind.TEXT: pa.string(),
-        Kind.BOOLEAN: pa.bool_(),
-        Kind.BINARY: pa.binary(),
-        Kind.DATE: pa.date32(),
-        Kind.TIME: pa.time64("us"),
-        Kind.TIMESTAMP_NTZ: pa.timestamp("us"),
-        Kind.TIMESTAMP_LTZ: pa.timestamp("us", "UTC"),
-        Kind.TIMESTAMP_TZ: pa.timestamp("us", "UTC"),
-    }[kind]
+    return arrow_form(sql_type)
 
 
 def as_column(values: Sequence[Any], sql_type: SqlType) -> pa.Array:

@@ -72,6 +72,19 @@ def slowly(body, type_text, count):
     return outcome(ask)
 
 
+@settings(max_examples=300)
+@given(
+    st.sampled_from(["NUMBER(10,2)", "NUMBER(38,0)", "NUMBER(38,2)", "NUMBER(38,37)"]),
+    st.from_regex(r"-?(0|[1-9][0-9]{0,90})(\.[0-9]{1,90})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
+    | st.from_regex(r"-?(0|[1-9][0-9]{0,9})(\.[0-9]{1,9})?", fullmatch=True),
+)
+def test_a_number_of_any_length_is_exact_or_refused(type_text, number):
+    body = body_of([number, "null"])
+    expected = slowly(body, type_text, 2)
+    found = outcome(lambda: read(body, type_text, 2))
+    assert found == expected or (isinstance(found, str) and expected == "cannot be a column.")
+
+
 @pytest.mark.parametrize("type_text", TYPES)
 @settings(max_examples=60)
 @given(data=st.data())
