@@ -123,12 +123,6 @@ class NotFound(UserError):
     status = 404
 
 
-class ChunkNotSetAside(NotFound):
-    """Chunk {chunk} of {table} is not one that was set aside; `snowmelt chunks list` shows those."""
-
-    code = "chunk_not_set_aside"
-
-
 class RoleNotGranted(UserError):
     """Role {role} is not granted to user {user}."""
 

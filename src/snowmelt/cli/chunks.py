@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from snowmelt.cli.opening import opened_catalog, settings_of
 from snowmelt.cli.options import add_global
 from snowmelt.cli.output import add_format, print_rows
-from snowmelt.errors import ChunkNotSetAside
+from snowmelt.errors import NotFound
 
 if TYPE_CHECKING:
     import argparse
@@ -20,6 +20,12 @@ EXAMPLES = """examples:
 """
 
 _COLUMNS = ("table", "chunk", "rows", "blob", "reason")
+
+
+class ChunkNotSetAside(NotFound):
+    """Chunk {chunk} of {table} is not one that was set aside; `snowmelt chunks list` shows those."""
+
+    code = "chunk_not_set_aside"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
