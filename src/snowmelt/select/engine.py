@@ -1,8 +1,9 @@
 """One SELECT carried out: blocks to workers, their outcomes in order to the sink, payloads out.
 
-The thread that iterates the payloads reads the object; a few blocks are ahead of it in a pool of
-workers that all executions of the process share, first come first served. So a client that reads
-slowly slows its own query down and nobody else's.
+The thread that iterates the payloads reads the object, or leaves that to the workers where several
+threads can; a few blocks are ahead of it in a pool of workers that all executions of the process
+share, first come first served. So a client that reads slowly slows its own query down and nobody
+else's.
 """
 
 from __future__ import annotations

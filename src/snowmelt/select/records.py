@@ -1,4 +1,4 @@
-"""An object of any format as units of work: read in order by one thread, decoded by workers."""
+"""An object of any format as units of work: handed out in order, decoded by workers."""
 
 from __future__ import annotations
 
