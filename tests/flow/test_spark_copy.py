@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import types as st
 
 from snowmelt.errors import LoadFailed, TableNotFound
+from snowmelt.spark.load import SparkRunner
 from snowmelt.spark.load_source import REJECTED, REJECTED_TYPE
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -52,6 +53,17 @@ def test_files_are_loaded_as_tasks_and_read_with_streamed_rows(lake, copying):
     assert "record 2" in files[0].first_error
     [load] = lake.sql("SELECT * FROM load_history").collect()
     assert (load.STATE, load.ROW_COUNT, load.TABLE_NAME) == ("committed", 4, "NUMBERS")
+
+
+def test_tasks_that_are_done_are_told_while_others_run(spark, lake, copying):
+    paths = ", ".join(copying.file(f"{number}.csv", f"{number}|x\n") for number in range(3))
+    told = []
+    run = SparkRunner(spark, lambda *counts: told.append(counts))
+    copying.copy(
+        f"COPY numbers FROM {paths} FILTER ExternalCommand(cmd = 'sleep 1.5; cat')", run=run
+    )
+    assert {count for _, count in told} == {3}
+    assert {done for done, _ in told} & {1, 2}
 
 
 def test_a_failed_load_says_why_and_loads_nothing(lake, copying):

@@ -54,7 +54,8 @@ def run(options: argparse.Namespace) -> int:
     settings = settings_of(options)
     with contextlib.ExitStack() as opened:
         database = opened.enter_context(opened_catalog(settings))
-        runner = _runner(options, opened)
+        progress = None if options.quiet else _Progress()
+        runner = _runner(options, opened, progress)
         context = CopyContext(
             database,
             settings.warehouse_url,
@@ -65,9 +66,7 @@ def run(options: argparse.Namespace) -> int:
             settings.lease_s,
         )
         with plain_errors():
-            copied = copy_into(
-                context, text, runner, progress=None if options.quiet else _Progress()
-            )
+            copied = copy_into(context, text, runner, progress=progress)
     show(copied, options.format)
     return 0
 
@@ -97,7 +96,7 @@ def show(copied: Copied, form: str) -> None:
 
 
 class _Progress:
-    """Says how far a load is, each time that a portion is done."""
+    """Says how far a load is: each time that a portion is done, or as Spark counts its tasks."""
 
     def __init__(self) -> None:
         self._done = 0
@@ -106,24 +105,29 @@ class _Progress:
     def __call__(self, portion: Portioned, count: int) -> None:
         self._done += 1
         self._rows += portion.counts.rows
+        end = "\n" if self._done == count else ""
+        self._show(f"{self._done} of {count} portions, {self._rows:,} rows", end)
+
+    def tasks(self, done: int, count: int) -> None:
+        """Take how many tasks of Spark are done."""
+        self._show(f"{done} of {count} tasks", "")
+
+    def _show(self, text: str, end: str) -> None:
         if sys.stderr.isatty():
-            end = "\n" if self._done == count else ""
-            print(
-                f"\r{self._done} of {count} portions, {self._rows:,} rows",
-                end=end,
-                file=sys.stderr,
-                flush=True,
-            )
+            print(f"\r{text}", end=end, file=sys.stderr, flush=True)
 
 
-def _runner(options: argparse.Namespace, opened: contextlib.ExitStack) -> Runner:
+def _runner(
+    options: argparse.Namespace, opened: contextlib.ExitStack, progress: _Progress | None
+) -> Runner:
     if not options.spark:
         from snowmelt.bulk.local import LocalRunner
 
         return LocalRunner()
     from snowmelt.spark.load import SparkRunner
 
-    return SparkRunner(opened.enter_context(spark_session(quiet=not options.debug)))
+    spark = opened.enter_context(spark_session(quiet=not options.debug))
+    return SparkRunner(spark, None if progress is None else progress.tasks)
 
 
 def _counted(count: int, what: str) -> str:

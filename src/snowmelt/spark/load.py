@@ -8,15 +8,17 @@ those whose outcome arrives at the driver are committed.
 from __future__ import annotations
 
 import base64
+import contextlib
 import pickle
 import threading
+import uuid
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from snowmelt.spark.load_tasks import FORMAT, OPTION, SCHEMA, LoadTaskSource
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -25,13 +27,21 @@ if TYPE_CHECKING:
 
 _registered: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 _registering = threading.Lock()
+_GROUP = "spark.jobGroup.id"
+_LOOKS_EACH_S = 0.5
 
 
 class SparkRunner:
-    """Runs portions as tasks of a Spark session."""
+    """Runs portions as tasks of a Spark session.
 
-    def __init__(self, spark: SparkSession) -> None:
+    While they run, `on_tasks` is told twice a second how many are done, and how many there are.
+    """
+
+    def __init__(
+        self, spark: SparkSession, on_tasks: Callable[[int, int], None] | None = None
+    ) -> None:
         self._spark = spark
+        self._on_tasks = on_tasks
 
     @property
     def parallelism(self) -> int:
@@ -46,5 +56,40 @@ class SparkRunner:
                 _registered.add(self._spark)
         payload = base64.b85encode(pickle.dumps((plan, list(tasks)))).decode()
         frame = self._spark.read.format(FORMAT).schema(SCHEMA).option(OPTION, payload).load()
+        with self._watched(len(tasks)):
+            rows = frame.collect()
         # Written by our own tasks, like the payload.
-        return [pickle.loads(row.outcome) for row in frame.collect()]  # noqa: S301
+        return [pickle.loads(row.outcome) for row in rows]  # noqa: S301
+
+    @contextlib.contextmanager
+    def _watched(self, count: int) -> Iterator[None]:
+        """Tell of tasks that are done, as Spark's scheduler knows them."""
+        told = self._on_tasks
+        if told is None:
+            yield
+            return
+        context, group, ended = (
+            self._spark.sparkContext,
+            f"snowmelt-{uuid.uuid4()}",
+            threading.Event(),
+        )
+        tracker = context.statusTracker()
+
+        def watch() -> None:
+            while not ended.wait(_LOOKS_EACH_S):
+                jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(group))
+                stages = [stage for job in jobs if job is not None for stage in job.stageIds]
+                found = map(tracker.getStageInfo, stages)
+                told(sum(stage.numCompletedTasks for stage in found if stage is not None), count)
+
+        before = context.getLocalProperty(_GROUP)
+        context.setLocalProperty(_GROUP, group)
+        watcher = threading.Thread(target=watch, name="snowmelt-load-progress", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            # None takes it away, which the annotation does not know.
+            context.setLocalProperty(_GROUP, cast("str", before))
+            ended.set()
+            watcher.join()
