@@ -5,7 +5,7 @@ bodies over keep-alive connections and only counts bytes: two processes, as ther
 Beside it, in the same rounds, the caller: the engine alone on Arrow columns, and the same as
 `arrow_udf` in Spark. The best round of each counts.
 
-    python benchmarks/functions_caller.py [--seconds 2] [--rounds 5] [--only engine]
+    python benchmarks/functions_caller.py [--seconds 2] [--rounds 5] [--without-spark]
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 import socket
+import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -23,12 +24,14 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import orjson
 import pyarrow as pa
 import uvicorn
 import uvloop
 from report import Report
 
+from snowmelt.config import Settings
 from snowmelt.functions.calling.engine import call
 from snowmelt.functions.calling.ledger import ListLedger
 from snowmelt.functions.calling.plan import CallerOptions, CallPlan, Place
@@ -45,14 +48,23 @@ TEXT = "x" * 39
 ARROW_ROWS = 4096
 
 
+_batches = 0
+
+
 async def echo(scope: Any, receive: Any, send: Any) -> None:
-    """Echo the first argument; `/N` answers N ms late."""
+    """Echo the first argument; `/N` answers N ms late. GET tells how many batches came."""
+    global _batches
     pieces, more = [], True
     while more:
         message = await receive()
         pieces.append(message["body"])
         more = message.get("more_body", False)
-    late_ms = int(scope["path"][1:])
+    if scope["method"] == "GET":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"%d" % _batches})
+        return
+    _batches += 1
+    late_ms = int(scope["path"][1:] or 0)
     if late_ms:
         await asyncio.sleep(late_ms / 1000)
     rows = orjson.loads(b"".join(pieces))["data"]
@@ -196,6 +208,67 @@ def run(pool: ProcessPoolExecutor, client: str, case: tuple[Any, ...], pid: int)
     )
 
 
+def _tree_cpu_s(pid: int) -> float:
+    """Return the CPU time of a process and of those that it started, in seconds."""
+    total, left = 0.0, [pid]
+    while left:
+        one = left.pop()
+        with contextlib.suppress(FileNotFoundError):
+            total += cpu_s(one)
+            for children in Path(f"/proc/{one}/task").glob("*/children"):
+                left.extend(int(child) for child in children.read_text().split())
+    return total
+
+
+class OnSpark:
+    """A session with two cores, and the function as SQL calls it."""
+
+    def __init__(self, folder: str, port: int) -> None:
+        from snowmelt.spark.session import local_session
+
+        self._spark = local_session("bench", f"local[{TASKS}]")
+        self._settings, self._port = Settings.load(folder), port
+        lake = self._lake(CallerOptions())
+        lake.sql("create database bench")
+        lake.sql(
+            "create api integration bench api_provider = http "
+            f"api_allowed_prefixes = ('http://127.0.0.1:{port}/') enabled = true"
+        )
+
+    def _lake(self, calling: CallerOptions) -> Any:
+        from snowmelt.spark import Snowmelt
+
+        settings = self._settings
+        return Snowmelt(
+            self._spark, catalog=settings.catalog_url, stage=settings.stage_url,
+            warehouse=settings.warehouse_url, keys=settings.keys_dir, calling=calling,
+        )  # fmt: skip
+
+    def frame(self, late_ms: int, rows: int, in_flight: int, count: int) -> Any:
+        """Return a DataFrame with the values of so many rows."""
+        lake = self._lake(CallerOptions(max_batch_rows=rows, max_in_flight=in_flight))
+        lake.sql(
+            "create or replace external function bench.public.echo(text varchar, n number(18,0)) "
+            f"returns varchar api_integration = bench as 'http://127.0.0.1:{self._port}/{late_ms}'"
+        )
+        source = self._spark.range(0, count, 1, TASKS)
+        source.selectExpr(f"repeat('x', {len(TEXT)}) text", "id * 7 n").createOrReplaceTempView("t")
+        return lake.sql("select bench.public.echo(text, n) v from t")
+
+    def run(self, case: tuple[int, int, int], count: int, service_pid: int) -> Run:
+        """Have the values of so many rows computed, and leave them."""
+        frame = self.frame(*case, count)
+        before, service, start = _tree_cpu_s(os.getpid()), cpu_s(service_pid), time.perf_counter()
+        frame.write.format("noop").mode("overwrite").save()
+        wall = time.perf_counter() - start
+        service = cpu_s(service_pid) - service
+        return Run(count, wall, _tree_cpu_s(os.getpid()) - before - service, service)
+
+    def close(self) -> None:
+        """Stop the session."""
+        self._spark.stop()
+
+
 # Milliseconds of the service, rows a batch, in flight, and the share of the bare client's speed
 # that is the goal with Spark.
 CASES = (
@@ -205,6 +278,49 @@ CASES = (
     (50, 1000, 4, 0.95),
     (50, 1000, 16, 0.85),
 )
+SPARK = "arrow_udf in Spark"
+
+
+def _measure(
+    report: Report,
+    pool: ProcessPoolExecutor,
+    spark: OnSpark | None,
+    service_of: tuple[int, int],
+    options: argparse.Namespace,
+) -> None:
+    port, pid = service_of
+    for late_ms, rows, in_flight, goal in map(
+        CASES.__getitem__, options.cases or range(len(CASES))
+    ):
+        case = (port, late_ms, rows, in_flight, options.seconds)
+        best: dict[str, Run] = {}
+        for _ in range(options.rounds):
+            for client in CLIENTS:
+                _better(best, client, run(pool, client, case, pid))
+            if spark is not None:
+                # Long enough that the start of a job does not count.
+                count = int(best["engine"].speed * options.seconds * 3)
+                _better(best, SPARK, spark.run((late_ms, rows, in_flight), count, pid))
+        for client, found in best.items():
+            report.add(
+                f"{late_ms} ms", rows, in_flight, client, f"{found.speed / 1000:,.0f}",
+                f"{found.speed / best['bare client'].speed:.2f}",
+                f"{goal:.2f}" if client == SPARK else "", found.cpu_per_million(),
+            )  # fmt: skip
+
+
+def _better(best: dict[str, Run], client: str, found: Run) -> None:
+    if client not in best or found.speed > best[client].speed:
+        best[client] = found
+
+
+def _limited(report: Report, spark: OnSpark, port: int) -> None:
+    """Tell how many batches a LIMIT costs."""
+    for in_flight in (1, 4, 16):
+        before = int(httpx.get(f"http://127.0.0.1:{port}/").text)
+        spark.frame(5, 100, in_flight, 100_000).where("v <> ''").limit(3).collect()
+        asked = int(httpx.get(f"http://127.0.0.1:{port}/").text) - before
+        report.remark(f"LIMIT 3 with {in_flight} in flight: {asked} batches were asked for.")
 
 
 def main() -> None:
@@ -212,27 +328,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cases", type=int, nargs="*", help="numbers of some of them")
+    parser.add_argument("--without-spark", action="store_true", help="the engine alone")
     parser.add_argument("--keep", action="store_true", help="write the page of results")
     options = parser.parse_args()
     report = Report(
         "functions_caller",
         "How fast are calls of an external function?",
-        ("service", "rows a batch", "in flight", "client", "k rows/s", "of bare", "CPU s a M rows"),
+        (
+            *("service", "rows a batch", "in flight", "client", "k rows/s", "of bare", "goal"),
+            "CPU s a M rows",
+        ),
     )
-    with service() as (port, pid), ProcessPoolExecutor(TASKS, get_context("spawn")) as pool:
-        for late_ms, rows, in_flight, _ in CASES:
-            case = (port, late_ms, rows, in_flight, options.seconds)
-            best: dict[str, Run] = {}
-            for _ in range(options.rounds):
-                for client in CLIENTS:
-                    found = run(pool, client, case, pid)
-                    if client not in best or found.speed > best[client].speed:
-                        best[client] = found
-            for client, found in best.items():
-                report.add(
-                    f"{late_ms} ms", rows, in_flight, client, f"{found.speed / 1000:,.0f}",
-                    f"{found.speed / best['bare client'].speed:.2f}", found.cpu_per_million(),
-                )  # fmt: skip
+    with (
+        service() as (port, pid),
+        ProcessPoolExecutor(TASKS, get_context("spawn")) as pool,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        spark = None if options.without_spark else OnSpark(folder, port)
+        _measure(report, pool, spark, (port, pid), options)
+        if spark is not None:
+            _limited(report, spark, port)
+            spark.close()
     report.remark(f"{TASKS} tasks; `in flight` is of each. CPU: of the clients / of the service.")
     report.remark("Rows of a text of 39 characters and an integer; the reply holds the text.")
     if options.keep:

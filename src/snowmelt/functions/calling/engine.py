@@ -33,7 +33,7 @@ def call(
 ) -> Generator[pa.Array, None, None]:
     """Return the function's values, one for each row, in the rows' order.
 
-    Arrays are cut where batches of calls end. At most as many batches are called for as are in
+    Arrays are cut where batches of calls end; small ones may come together. At most as many batches are called for as are in
     flight beyond those whose values were taken; whoever stops taking values closes the iterator,
     which cancels the rest.
 
@@ -53,9 +53,12 @@ def call(
     pipeline = Pipeline(plan, place, ledger, clock or SystemClock())
     form = arrow_form(plan.function.signature.returns, plan.zone)
     try:
-        for outcome in pipeline.outcomes(batches):
-            answers = _joined([_values(part, plan, pipeline) for part in outcome.parts], form)
-            yield outcome.work.restored(answers, outcome.work.known)
+        for outcomes in pipeline.outcomes(batches):
+            arrays = []
+            for outcome in outcomes:
+                answers = _joined([_values(part, plan, pipeline) for part in outcome.parts], form)
+                arrays.append(outcome.work.restored(answers, outcome.work.known))
+            yield _joined(arrays, form)
     finally:
         pipeline.close()
 
@@ -97,9 +100,12 @@ def call_trying(
     pipeline = Pipeline(plan, place, ledger, clock or SystemClock())
     form = trying_form(plan.function.signature.returns, plan.zone)
     try:
-        for outcome in pipeline.outcomes(batches):
-            answers = _joined([_tried(part, form) for part in outcome.parts], form)
-            yield outcome.work.restored(answers, _tried_before(outcome, form))
+        for outcomes in pipeline.outcomes(batches):
+            arrays = []
+            for outcome in outcomes:
+                answers = _joined([_tried(part, form) for part in outcome.parts], form)
+                arrays.append(outcome.work.restored(answers, _tried_before(outcome, form)))
+            yield _joined(arrays, form)
     finally:
         pipeline.close()
 

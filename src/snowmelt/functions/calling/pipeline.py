@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 # Bodies that were sent and whose answers were not taken yet.
 _MAX_BYTES_UNDER_WAY = 64 * 1024 * 1024
+# What takes the values has costs for each array.
+_TOGETHER_ROWS = 1_000
 
 
 @dataclass(slots=True)
@@ -65,6 +67,11 @@ class Outcome:
     parts: list[Part]
     body_bytes: int = 0
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether nothing needs be waited for."""
+        return all(part.flight is None or part.flight.done for part in self.parts)
+
 
 class Pipeline:
     """The batches of one task; used once, and closed."""
@@ -89,8 +96,8 @@ class Pipeline:
         self._budget = Budget(plan, place, clock)
         self._failures = Failures(place, clock)
 
-    def outcomes(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Outcome]:
-        """Return what batches came to, in order."""
+    def outcomes(self, batches: Iterable[pa.RecordBatch]) -> Iterator[list[Outcome]]:
+        """Return what batches came to, in order; small ones that were answered meanwhile together."""
         cut = self._batcher.batches(batch.columns for batch in batches)
         more = True
         while True:
@@ -102,11 +109,22 @@ class Pipeline:
                     self._begin(self._exchange.work(batch))
             if not self._under_way:
                 return
+            yield self._finished()
+
+    def _finished(self) -> list[Outcome]:
+        """Wait for the next batch, and take those after it that need not be waited for."""
+        found: list[Outcome] = []
+        rows = 0
+        while self._under_way:
             outcome = self._under_way[0]
+            rows += outcome.work.batch.rows
+            if found and (rows > _TOGETHER_ROWS or not outcome.is_answered):
+                break
             self._finish(outcome)
             self._under_way.popleft()
             self._bytes -= outcome.body_bytes
-            yield outcome
+            found.append(outcome)
+        return found
 
     def remember(self, part: Part, error: SnowmeltError) -> None:
         """Keep an error that ends the task, so that its next attempt does not call in vain."""

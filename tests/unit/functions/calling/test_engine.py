@@ -121,12 +121,13 @@ def test_no_more_batches_are_asked_than_are_in_flight_beyond_those_taken(service
     plan = called.plan(f"{service}/", max_batch_rows=1, max_in_flight=4)
     values = engine.call(plan, calls.place(), arriving(), ledger)
     assert log.batches == []
-    assert next(values).to_pylist() == LETTERS[:1]
+    got = next(values).to_pylist()
     values.close()
+    assert LETTERS[: len(got)] == got
     assert len(log.batches) <= 4
     assert len(taken) == 4
     outcomes = [record.outcome for record in ledger.records]
-    assert outcomes == [Result.OK, *[Result.CANCELLED] * 3]
+    assert outcomes == [*[Result.OK] * len(got), *[Result.CANCELLED] * (4 - len(got))]
 
 
 def test_values_flow_before_all_rows_are_there(service):
@@ -139,9 +140,9 @@ def test_values_flow_before_all_rows_are_there(service):
 
     plan = called.plan(f"{service}/", max_batch_rows=2, max_in_flight=2)
     values = engine.call(plan, calls.place(), arriving(), ListLedger())
-    assert next(values).to_pylist() == LETTERS[:2]
+    got = next(values).to_pylist()
     assert not asked_for_more
-    assert [each for array in values for each in array.to_pylist()] == LETTERS[2:]
+    assert [*got, *(each for array in values for each in array.to_pylist())] == LETTERS
 
 
 @pytest.mark.parametrize("by_error", [False, True])
@@ -421,12 +422,12 @@ def test_a_process_ends_though_calls_are_under_way(service):
         with_open_calls = engine.call(
             called.plan("{service}/late", max_batch_rows=1, max_in_flight=8),
             calls.place(), iter(called.rows(["a"] * 50)), ListLedger())
-        print(next(with_open_calls).to_pylist())
+        print(next(with_open_calls).to_pylist()[0])
     """
     began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)],
         capture_output=True, text=True, timeout=30, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (0, "['a']\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "a\n", "")
     assert time.monotonic() - began < 10
