@@ -8,9 +8,10 @@ from itertools import pairwise
 
 import pytest
 
+from calls import URL
 from limited_caller import calls_of, most_together, start
 from snowmelt.clock import SystemClock
-from snowmelt.functions.calling.host import HostFile
+from snowmelt.functions.calling.host import HostFile, file_name
 from snowmelt.functions.calling.slots import Slots
 
 
@@ -96,9 +97,16 @@ def test_processes_together_never_hold_more_and_all_get_on(tmp_path):
 def test_a_killed_process_holds_no_slot_for_ever(tmp_path):
     doomed = start(tmp_path, "max_in_flight", 2, calls=2, seconds=60)
     with doomed.stdout:
+        file = HostFile(tmp_path / file_name("slots", URL, "f"))
+        while file.hold(0) or file.hold(1):
+            file.let_go(0)
+            file.let_go(1)
+            assert doomed.poll() is None
         other = start(tmp_path, "max_in_flight", 2, calls=10, seconds=0.01)
-        with pytest.raises(subprocess.TimeoutExpired):
-            other.wait(1.5)
-        doomed.kill()
-        doomed.wait()
+        try:
+            with pytest.raises(subprocess.TimeoutExpired):
+                other.wait(1.5)
+        finally:
+            doomed.kill()
+            doomed.wait()
     assert len(calls_of(other)) == 10
