@@ -5,6 +5,7 @@ Each fast way is taken where it surely says the same; else `ReplyReader` decides
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
@@ -75,13 +76,16 @@ class AnswerReader:
             zone: The session's time zone, of instants that say none.
             binary: The form of BINARY.
             nullable: Whether the function may give NULL.
-            lenient: Take a byte order mark and the tokens NaN and Infinity.
+            lenient: Take a byte order mark, and for FLOAT the tokens NaN and Infinity. Elsewhere
+                they have no value that says the same.
         """
         self._type = returns
         self._form = arrow_form(returns, zone)
         self._nullable = nullable
         formats = Formats(zone_of(zone), binary)
-        self._slow = ReplyReader(returns, formats, raw=True, lenient=lenient)
+        self._lenient = lenient
+        special = lenient and returns.kind is Kind.REAL
+        self._slow = ReplyReader(returns, formats, raw=True, lenient=special)
         self._decoder = _decoder(returns)
         self._convert = self._converter()
 
@@ -92,6 +96,8 @@ class AnswerReader:
             ReplyInvalid: It is not the form, a value does not fit the result's type, or is NULL
                 where the function promises none; the message holds no value.
         """
+        if self._lenient:
+            body = body.removeprefix(BOM_UTF8)
         answers = self._quickly(body, count) or self._slowly(body, count)
         if answers.failures:
             answers = _without(answers, count)

@@ -202,6 +202,15 @@ def test_a_byte_order_mark_and_nan_are_taken_where_that_is_wanted():
     assert second == 2
 
 
+@pytest.mark.parametrize("type_text", ["VARIANT", "VARCHAR", "NUMBER(10,2)", "OBJECT"])
+def test_nan_is_no_value_of_another_type(type_text):
+    for fragment in ("NaN", '{"a":NaN}', "[Infinity]"):
+        with pytest.raises(ReplyInvalid, match="is not a JSON value"):
+            read(body_of([fragment]), type_text, 1, lenient=True)
+    body = b"\xef\xbb\xbf" + body_of(["null"])
+    assert read(body, type_text, 1, lenient=True).values.null_count == 1
+
+
 def test_a_row_that_failed_has_no_value():
     found = read(b'{"data":[[0,"a"],[1,"b"]],"errors":[[1,"Bad","why"]]}')
     assert found.values.to_pylist() == ["a", None]
