@@ -19,6 +19,7 @@ from snowmelt.functions.calling.engine import call, call_trying
 from snowmelt.functions.calling.forms import zone_of
 from snowmelt.functions.calling.identity import query_id, streaming_query_id
 from snowmelt.functions.calling.plan import Place
+from snowmelt.spark.function_reader import reader
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -96,7 +97,7 @@ def _answers(use: Use, columns: Iterator[Any]) -> Iterator[pa.Array]:
     ledger = use.spool.open(place)
     with closing(ledger):
         # Closed before the ledger: what is cancelled is written down, too.
-        asked = ask(_planned(use, first), place, batches, ledger, SystemClock())
+        asked = ask(_planned(use, first), place, batches, ledger, SystemClock(), reader())
         with closing(asked):
             for answers in asked:
                 yield _as_spark_reads(answers)

@@ -16,7 +16,7 @@ from snowmelt.functions.calling.pipeline import Pipeline
 from snowmelt.functions.definition import BatchFailure, RowErrors
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable
 
     from snowmelt.clock import Clock
     from snowmelt.functions.calling.ledger import Ledger
@@ -30,6 +30,7 @@ def call(
     batches: Iterable[pa.RecordBatch],
     ledger: Ledger,
     clock: Clock | None = None,
+    is_read: Callable[[], bool] | None = None,
 ) -> Generator[pa.Array, None, None]:
     """Return the function's values, one for each row, in the rows' order.
 
@@ -44,13 +45,15 @@ def call(
             arguments needs one that only says how many rows there are.
         ledger: Told of each batch.
         clock: The machine's if None.
+        is_read: Tells whether anybody still reads values that were taken, where that can be told:
+            if not, no more batches are called for than one at a time.
 
     Raises:
         CallFailed: A batch has no answer, or a row has an error, and the function's clauses do not
             say RETURN_NULL. Names function, batch, status, attempts and time.
         SnowmeltError: The circuit breaker is open, or the budget is spent; under the same clauses.
     """
-    pipeline = Pipeline(plan, place, ledger, clock or SystemClock())
+    pipeline = Pipeline(plan, place, ledger, clock or SystemClock(), is_read)
     form = arrow_form(plan.function.signature.returns, plan.zone)
     try:
         for outcomes in pipeline.outcomes(batches):
@@ -85,6 +88,7 @@ def call_trying(
     batches: Iterable[pa.RecordBatch],
     ledger: Ledger,
     clock: Clock | None = None,
+    is_read: Callable[[], bool] | None = None,
 ) -> Generator[pa.StructArray, None, None]:
     """Return value, error, status and batch id of each row, in the rows' order.
 
@@ -96,8 +100,9 @@ def call_trying(
         batches: As for `call`.
         ledger: As for `call`.
         clock: As for `call`.
+        is_read: As for `call`.
     """
-    pipeline = Pipeline(plan, place, ledger, clock or SystemClock())
+    pipeline = Pipeline(plan, place, ledger, clock or SystemClock(), is_read)
     form = trying_form(plan.function.signature.returns, plan.zone)
     try:
         for outcomes in pipeline.outcomes(batches):

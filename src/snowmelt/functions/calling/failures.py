@@ -37,12 +37,17 @@ class Failures:
             folder: Where files are shared; this user's private one if None.
             most: How many batches are remembered.
         """
-        self._attempt = place.attempt
         self._most = most
         self._clock = clock
         self._folder = folder or private_folder()
-        # Of earlier tasks; mostly there are none, and nothing needs be looked for.
-        self._any = next(self._folder.glob("failed-*"), None) is not None
+        task = (place.query_id, str(place.stage), str(place.partition))
+        self._prefix = file_name("failed", *task)
+        # Mostly there are none: then no batch costs a look.
+        known = [*self._folder.glob(f"{self._prefix}-*")]
+        if place.attempt == 0:
+            for path in known:
+                path.unlink(missing_ok=True)
+        self._any = place.attempt > 0 and bool(known)
 
     def recall(self, batch_id: str) -> None:
         """Return if the batch may be sent.
@@ -53,9 +58,6 @@ class Failures:
         if not self._any:
             return
         path = self._path(batch_id)
-        if self._attempt == 0:
-            path.unlink(missing_ok=True)
-            return
         try:
             if path.stat().st_mtime < self._clock.now().timestamp() - _KEPT_S:
                 return
@@ -69,7 +71,6 @@ class Failures:
 
         What the error says lies in the file; it holds payload only if errors may show some.
         """
-        self._any = True
         path = self._path(batch_id)
         self._make_room(path.parent)
         # As a whole or not at all: another attempt may be reading.
@@ -80,7 +81,7 @@ class Failures:
         draft.replace(path)
 
     def _path(self, batch_id: str) -> Path:
-        return self._folder / file_name("failed", batch_id)
+        return self._folder / f"{self._prefix}-{file_name('batch', batch_id)}"
 
     def _make_room(self, folder: Path) -> None:
         found = []

@@ -76,15 +76,19 @@ class Flights:
         self.loop.call_soon_threadsafe(flight.begin)
         return flight
 
+    def land(self, flight: Flight) -> None:
+        """Return as soon as a call has ended."""
+        self._awaited = flight
+        while not flight.done:
+            self._wakes.get()
+
     def wait(self, flight: Flight) -> bytes:
         """Return what a call came to, as soon as it has.
 
         Raises:
             BaseException: Whatever the call ended with.
         """
-        self._awaited = flight
-        while not flight.done:
-            self._wakes.get()
+        self.land(flight)
         self._open.discard(flight)
         if flight.error is not None:
             raise flight.error

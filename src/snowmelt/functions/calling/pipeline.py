@@ -23,7 +23,7 @@ from snowmelt.functions.definition import NullInput
 from snowmelt.functions.refusals import CallFailed, ReplyInvalid, TooLarge, TranslatorFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from snowmelt.clock import Clock
     from snowmelt.functions.calling.flights import Flight
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _MAX_BYTES_UNDER_WAY = 64 * 1024 * 1024
 # What takes the values has costs for each array.
 _TOGETHER_ROWS = 1_000
+_REACTION_S = 0.01
 
 
 @dataclass(slots=True)
@@ -76,8 +77,24 @@ class Outcome:
 class Pipeline:
     """The batches of one task; used once, and closed."""
 
-    def __init__(self, plan: CallPlan, place: Place, ledger: Ledger, clock: Clock) -> None:
-        """Prepare; nothing is sent before `outcomes` is taken from."""
+    def __init__(
+        self,
+        plan: CallPlan,
+        place: Place,
+        ledger: Ledger,
+        clock: Clock,
+        is_read: Callable[[], bool] | None = None,
+    ) -> None:
+        """Prepare; nothing is sent before `outcomes` is taken from.
+
+        Args:
+            plan: What is called.
+            place: Where.
+            ledger: Told of each batch.
+            clock: Tells the time.
+            is_read: Whether values that were taken are read by anybody; nothing is lost where it
+                is wrong.
+        """
         function, options = plan.function, plan.options
         self._plan, self._place, self._ledger, self._clock = plan, place, ledger, clock
         self._exchange = Exchange(plan, place, clock)
@@ -88,9 +105,13 @@ class Pipeline:
             strict=function.null_input is NullInput.STRICT,
         )
         self._most = function.max_in_flight or options.max_in_flight
+        self._is_read = is_read
         self._flights = Flights()
         self._under_way: deque[Outcome] = deque()
         self._bytes = 0
+        self._gave = False
+        # Ready to be sent once an answer is there; not before the first values were taken.
+        self._ahead: Work | None = None
         self._sizes = sizes_of(function)
         self._breaker = breaker_of(function.url, clock)
         self._budget = Budget(plan, place, clock)
@@ -98,18 +119,31 @@ class Pipeline:
 
     def outcomes(self, batches: Iterable[pa.RecordBatch]) -> Iterator[list[Outcome]]:
         """Return what batches came to, in order; small ones that were answered meanwhile together."""
-        cut = self._batcher.batches(batch.columns for batch in batches)
-        more = True
+        works = map(self._exchange.work, self._batcher.batches(each.columns for each in batches))
+        most = self._most
         while True:
-            while more and self._has_room():
-                batch = next(cut, None)
-                if batch is None:
-                    more = False
-                else:
-                    self._begin(self._exchange.work(batch))
+            while self._has_room(most) and (work := self._next(works)) is not None:
+                self._begin(work)
             if not self._under_way:
                 return
+            if self._gave and most == self._most:
+                self._ahead = self._next(works)
             yield self._finished()
+            most = self._wanted()
+
+    def _next(self, works: Iterator[Work]) -> Work | None:
+        ahead, self._ahead = self._ahead, None
+        return ahead or next(works, None)
+
+    def _wanted(self) -> int:
+        """Return how many batches may be under way, after values were given."""
+        first, self._gave = not self._gave, True
+        if self._is_read is None:
+            return self._most
+        if first:
+            # Who has enough rows with the first ones needs a moment to say so.
+            self._clock.sleep(_REACTION_S)
+        return self._most if self._is_read() else 1
 
     def _finished(self) -> list[Outcome]:
         """Wait for the next batch, and take those after it that need not be waited for."""
@@ -117,13 +151,25 @@ class Pipeline:
         rows = 0
         while self._under_way:
             outcome = self._under_way[0]
+            if not outcome.is_answered:
+                if found:
+                    break
+                for part in outcome.parts:
+                    if part.flight is not None:
+                        self._flights.land(part.flight)
+            if self._ahead is not None and self._bytes < _MAX_BYTES_UNDER_WAY:
+                # Its place under way is free; reading the answer is not what it should wait for.
+                work, self._ahead = self._ahead, None
+                self._begin(work)
             rows += outcome.work.batch.rows
-            if found and (rows > _TOGETHER_ROWS or not outcome.is_answered):
+            if found and rows > _TOGETHER_ROWS:
                 break
             self._finish(outcome)
             self._under_way.popleft()
             self._bytes -= outcome.body_bytes
             found.append(outcome)
+            if not self._gave:
+                break
         return found
 
     def remember(self, part: Part, error: SnowmeltError) -> None:
@@ -141,8 +187,8 @@ class Pipeline:
                     self._write_down(part, Result.CANCELLED)
         self._under_way.clear()
 
-    def _has_room(self) -> bool:
-        return len(self._under_way) < self._most and (
+    def _has_room(self, most: int) -> bool:
+        return len(self._under_way) < most and (
             self._bytes < _MAX_BYTES_UNDER_WAY or not self._under_way
         )
 

@@ -65,4 +65,4 @@ def test_a_file_that_cannot_be_read_is_nothing(clock, tmp_path):
     failures.remember("batch", failed())
     (path,) = tmp_path.iterdir()
     path.write_bytes(b"{")
-    failures.recall("batch")
+    Failures(place(1), clock, folder=tmp_path).recall("batch")
