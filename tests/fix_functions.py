@@ -60,6 +60,10 @@ def counting(app, counted: Counted):
         with counted.lock:
             counted.headers = headers
             counted.calls.append((scope["path"], headers[BATCH], json.loads(plain)["data"]))
+        if scope["path"] == "/closed" and not OPEN.is_set():
+            await send({"type": "http.response.start", "status": 400, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+            return
         sent = False
 
         async def again():
@@ -74,6 +78,8 @@ def counting(app, counted: Counted):
     return wrapped
 
 
+# While it is not set, `closed` refuses whatever it gets, and remembers nothing of it.
+OPEN = threading.Event()
 ECHOED = (
     *("NUMBER", "NUMBER(38,10)", "NUMBER(5,0)", "FLOAT", "BOOLEAN", "VARCHAR", "BINARY", "DATE"),
     *("TIME", "TIME(3)", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "TIMESTAMP_TZ"),
@@ -108,7 +114,11 @@ def service() -> RemoteService:
 
     @svc.function(mode="batch")
     async def slow(text: list[str]) -> list[str]:
-        await SystemClock().pause(0.05)
+        await SystemClock().pause(0.3)
+        return text
+
+    @svc.function
+    def closed(text: str) -> str:
         return text
 
     @svc.function

@@ -7,13 +7,16 @@ import uuid
 from decimal import Decimal
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as sf
 
-from fix_functions import ECHOED, echo_of
+from fix_functions import ECHOED, OPEN, echo_of
+from snowmelt.clock import SystemClock
 from snowmelt.errors import NotFound, SchemaNotFound
 from snowmelt.functions.calling.plan import CallerOptions
 from snowmelt.spark import Snowmelt
 from snowmelt.spark.function_calls import CallMalformed
+from snowmelt.spark.function_hosts import hosts_of
 
 pytestmark = pytest.mark.spark
 
@@ -27,6 +30,8 @@ _FUNCTIONS = (
     "middle(a float, b float, c varchar) returns float {} as '{}/middle'",
     "seven() returns number {} as '{}/seven'",
     "slow(t varchar) returns varchar {} as '{}/slow'",
+    "closed(t varchar) returns varchar {} as '{}/closed'",
+    "rated(t varchar) returns varchar rate_limit = 10 {} as '{}/upper'",
     "shaky(t varchar) returns varchar {} as '{}/shaky'",
     "shaky_null(t varchar) returns varchar row_errors = return_null {} as '{}/shaky'",
 )
@@ -219,9 +224,12 @@ def test_spark_calls_as_often_as_documented(ask, counted, query, immutable, vola
 def test_limit_stops_calls(world, ask, counted):
     # The filter keeps Spark from cutting the rows before the calls.
     asked = "select v from (select slow(cast(id as string)) as v from range(0, 60000, 1, 1))"
-    found = ask(f"{asked} where v <> '' limit 3")
-    assert len(found) == 3
-    assert len(counted.calls) <= 1.5 * CallerOptions().max_in_flight
+    # Once before, because Spark compiles the query while the service answers.
+    ask(f"{asked} where v <> '' limit 3")
+    counted.clear()
+    assert len(ask(f"{asked} where v <> '' limit 3")) == 3
+    # One that is wanted, those in flight, and those that went while Spark made an end.
+    assert len(counted.calls) <= 1 + 2 * CallerOptions().max_in_flight
 
 
 def test_errors_of_rows_end_the_query_or_become_null_or_values(ask):
@@ -374,3 +382,44 @@ def test_plans_are_counted_and_their_doubles_named(world, counted):
 def test_sessions_are_guarded(world, spark):
     world.sql("select loud('x')", **_HERE)
     assert int(spark.conf.get("spark.sql.execution.pandas.udf.buffer.size")) <= 4096
+
+
+def test_a_streaming_query_asks_again_with_the_same_ids(world, spark, counted, tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "one.txt").write_text("a\nb\nc\n")
+    closed = world.function("demo.public.closed")
+
+    def run():
+        rows = spark.readStream.text(str(tmp_path / "in")).select(closed("value").alias("v"))
+        query = (
+            rows.writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "out"))
+        )
+        query.awaitTermination()
+
+    OPEN.clear()
+    with pytest.raises(StreamingQueryException, match="batch"):
+        run()
+    refused = set(counted.ids)
+    assert refused
+    counted.clear()
+    OPEN.set()
+    run()
+    assert set(counted.ids) == refused
+    assert sorted(row.v for row in spark.read.parquet(str(tmp_path / "out")).collect()) == [*"abc"]
+
+
+def test_a_rate_holds_for_all_partitions(world, counted):
+    clock = SystemClock()
+    frame = world.sql("select rated(cast(id as string)) v from range(0, 40, 1, 40)", **_HERE)
+    before = clock.monotonic()
+    assert sum(row.v is not None for row in frame.collect()) == 40
+    assert len(counted.calls) == 40
+    # Ten may go at once, the others ten a second.
+    assert clock.monotonic() - before >= 2.5
+
+
+def test_hosts_are_counted(spark):
+    assert hosts_of(spark) == 1

@@ -31,6 +31,7 @@ from snowmelt.spark import function_types as types
 from snowmelt.spark.function_arguments import bound, overload
 from snowmelt.spark.function_calls import Given, find_calls, rewrite_calls
 from snowmelt.spark.function_context import Asker, context_of
+from snowmelt.spark.function_hosts import hosts_of
 from snowmelt.spark.function_spool import Spool
 from snowmelt.spark.function_workers import INSTANTS, Use, serving
 from snowmelt.spark.visible import quoted
@@ -52,7 +53,7 @@ _FULL = 3
 # Names of Python functions that a session keeps for queries; a plan holds what it uses by itself.
 _MOST_REGISTERED = 256
 _BUFFER = "spark.sql.execution.pandas.udf.buffer.size"
-_BUFFER_BYTES = 4096
+_BUFFER_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,10 +269,22 @@ class Functions:
             context=context_of(
                 (name for name in called.function.context_headers if name not in INSTANTS), asker
             ),
-            options=self._options,
+            options=self._shared(called),
             request_translator=called.request_translator,
             response_translator=called.response_translator,
         )
+
+    def _shared(self, called: CallableFunction) -> CallerOptions:
+        """Return the options, with a rate or a budget shared among the machines there are now."""
+        options = self._options
+        limits = (
+            called.function.rate_limit,
+            options.max_rows_per_query,
+            options.max_calls_per_query,
+        )
+        if all(limit is None for limit in limits) or options.executors > 1:
+            return options
+        return replace(options, executors=hosts_of(self._spark))
 
     def _register(
         self,
