@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
@@ -58,14 +57,6 @@ class Ledger(Protocol):
         """Keep a record; it is not changed afterwards."""
 
 
-_NAMES = tuple(each.name for each in fields(CallRecord))
-
-
-def values_of(record: CallRecord) -> dict[str, object]:
-    """Return a record's values by name."""
-    return {name: getattr(record, name) for name in _NAMES}
-
-
 @dataclass(slots=True)
 class ListLedger:
     """Keeps records in memory; for calls that somebody waits for."""
@@ -75,23 +66,3 @@ class ListLedger:
     def add(self, record: CallRecord) -> None:
         """Keep a record."""
         self.records.append(record)
-
-
-LOGGER = "snowmelt.calls"
-
-
-class LogLedger:
-    """Writes records through `logging`, as the attribute `context` of a message `call`.
-
-    Spark's worker logs keep a message's context as a map, which makes them a table of calls.
-    """
-
-    def __init__(self) -> None:
-        self._logger = logging.getLogger(LOGGER)
-        if self._logger.level == logging.NOTSET:
-            self._logger.setLevel(logging.INFO)
-
-    def add(self, record: CallRecord) -> None:
-        """Write a record."""
-        if self._logger.isEnabledFor(logging.INFO):
-            self._logger.info("call", extra={"context": values_of(record)})
