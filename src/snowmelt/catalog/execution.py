@@ -14,6 +14,7 @@ from snowmelt.catalog import (  # noqa: F401 - they join `change`
     changing_functions,
     changing_integrations,
     changing_libraries,
+    changing_tables,
 )
 from snowmelt.catalog.access import ACCOUNTADMIN, effective_role, roles
 from snowmelt.catalog.changing import change

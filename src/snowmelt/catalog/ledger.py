@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,8 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model, sets
 from snowmelt.catalog.access import ACCOUNTADMIN, PUBLIC
-from snowmelt.catalog.tables import schema_of, schema_versions
+from snowmelt.catalog.tables import schema_of, schema_versions, table_by_id
+from snowmelt.catalog.tombstones import last_sequencer
 from snowmelt.catalog.verdicts import (
     ChannelState,
     ChunkIdentity,
@@ -24,13 +26,14 @@ from snowmelt.catalog.verdicts import (
     Verdict,
 )
 from snowmelt.errors import DatabaseNotFound, SchemaNotFound, TableNotFound
+from snowmelt.schema.evolution import obstacle
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Sequence
 
     from snowmelt.catalog.verdicts import ChunkOffer
-    from snowmelt.schema.types import TableName, TableSchema
+    from snowmelt.schema.types import TableName
 
 _T = model.tables
 _S = model.schemas
@@ -162,6 +165,7 @@ def read_ledger(
     _read_prefixes(connection, offers, remembered)
     _read_roles(connection, offers, ledger, owners)
     _read_keys(connection, offers, remembered)
+    _read_renamed(connection, offers, ledger)
     paths = sets.packed(sorted({offer.path for offer in offers}))
     _read_chunks(connection, paths, ledger)
     _read_sightings(connection, paths, ledger)
@@ -179,9 +183,7 @@ def _lock_tables(
     for row in connection.execute(_LOCKED_TABLES, {"names": sorted(by_name)}):
         name = by_name[row.database, row.schema, row.name]
         owners[row.table_id] = row
-        ledger.tables[name] = TableState(
-            row.table_id, name, row.last_seq, row.schema_version, frozenset({row.schema_version})
-        )
+        ledger.tables[name] = TableState(row.table_id, name, row.last_seq, row.schema_version)
     for name in names - ledger.tables.keys():
         ledger.missing[name] = _why_missing(connection, name)
     _read_older_versions(connection, offers, ledger)
@@ -209,14 +211,8 @@ def _read_older_versions(
         if table is not None and older:
             versions = schema_versions(connection, table.table_id)
             current = versions[table.schema_version]
-            table.fitting_versions = frozenset(
-                number for number, schema in versions.items() if _may_write(schema, current)
-            )
-
-
-def _may_write(older: TableSchema, current: TableSchema) -> bool:
-    there = {column.ordinal for column in older.columns}
-    return all(column.nullable for column in current.columns if column.ordinal not in there)
+            found = {number: obstacle(schema, current) for number, schema in versions.items()}
+            table.obstacles = {number: why for number, why in found.items() if why is not None}
 
 
 def _read_prefixes(
@@ -310,6 +306,20 @@ def _read_keys(
         _keep_small(remembered.keys)
         for key_id, table_id, user in connection.execute(_KEYS, {"key_ids": sorted(unknown)}):
             remembered.keys[key_id] = (table_id, user)
+
+
+def _read_renamed(connection: sa.Connection, offers: Sequence[ChunkOffer], ledger: Ledger) -> None:
+    """Find out what the tables are called whose chunks come under names that they had before."""
+    for offer in offers:
+        key = ledger.keys.get(offer.key_id)
+        if offer.table in ledger.tables or key is None or key[0] in ledger.renamed:
+            continue
+        # A renaming leaves the channels' sequencers behind under the old name.
+        if last_sequencer(connection, offer.table, offer.channels[0].name) is not None:
+            with suppress(TableNotFound):
+                table = table_by_id(connection, key[0])
+                if table.dropped_at is None:
+                    ledger.renamed[table.table_id] = table.name
 
 
 def _keep_small(memory: dict[Any, Any]) -> None:

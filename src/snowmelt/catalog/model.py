@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     ForeignKey,
     Index,
@@ -21,6 +22,7 @@ from sqlalchemy import (
     Table,
     Text,
     TypeDecorator,
+    false,
     text,
 )
 
@@ -121,6 +123,7 @@ tables = Table(
     Column("pointer", Text),
     Column("created_at", Instant, nullable=False),
     Column("dropped_at", Instant),
+    Column("schema_evolution", Boolean, nullable=False, server_default=false()),
     _live("uq_tables_live", "schema_id", "name"),
     sqlite_autoincrement=True,
 )

@@ -14,6 +14,7 @@ from snowmelt.catalog.access_grammar import (
     read_grant,
     read_show_grants,
 )
+from snowmelt.catalog.alter_grammar import read_alter_table
 from snowmelt.catalog.bucket_grammar import (
     read_alter_bucket,
     read_create_bucket,
@@ -113,7 +114,7 @@ _REFUSED = {
     "UNDROP": "UNDROP is not supported: what is dropped is gone",
 }
 _NO_ALTER = (
-    "ALTER {} is not supported: there are ALTER USER, BUCKET, FUNCTION and INTEGRATION alone"
+    "ALTER {} is not supported: there are ALTER TABLE, USER, BUCKET, FUNCTION and INTEGRATION alone"
 )
 
 
@@ -283,6 +284,8 @@ def _scope(cursor: Cursor, deepest: Level) -> tuple[Level | None, Name | None]:
 
 
 def _alter(cursor: Cursor) -> Statement:
+    if cursor.accept("TABLE"):
+        return read_alter_table(cursor)
     if cursor.accept("EXTERNAL", "FUNCTION") or cursor.accept("FUNCTION"):
         return read_alter_function(cursor)
     if cursor.accept("API", "INTEGRATION") or cursor.accept("INTEGRATION"):

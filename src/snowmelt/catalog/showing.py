@@ -164,7 +164,15 @@ def _shown_tables(statement: Show, session: Session) -> Iterator[_Row]:
     for each in _tables(session, database, schema):
         clustered = ", ".join(display_name(column) for column in each.cluster_by)
         name = each.name
-        yield each.created_at, name.table, name.database, name.schema, clustered, each.owner
+        yield (
+            each.created_at,
+            name.table,
+            name.database,
+            name.schema,
+            clustered,
+            each.schema_evolution,
+            each.owner,
+        )
 
 
 def _shown_channels(statement: Show, session: Session) -> Iterator[_Row]:
@@ -257,7 +265,15 @@ _SHOWN: dict[str, tuple[tuple[str, ...], Callable[[Show, Session], Iterator[_Row
     "DATABASES": (("created_on", "name", "owner"), _databases),
     "SCHEMAS": (("created_on", "name", "database_name", "owner"), _shown_schemas),
     "TABLES": (
-        ("created_on", "name", "database_name", "schema_name", "cluster_by", "owner"),
+        (
+            "created_on",
+            "name",
+            "database_name",
+            "schema_name",
+            "cluster_by",
+            "enable_schema_evolution",
+            "owner",
+        ),
         _shown_tables,
     ),
     "CHANNELS": (

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.access import Kind
     from snowmelt.catalog.lexing import Place
+    from snowmelt.catalog.table_changes import TableChange
     from snowmelt.functions.definition import ApiIntegration, ExternalFunction, Translator
     from snowmelt.functions.types import SqlType
     from snowmelt.schema.types import Column
@@ -83,6 +84,15 @@ class CreateTable:
     columns: tuple[Column, ...]
     cluster_by: tuple[str, ...]
     existing: Existing
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTable:
+    """ALTER TABLE, one change."""
+
+    name: Name
+    change: TableChange
+    if_exists: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,6 +412,7 @@ Statement: TypeAlias = (
     CreateDatabase
     | CreateSchema
     | CreateTable
+    | AlterTable
     | CreateUser
     | CreateRole
     | AlterUser

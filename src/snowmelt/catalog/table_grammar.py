@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from snowmelt.catalog.clauses import is_at_end
 from snowmelt.catalog.column_types import read_type
 from snowmelt.catalog.lexing import TokenKind
 from snowmelt.catalog.statements import CreateTable
@@ -56,12 +57,12 @@ def read_table(cursor: Cursor, name: Name, existing: Existing) -> CreateTable:
     """
     _refuse(cursor, _TABLE_REFUSALS, _TABLE_SHOWN)
     cursor.expect("(")
-    columns = [_column(cursor, 1, frozenset())]
+    columns = [read_column(cursor, 1, frozenset())]
     while cursor.accept(","):
         if cursor.ahead(")"):
             raise cursor.error("Expected another column after the comma, or no comma")
         seen = frozenset(column.name for column in columns)
-        columns.append(_column(cursor, len(columns) + 1, seen))
+        columns.append(read_column(cursor, len(columns) + 1, seen))
     if not cursor.ahead(")"):
         cursor.expect_one_of(",", ")")
     cursor.expect(")")
@@ -71,7 +72,20 @@ def read_table(cursor: Cursor, name: Name, existing: Existing) -> CreateTable:
     return CreateTable(name, tuple(columns), cluster_by, existing)
 
 
-def _column(cursor: Cursor, ordinal: int, seen: frozenset[str]) -> Column:
+def read_column(
+    cursor: Cursor, ordinal: int, seen: frozenset[str], *, in_parentheses: bool = True
+) -> Column:
+    """Go past a column: name, type, and whether it may be NULL.
+
+    Args:
+        cursor: Stands before the name.
+        ordinal: What the column gets.
+        seen: The names of columns that the statement has written before.
+        in_parentheses: Whether a `)` ends it besides a comma, or the statement's end.
+
+    Raises:
+        StatementError: If something is wrong, or not supported.
+    """
     if cursor.token.kind is TokenKind.WORD and cursor.token.text in {
         "PRIMARY", "UNIQUE", "FOREIGN", "CONSTRAINT", "CHECK",
     }:  # fmt: skip
@@ -83,7 +97,7 @@ def _column(cursor: Cursor, ordinal: int, seen: frozenset[str]) -> Column:
             f"Column {at.written} is there twice; names that fold alike are the same", at
         )
     column_type = read_type(cursor)
-    nullable = _nullable(cursor)
+    nullable = _nullable(cursor, in_parentheses=in_parentheses)
     return Column(
         name=name,
         kind=column_type.kind,
@@ -96,10 +110,10 @@ def _column(cursor: Cursor, ordinal: int, seen: frozenset[str]) -> Column:
     )
 
 
-def _nullable(cursor: Cursor) -> bool:
+def _nullable(cursor: Cursor, *, in_parentheses: bool) -> bool:
     """Go past what follows a column's type, and tell whether nulls are allowed."""
     allowed: bool | None = None
-    while not (cursor.ahead(",") or cursor.ahead(")")):
+    while not (cursor.ahead(",") or _ends(cursor, in_parentheses=in_parentheses)):
         at = cursor.token
         if cursor.accept("DEFAULT"):
             if not cursor.accept("NULL"):
@@ -113,11 +127,16 @@ def _nullable(cursor: Cursor) -> bool:
             cursor.expect_one_of(",", ")")
         wanted = not cursor.accept("NOT")
         if not cursor.accept("NULL"):
-            raise cursor.error(f"Expected NOT NULL, a comma or ) here, not {cursor.token.written}")
+            end = ")" if in_parentheses else "the end"
+            raise cursor.error(f"Expected NOT NULL, a comma or {end} here, not {cursor.seen}")
         if allowed not in {None, wanted}:
             raise cursor.error("This column is both NULL and NOT NULL; write one of them", at)
         allowed = wanted
     return allowed is not False
+
+
+def _ends(cursor: Cursor, *, in_parentheses: bool) -> bool:
+    return cursor.ahead(")") if in_parentheses else is_at_end(cursor)
 
 
 def _cluster_by(cursor: Cursor, columns: frozenset[str]) -> tuple[str, ...]:

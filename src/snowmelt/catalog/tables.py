@@ -36,7 +36,8 @@ class TableRecord:
 
     `incarnation` is new each time a table is created, also under an old name. `last_seq` is the
     commit sequence of the last registered chunk, `migrated_seq` the one up to which chunks are
-    in native files as far as the catalog knows, `pointer` the metadata file of the native table.
+    in native files as far as the catalog knows, `pointer` the metadata file of the native table,
+    `schema_evolution` whether its columns may follow its rows.
     """
 
     table_id: int
@@ -52,6 +53,7 @@ class TableRecord:
     dropped_at: dt.datetime | None
     database_id: int
     schema_id: int
+    schema_evolution: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,4 +371,5 @@ def _record(row: sa.Row[Any]) -> TableRecord:
         dropped_at=row.dropped_at,
         database_id=row.database_id,
         schema_id=row.schema_id,
+        schema_evolution=row.schema_evolution,
     )

@@ -39,6 +39,30 @@ def bury_channel(
     _bury(connection, _C.c.channel_id == channel_id, "dropped", now, user=user)
 
 
+def carry_over(connection: sa.Connection, table_id: int, new: TableName, now: dt.datetime) -> None:
+    """Before a table gets the name `new`: leave what its channels count to under the old name.
+
+    Channels that others of the new name have counted further than go on from there.
+    """
+    _leave(connection, _C.c.table_id == table_id, now)
+    further = (
+        sa.select(_X.c.client_sequencer)
+        .where(
+            _X.c.database_name == new.database,
+            _X.c.schema_name == new.schema,
+            _X.c.table_name == new.table,
+            _X.c.channel == _C.c.name,
+            _X.c.client_sequencer > _C.c.client_sequencer,
+        )
+        .scalar_subquery()
+    )
+    connection.execute(
+        sa.update(_C)
+        .where(_C.c.table_id == table_id, further.is_not(None))
+        .values(client_sequencer=further)
+    )
+
+
 def last_sequencer(connection: sa.Connection, table: TableName, channel: str) -> int | None:
     """Return the last client sequencer of a channel that is gone; None when there was none."""
     return connection.execute(
@@ -59,6 +83,25 @@ def _bury(
     *,
     user: str | None,
 ) -> None:
+    _leave(connection, which, now)
+    carried = ["table_id", "client_sequencer", "row_sequencer", "offset_token", "client_prefix"]
+    connection.execute(
+        sa.insert(_H).from_select(
+            [*carried, "channel", "event", "at", "user"],
+            sa.select(
+                *(_C.c[column] for column in carried),
+                _C.c.name,
+                sa.literal(event),
+                sa.literal(now, model.Instant),
+                sa.literal(user, sa.Text),
+            ).where(which),
+        )
+    )
+    connection.execute(sa.delete(_C).where(which))
+
+
+def _leave(connection: sa.Connection, which: sa.ColumnElement[bool], now: dt.datetime) -> None:
+    """Write down what channels have counted to, under the names that their tables have now."""
     at = sa.literal(now, model.Instant)
     named = (
         _C.join(_T, _C.c.table_id == _T.c.table_id)
@@ -80,17 +123,3 @@ def _bury(
             },
         )
     )
-    carried = ["table_id", "client_sequencer", "row_sequencer", "offset_token", "client_prefix"]
-    connection.execute(
-        sa.insert(_H).from_select(
-            [*carried, "channel", "event", "at", "user"],
-            sa.select(
-                *(_C.c[column] for column in carried),
-                _C.c.name,
-                sa.literal(event),
-                at,
-                sa.literal(user, sa.Text),
-            ).where(which),
-        )
-    )
-    connection.execute(sa.delete(_C).where(which))

@@ -12,8 +12,9 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from snowmelt.schema.evolution import Obstacle
     from snowmelt.schema.types import TableName
 
 # From the service's first sight of a blob; what comes later may be on its way out already.
@@ -112,13 +113,16 @@ class ChunkIdentity:
 
 @dataclass(slots=True)
 class TableState:
-    """A live, locked table; `last_seq` grows as chunks are accepted."""
+    """A live, locked table; `last_seq` grows as chunks are accepted.
+
+    `obstacles` tells for older versions of its columns why their rows are not taken any more.
+    """
 
     table_id: int
     name: TableName
     last_seq: int
     schema_version: int
-    fitting_versions: frozenset[int]
+    obstacles: Mapping[int, Obstacle] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +165,8 @@ class ChannelState:
 class Ledger:
     """Everything the verdicts of one group of offers rest on.
 
-    `missing` tells for names that are no live table why; `roles` maps (user, asked role) to the
+    `missing` tells for names that are no live table why, `renamed` by id what tables are called
+    whose chunks came under another name; `roles` maps (user, asked role) to the
     effective role or None; `refused_access` maps (role, table id) to a verdict for roles that
     may not insert; `keys` maps key ids to (table id, user).
     """
@@ -169,6 +174,7 @@ class Ledger:
     now: dt.datetime
     tables: dict[TableName, TableState] = field(default_factory=dict)
     missing: dict[TableName, Verdict] = field(default_factory=dict)
+    renamed: dict[int, TableName] = field(default_factory=dict)
     prefixes: dict[str, str] = field(default_factory=dict)
     roles: dict[tuple[str, str | None], str | None] = field(default_factory=dict)
     refused_access: dict[tuple[str, int], Verdict] = field(default_factory=dict)
@@ -192,7 +198,7 @@ def judge(offer: ChunkOffer, ledger: Ledger) -> tuple[tuple[Verdict, ...], Table
         message = f"Blob {offer.path} is of a foreign prefix."
         verdicts = _all(offer, Verdict(Code.BLOB_NAME_WRONG, message))
     elif table is None:
-        verdicts = _all(offer, ledger.missing[offer.table])
+        verdicts = _all(offer, _renamed(offer, ledger) or ledger.missing[offer.table])
     elif is_repetition(offer, table, ledger):
         return _all(offer, ACCEPTED), None
     elif (refusal := _chunk_refusal(offer, table, ledger)) is not None:
@@ -284,16 +290,29 @@ def _key_refusal(offer: ChunkOffer, table: TableState, ledger: Ledger) -> Verdic
 
 
 def _schema_refusal(offer: ChunkOffer, table: TableState) -> Verdict | None:
-    if offer.schema_version in table.fitting_versions:
+    version = offer.schema_version
+    if not 0 < version <= table.schema_version:
+        return Verdict(Code.REOPEN, f"Table {table.name} has no version {version} of its columns.")
+    obstacle = table.obstacles.get(version)
+    if obstacle is None:
         return None
-    if 0 < offer.schema_version < table.schema_version:
-        return Verdict(
-            Code.COLUMN_MISSING,
-            f"Table {table.name} has got columns that must not be null since version"
-            f" {offer.schema_version}. Open the channel again.",
-        )
     return Verdict(
-        Code.REOPEN, f"Table {table.name} has no version {offer.schema_version} of its columns."
+        Code.COLUMN_MISSING if obstacle.is_missing else Code.REOPEN,
+        f"Table {table.name} was altered since the channel was opened: {obstacle.reason}. Open the"
+        " channel again and send the rows since its committed offset token.",
+    )
+
+
+def _renamed(offer: ChunkOffer, ledger: Ledger) -> Verdict | None:
+    """Return where a table went whose name is free now, to those who hold a key of it."""
+    table_id, user = ledger.keys.get(offer.key_id, (0, ""))
+    name = ledger.renamed.get(table_id)
+    if name is None or user != offer.user:
+        return None
+    return Verdict(
+        Code.REOPEN,
+        f"Table {offer.table} is called {name} now. Open the channel again under that name and"
+        " send the rows since its committed offset token.",
     )
 
 

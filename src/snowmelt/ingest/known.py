@@ -76,6 +76,11 @@ class Known:
             self._remember(self._schemas, table_id, known)
         return known
 
+    def is_stale(self, table_id: int) -> bool:
+        """Tell whether a table has versions that were not known so far; they are from now on."""
+        before = self.schemas(table_id)
+        return self.schemas(table_id, again=True).keys() != before.keys()
+
     def _remember(self, memory: dict[_Key, _Value], key: _Key, value: _Value) -> None:
         with self._lock:
             if len(memory) >= _MAX_REMEMBERED:

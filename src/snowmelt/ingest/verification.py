@@ -27,6 +27,7 @@ from snowmelt.errors import (
     StageUnavailable,
 )
 from snowmelt.ingest import decoding
+from snowmelt.ingest.fitting import newest_match, written_for
 from snowmelt.ingest.structure import MAX_BLOB_BYTES, Refusal, blob_refusal, chunk_refusal
 from snowmelt.schema.types import TableName, internal_name
 from snowmelt.wire import eps
@@ -343,30 +344,41 @@ class Verifier:
                 f"{where} has {footer.rows:,} rows, its statistics say {offer.rows:,}.",
             )
         schema = self._matching(footer, key.table_id, where)
-        problem = eps.check(schema, chunk.eps, footer.rows)
-        if problem is not None:
-            raise _Refused(ResponseCode(problem[0]), f"{where}: {problem[1]}")
-        if self._depth is Depth.FULL or not sender.ours:
-            mismatch = decoding.mismatch(parquet, schema, chunk.eps, path=offer.path)
-            if mismatch is not None:
-                raise _Refused(mismatch.code, f"{where}: {mismatch.message}")
+        refusal = self._disagreement(chunk, schema, parquet, path=offer.path, ours=sender.ours)
+        if refusal is not None and self._known.is_stale(key.table_id):
+            # The columns known here may have grown since.
+            schema = self._matching(footer, key.table_id, where)
+            refusal = self._disagreement(chunk, schema, parquet, path=offer.path, ours=sender.ours)
+        if refusal is not None:
+            raise _Refused(refusal.code, f"{where}: {refusal.message}")
         return schema.version
 
+    def _disagreement(
+        self, chunk: ChunkMetadata, schema: TableSchema, parquet: bytes, *, path: str, ours: bool
+    ) -> Refusal | None:
+        """Return where rows and statistics of a chunk contradict each other or the columns."""
+        if chunk.eps is None:
+            return None
+        problem = eps.check(schema, chunk.eps, chunk.eps.rows)
+        if problem is not None:
+            return Refusal(ResponseCode(problem[0]), problem[1])
+        if self._depth is Depth.FULL or not ours:
+            return decoding.mismatch(parquet, schema, chunk.eps, path=path)
+        return None
+
     def _matching(self, footer: ChunkFooter, table_id: int, where: str) -> TableSchema:
-        """Return the newest schema version that the footer fits."""
-        reason = "the table is gone"
-        for again in (False, True):
-            schemas = self._known.schemas(table_id, again=again)
-            for version in sorted(schemas, reverse=True):
-                found = reader.matches(footer, schemas[version])
-                if found is None:
-                    return schemas[version]
-                if version == max(schemas):
-                    reason = found
-        raise _Refused(
-            ResponseCode.REOPEN,
-            f"{where} does not fit the table ({reason}); open the channel again.",
-        )
+        """Return the schema version a chunk was written for, else the newest that it fits."""
+        known = written_for(footer, self._known.schemas(table_id))
+        if known is not None:
+            return known
+        schemas = self._known.schemas(table_id, again=True)
+        found = written_for(footer, schemas) or newest_match(footer, schemas)
+        if isinstance(found, str):
+            raise _Refused(
+                ResponseCode.REOPEN,
+                f"{where} does not fit the table ({found}); open the channel again.",
+            )
+        return found
 
 
 class _Bytes:

@@ -282,7 +282,7 @@ REFUSED = {
     "CREATE OR REPLACE USER u": ("OR REPLACE is not supported for a user", 19),
     "CREATE USER u PASSWORD = 'x'": ("Passwords are not supported", 15),
     "CREATE USER u RSA_PUBLIC_KEY = x": ("Expected a public key in single quotes", 32),
-    "ALTER TABLE t ADD COLUMN a INT": ("ALTER TABLE is not supported", 7),
+    "ALTER VIEW v RENAME TO w": ("ALTER VIEW is not supported: there are ALTER TABLE,", 7),
     "ALTER USER u SET": ("Expected RSA_PUBLIC_KEY, RSA_PUBLIC_KEY_2 or", 17),
     "DROP CHANNEL c": (
         "Expected DATABASE, SCHEMA, TABLE, USER, ROLE, BUCKET, LIBRARY, FILTER, PARSER, SOURCE, EXTERNAL FUNCTION, FUNCTION or INTEGRATION",

@@ -23,7 +23,7 @@ NOW = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
 def _ledger(**channels: int) -> Ledger:
     return Ledger(
         NOW,
-        tables={NAME: TableState(1, NAME, 0, 1, frozenset({1}))},
+        tables={NAME: TableState(1, NAME, 0, 1)},
         prefixes={"p": "U"},
         roles={("U", "R"): "R"},
         keys={5: (1, "U")},

@@ -1,0 +1,106 @@
+"""How a table's columns may change, and whether rows written for older columns still fit.
+
+A column is its ordinal: names and types may change, ordinals are never used again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from snowmelt.schema.types import Column, Kind, TableSchema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why rows written for older columns are not taken any more.
+
+    `is_missing` tells that they lack a column, by its value or by its name.
+    """
+
+    reason: str
+    is_missing: bool
+
+
+def next_ordinal(versions: Iterable[TableSchema]) -> int:
+    """Return the ordinal of a new column: above every one that any version has used."""
+    used = (column.ordinal for version in versions for column in version.columns)
+    return max(used, default=0) + 1
+
+
+def widened(column: Column, wanted: Column) -> Column | str:
+    """Return a column with the type of `wanted`, or why its rows would not fit that type.
+
+    Types may only grow, in a way that leaves every stored value as it is: the digits of a NUMBER
+    before its point, the length of a VARCHAR or a BINARY.
+    """
+    reason = _misfit(column, wanted)
+    if reason is not None:
+        return reason
+    return replace(
+        column,
+        precision=wanted.precision,
+        scale=wanted.scale,
+        length=wanted.length,
+        byte_length=wanted.byte_length,
+    )
+
+
+def obstacle(older: TableSchema, current: TableSchema) -> Obstacle | None:
+    """Return why rows written for `older` columns are not taken now, None when they are.
+
+    They are taken when each value still has its column, under the name that the writer knows, and
+    each column they lack may be NULL.
+    """
+    known = {column.ordinal: column for column in older.columns}
+    there = {column.ordinal: column for column in current.columns}
+    for ordinal, column in there.items():
+        before = known.get(ordinal)
+        if before is None:
+            if not column.nullable:
+                return Obstacle(f"it has the column {column.display_name}, which is NOT NULL", True)
+        elif before.name != column.name:
+            return Obstacle(
+                f"its column {before.display_name} is called {column.display_name}", True
+            )
+        elif (before.nullable and not column.nullable) or isinstance(widened(before, column), str):
+            return Obstacle(
+                f"its column {column.display_name} is {column.sql_type}"
+                f"{'' if column.nullable else ' NOT NULL'}",
+                False,
+            )
+    for ordinal, column in known.items():
+        if ordinal not in there:
+            return Obstacle(f"it has no column {column.display_name} any more", False)
+    return None
+
+
+def _misfit(column: Column, wanted: Column) -> str | None:
+    if column.kind is not wanted.kind:
+        return f"it is {column.sql_type} and stays {_family(column)}"
+    sizes = (
+        ("the precision", column.precision, wanted.precision),
+        ("the length", column.length, wanted.length),
+        ("the length", column.byte_length, wanted.byte_length),
+    )
+    if column.scale != wanted.scale:
+        return f"its scale stays {column.scale}"
+    for what, least, found in sizes:
+        if (found or 0) < (least or 0):
+            return f"{what} is at least {least}"
+    return None
+
+
+def _family(column: Column) -> str:
+    match column.kind:
+        case Kind.FIXED:
+            return "NUMBER"
+        case Kind.TEXT:
+            return "VARCHAR"
+        case Kind.REAL:
+            return "FLOAT"
+        case _:
+            return str(column.kind)

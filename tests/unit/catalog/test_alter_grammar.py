@@ -1,0 +1,100 @@
+"""ALTER TABLE as it is written, and the place of what is wrong with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from snowmelt.catalog.lexing import Place
+from snowmelt.catalog.parsing import parse
+from snowmelt.catalog.statements import AlterTable, Name
+from snowmelt.catalog.table_changes import (
+    AddColumns,
+    AlterColumns,
+    ClusterBy,
+    ColumnChange,
+    ColumnName,
+    DropColumns,
+    RenameColumn,
+    RenameTable,
+    SetSchemaEvolution,
+)
+from snowmelt.errors import StatementError
+from snowmelt.schema.types import Column, Kind
+
+A = Column("A", Kind.FIXED, 0, precision=38, scale=0)
+
+
+def named(name: str, column: int) -> ColumnName:
+    return ColumnName(name, Place(1, column))
+
+
+MEANINGS = {
+    "ADD COLUMN a INT": AddColumns((A,), (Place(1, 26),), frozenset()),
+    "ADD a INT NULL;": AddColumns((A,), (Place(1, 19),), frozenset()),
+    "ADD COLUMN IF NOT EXISTS a INT, d DATE NOT NULL": AddColumns(
+        (A, Column("D", Kind.DATE, 0, nullable=False)),
+        (Place(1, 40), Place(1, 47)),
+        frozenset({"A"}),
+    ),
+    'DROP COLUMN a, "b c"': DropColumns((named("A", 27), named("b c", 30)), if_exists=False),
+    "DROP COLUMN IF EXISTS a": DropColumns((named("A", 37),), if_exists=True),
+    "DROP a": DropColumns((named("A", 20),), if_exists=False),
+    "RENAME COLUMN a TO b": RenameColumn(named("A", 29), named("B", 34)),
+    "RENAME TO s.u": RenameTable(("S", "U")),
+    "ALTER COLUMN a DROP NOT NULL": AlterColumns((ColumnChange(named("A", 28), None),)),
+    "MODIFY a SET DATA TYPE INT, COLUMN b DROP NOT NULL": AlterColumns(
+        (ColumnChange(named("A", 22), A), ColumnChange(named("B", 50), None))
+    ),
+    "ALTER a TYPE INT": AlterColumns((ColumnChange(named("A", 21), A),)),
+    "CLUSTER BY (a, b)": ClusterBy((named("A", 27), named("B", 30))),
+    "DROP CLUSTERING KEY": ClusterBy(()),
+    "SET ENABLE_SCHEMA_EVOLUTION = TRUE": SetSchemaEvolution(is_enabled=True),
+    "SET ENABLE_SCHEMA_EVOLUTION FALSE": SetSchemaEvolution(is_enabled=False),
+}
+
+
+@pytest.mark.parametrize(("text", "meaning"), MEANINGS.items(), ids=MEANINGS)
+def test_a_change_means(text, meaning):
+    table = Name(("T",), Place(1, 13))
+    assert parse(f"ALTER TABLE t {text}") == AlterTable(table, meaning, if_exists=False)
+
+
+def test_if_exists_comes_before_the_name():
+    statement = parse("ALTER TABLE IF EXISTS d.s.t DROP COLUMN a")
+    assert (statement.name.parts, statement.if_exists) == (("D", "S", "T"), True)
+
+
+REFUSALS = {
+    "": ("Expected ADD, DROP, ALTER, MODIFY, RENAME, CLUSTER or SET here", 14),
+    "SWAP WITH u": ("SWAP WITH is not supported: RENAME both", 15),
+    "UNSET x": ("There is nothing to UNSET", 15),
+    "ADD COLUMN a": ("Expected a type here", 27),
+    "ADD COLUMN a INT DEFAULT 1": ("A default other than NULL is not supported", 40),
+    "ADD COLUMN a INT UNIQUE": ("UNIQUE is not supported: keys", 32),
+    "ADD COLUMN a INT b": ("Expected NOT NULL, a comma or the end here, not b", 32),
+    "ADD COLUMN a INT, a INT": ("Column a is there twice", 33),
+    "DROP COLUMN": ("Expected the name of a column here", 26),
+    "DROP COLUMN a, a": ("DROP COLUMN names a twice", 30),
+    "DROP PRIMARY KEY": ("There are no constraints but NOT NULL", 20),
+    "RENAME COLUMN a b": ("Expected TO here, not b", 31),
+    "RENAME u": ("Expected COLUMN or TO here, not u", 22),
+    "ALTER COLUMN a SET NOT NULL": ("SET NOT NULL is not supported: rows that are there", 30),
+    "ALTER COLUMN a SET DEFAULT 1": ("Defaults do not exist here", 30),
+    "ALTER COLUMN a INT": ("Expected DROP NOT NULL or SET DATA TYPE", 30),
+    "ALTER COLUMN a DROP NOT NULL, a TYPE INT": ("Column a is changed twice", 45),
+    "CLUSTER BY (upper(a))": ("CLUSTER BY takes columns, not expressions", 32),
+    "CLUSTER BY (a, a)": ("CLUSTER BY names a twice", 30),
+    "SET COMMENT = 'x'": ("COMMENT cannot be SET on a table", 19),
+    "SET": ("Expected ENABLE_SCHEMA_EVOLUTION = TRUE or FALSE", 18),
+    "SET ENABLE_SCHEMA_EVOLUTION = 1": ("Expected TRUE or FALSE here, not 1", 45),
+    "DROP COLUMN a CASCADE": ("Nothing may follow this change of a table, but CASCADE does", 29),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), REFUSALS.items(), ids=REFUSALS)
+def test_what_is_wrong_is_named_with_its_place(text, expected):
+    with pytest.raises(StatementError) as caught:
+        parse(f"ALTER TABLE t {text}")
+    reason, column = expected
+    assert reason in str(caught.value)
+    assert (caught.value.fields["line"], caught.value.fields["column"]) == (1, column)

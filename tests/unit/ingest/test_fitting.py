@@ -1,0 +1,129 @@
+"""Chunks of writers that know older columns, or newer ones than this service has seen so far."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from snowmelt.blob.footer import ChunkFooter, FooterField
+from snowmelt.catalog.chunks import chunks_between
+from snowmelt.catalog.execution import execute
+from snowmelt.catalog.registration import register
+from snowmelt.catalog.tables import find_table
+from snowmelt.ingest.fitting import newest_match, written_for
+from snowmelt.ingest.verification import Depth, Sender
+from snowmelt.schema.types import Column, Kind, TableName, TableSchema
+
+OURS = Sender("LOADER", None, ours=True)
+THEIRS = Sender("LOADER", None, ours=False)
+A, B = Column("A", Kind.REAL, 1), Column("B", Kind.REAL, 2)
+
+
+def footer(*fields: tuple[int | None, str]) -> ChunkFooter:
+    return ChunkFooter(
+        1, tuple(FooterField(ordinal, name, "DOUBLE", None, True) for ordinal, name in fields)
+    )
+
+
+def versions(*schemas: tuple[Column, ...]) -> dict[int, TableSchema]:
+    return {number: TableSchema(number, each) for number, each in enumerate(schemas, 1)}
+
+
+def test_a_chunk_was_written_for_the_version_with_its_very_columns():
+    schemas = versions((A,), (A, B), (A, replace(B, name="C")), (A,))
+    assert written_for(footer((1, "A"), (2, "B")), schemas).version == 2
+    assert written_for(footer((1, "A"), (2, "C")), schemas).version == 3
+    assert written_for(footer((1, "A")), schemas).version == 4
+    assert written_for(footer((2, "B")), schemas) is None
+    assert written_for(footer((None, "A"), (None, "B")), schemas).version == 2
+
+
+def test_a_writer_that_leaves_columns_out_gets_the_newest_version_that_lets_it():
+    schemas = versions((A, B), (A, B, replace(A, name="D", ordinal=3, nullable=False)))
+    assert newest_match(footer((2, "B")), schemas).version == 1
+    assert "D is missing and not nullable" in newest_match(footer((4, "X")), schemas)
+
+
+@pytest.fixture
+def verdict(world):
+    """Check a blob as the service does, register it, and return code and message."""
+
+    def verdict_on(blob, sender: Sender = OURS, depth: Depth = Depth.FOOTER):
+        (candidate,) = world.verifier(depth).check(world.request(blob), sender)
+        with world.database.writing() as connection:
+            [[found]] = register(connection, [candidate.offer], now=world.clock.now())
+        return int(found.code), found.message
+
+    return verdict_on
+
+
+ROWS = [{"id": 1, "x": 2.5, "name": "one"}, {"id": 2, "x": None, "name": None}]
+
+
+def alter(world, text: str) -> None:
+    execute(world.database, f"ALTER TABLE demo.public.t {text}", clock=world.clock)
+
+
+def chunk_versions(world) -> list[int]:
+    with world.database.reading() as connection:
+        table = find_table(connection, TableName("DEMO", "PUBLIC", "T"))
+        found = chunks_between(connection, table.table_id, 0, table.last_seq)
+    return [chunk.schema_version for chunk in found]
+
+
+@pytest.mark.parametrize("sender", [OURS, THEIRS], ids=["ours", "theirs"])
+@pytest.mark.parametrize(
+    ("text", "code", "reason"),
+    [
+        ("ADD COLUMN c INT", 0, None),
+        ("ALTER COLUMN id DROP NOT NULL", 0, None),
+        ("ALTER COLUMN id TYPE NUMBER(38)", 0, None),
+        ("RENAME COLUMN x TO y", 40, "its column X is called Y. Open the channel again"),
+        ("DROP COLUMN x", 36, "it has no column X any more. Open the channel again"),
+        ("ADD COLUMN c INT NOT NULL", 40, "it has the column C, which is NOT NULL"),
+        ("RENAME TO u", 36, "Table DEMO.PUBLIC.T is called DEMO.PUBLIC.U now"),
+    ],
+)
+def test_a_channel_that_is_open_while_its_table_changes(world, verdict, text, code, reason, sender):
+    opened = world.open()
+    alter(world, text)
+    found, message = verdict(world.blob(opened, 1, ROWS), sender)
+    assert found == code
+    assert reason is None or reason in message
+
+
+@pytest.mark.parametrize("sender", [OURS, THEIRS], ids=["ours", "theirs"])
+@pytest.mark.parametrize(
+    ("text", "row"),
+    [
+        ("ADD COLUMN c INT", {"id": 1, "c": 3}),
+        ("DROP COLUMN x", {"id": 1, "name": "n"}),
+        ("RENAME COLUMN x TO y", {"id": 1, "y": 2.5}),
+        ("ALTER COLUMN id TYPE NUMBER(38)", {"id": 10**30}),
+        ("ALTER COLUMN id DROP NOT NULL", {"id": None}),
+    ],
+)
+def test_a_channel_opened_after_the_change_writes_what_the_service_has_not_seen_yet(
+    world, verdict, text, row, sender
+):
+    # Another service on the same catalog may have opened the channel: this one knows version 1.
+    assert verdict(world.blob(world.open("OTHER"), 1, ROWS)) == (0, None)
+    alter(world, text)
+    assert verdict(world.blob(world.open(), 1, [row]), sender) == (0, None)
+
+
+def test_a_chunk_is_kept_with_the_version_it_was_written_for(world, verdict):
+    opened = world.open()
+    alter(world, "ADD COLUMN c INT")
+    assert verdict(world.blob(opened, 1, ROWS)) == (0, None)
+    assert chunk_versions(world) == [1]
+
+
+def test_rows_of_a_dropped_column_do_not_come_in_through_one_of_its_name(world, verdict):
+    opened = world.open()
+    alter(world, "DROP COLUMN name")
+    alter(world, "ADD COLUMN name VARCHAR")
+    code, message = verdict(world.blob(opened, 1, ROWS))
+    assert code == 36
+    assert "it has no column NAME any more" in message
