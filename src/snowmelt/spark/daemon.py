@@ -11,6 +11,7 @@ import pyspark.sql.worker.plan_data_source_read
 import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 
+import snowmelt.spark.function_workers
 import snowmelt.spark.load_tasks
 import snowmelt.spark.source  # noqa: F401
 

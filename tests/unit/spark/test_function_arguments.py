@@ -1,0 +1,65 @@
+"""What a call gives is matched with what a function takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from snowmelt.catalog.calls import CallableFunction
+from snowmelt.catalog.external_functions import FunctionName
+from snowmelt.functions.definition import ApiIntegration, ExternalFunction
+from snowmelt.functions.signature import Argument, Signature
+from snowmelt.functions.types import parse_type
+from snowmelt.spark.function_arguments import bound, overload
+from snowmelt.spark.function_calls import CallMalformed, Given
+
+TEXT = parse_type("VARCHAR")
+
+
+def function(*arguments):
+    listed = tuple(Argument(name, TEXT, default=default) for name, default in arguments)
+    definition = ExternalFunction(Signature("f", listed, TEXT), "http://h/f", "I")
+    name = FunctionName("DEMO", "PUBLIC", "F")
+    integration = ApiIntegration("I", "http", ("http://h",))
+    return CallableFunction(name, definition, integration, None, None)
+
+
+ONE = function(("A", None))
+THREE = function(("A", None), ("B", None), ("c", "'x'"))
+
+
+def given(*texts, **named):
+    return [Given(text) for text in texts] + [Given(text, name) for name, text in named.items()]
+
+
+def test_overloads_differ_by_the_number_of_arguments():
+    assert overload([ONE, THREE], given("1")) is ONE
+    assert overload([ONE, THREE], given("1", "2")) is THREE
+    assert overload([ONE, THREE], given("1", "2", "3")) is THREE
+    with pytest.raises(
+        CallMalformed, match=r"1 argument \(A VARCHAR\) or 2 to 3 arguments .*not 4"
+    ):
+        overload([ONE, THREE], given(*"1234"))
+
+
+def test_a_function_may_take_none():
+    with pytest.raises(CallMalformed, match="it takes 0 arguments, not 1"):
+        overload([function()], given("1"))
+
+
+def test_names_find_their_places_in_any_case():
+    assert [each and each.text for each in bound(THREE, given("1", C="3", b="2"))] == [*"123"]
+    assert [each and each.text for each in bound(THREE, given(B="2", A="1"))] == ["1", "2", None]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (given("1", A="2"), "A is given twice"),
+        (given("1", D="2"), "it has no argument D"),
+        (given("1", C="2"), "B is missing"),
+        ([Given("1", "A"), Given("2")], "arguments by position come before those by name"),
+    ],
+)
+def test_what_does_not_fit_is_refused(arguments, message):
+    with pytest.raises(CallMalformed, match=message):
+        bound(THREE, arguments)

@@ -1,0 +1,86 @@
+"""Plans are read for how often they call functions."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from snowmelt.functions.definition import Volatility
+from snowmelt.spark.function_explaining import explained
+
+NAME = "snowmelt_f_0123456789abcdef"
+NODE = "ArrowEvalPython [{name}(s#{n})#1{n}], [pythonUDF0#2{n}], 251, Statistics(sizeInBytes=9.0 B{rows})"
+
+
+def node(n=1, rows=""):
+    return NODE.format(name=NAME, n=n, rows=rows)
+
+
+def calls(plan, *, volatility=Volatility.VOLATILE, text="select 1", table_rows=None):
+    function = SimpleNamespace(max_batch_rows=100, volatility=volatility)
+    registered = SimpleNamespace(
+        private_name=NAME,
+        shown="DEMO.PUBLIC.F",
+        called=SimpleNamespace(function=function),
+        use=SimpleNamespace(plan=SimpleNamespace(function=function)),
+    )
+    asked = SimpleNamespace(text=text, used=(registered,))
+    whole = (
+        "== Optimized Logical Plan ==\n" + "\n".join(plan) + "\n\n== Physical Plan ==\n" + node()
+    )
+    [found] = explained(asked, whole, table_rows=table_rows)
+    return found
+
+
+def test_rows_are_those_of_the_first_operator_beneath_that_knows():
+    plan = [node(), "+- Project [s#1], Statistics(x)", "   +- Range, Statistics(rowCount=1.50E+3)"]
+    found = calls(plan)
+    assert (found.places, found.rows, found.calls, found.warnings) == (1, 1500, 15, ())
+
+
+def test_rows_of_a_join_are_unknown_and_those_of_one_table_are_not():
+    join = [node(), "+- Join Inner", "   :- A, Statistics(rowCount=2)", "   +- B"]
+    assert calls(join, table_rows=7).rows is None
+    table = [node(), "+- Project [s#1]", "   +- Union", "      :- Relation", "      +- Scan"]
+    assert calls(table, table_rows=250).calls == 3
+    assert calls(table).rows is None
+    assert "an unknown number of rows" in str(calls(table))
+
+
+def test_equal_calls_are_doubles_and_others_are_not():
+    beneath = "      +- Range, Statistics(rowCount=10)"
+    double = calls([node(1), "+- Filter pythonUDF0#2", f"   +- {node(3)}", beneath])
+    assert (double.places, double.rows) == (2, 20)
+    assert "more than once" in double.warnings[0]
+    other = node(3).replace("(s#3)", "(t#3)")
+    assert calls([node(1), f"+- {other}", "   +- Range, Statistics(rowCount=10)"]).warnings == ()
+
+
+def test_sorting_looks_at_a_sample_first():
+    assert "ORDER BY" in calls(["Sort [v#1 ASC], true", f"+- {node()}"]).warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("volatility", "above", "warns"),
+    [
+        (Volatility.VOLATILE, "Filter (n#3 < 9)", True),
+        (Volatility.IMMUTABLE, "Filter (n#3 < 9)", False),
+        (Volatility.VOLATILE, "Filter (pythonUDF0#21 = x)", False),
+    ],
+)
+def test_filters_that_wait_for_nothing_come_too_late(volatility, above, warns):
+    found = calls([above, "+- Project [n#3]", f"   +- {node()}"], volatility=volatility)
+    assert bool(found.warnings) is warns
+
+
+@pytest.mark.parametrize(
+    ("text", "warns"),
+    [
+        (f"select case when a then {NAME}(b) end from t", True),
+        (f"select coalesce(a, {NAME}(b)) from t", True),
+        (f"select {NAME}(case when a then b end) from t", False),
+    ],
+)
+def test_choices_of_sql_keep_no_rows_back(text, warns):
+    assert any("CASE" in said for said in calls([node()], text=text).warnings) is warns

@@ -1,0 +1,63 @@
+"""Records of calls outlive whoever wrote them."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from snowmelt.clock import ManualClock
+from snowmelt.functions.calling.ledger import CallRecord
+from snowmelt.functions.calling.plan import Place
+from snowmelt.spark.function_spool import Spool, forget, records
+from snowmelt.storage.local import LocalStore
+
+START = dt.datetime(2026, 3, 1, 23, 59, tzinfo=dt.UTC)
+PLACE = Place("query", 1, 2)
+
+
+def record(batch="b", **changes):
+    return CallRecord("f", "query", batch, **changes)
+
+
+def written(folder, clock, *batches):
+    ledger = Spool(str(folder), "DEMO.PUBLIC.F").open(PLACE, clock)
+    for batch in batches:
+        ledger.add(record(batch))
+    return ledger
+
+
+def test_what_is_closed_is_read(tmp_path):
+    clock = ManualClock(START)
+    written(tmp_path, clock, "b1", "b2").close()
+    written(tmp_path, clock, "b3").close()
+    found = sorted(records(LocalStore(tmp_path)), key=lambda each: each.batch_id)
+    assert [each.batch_id for each in found] == ["b1", "b2", "b3"]
+    assert {each.function for each in found} == {"DEMO.PUBLIC.F"}
+
+
+def test_a_long_task_writes_now_and_then(tmp_path):
+    clock = ManualClock(START)
+    ledger = written(tmp_path, clock, "b1")
+    assert list(records(LocalStore(tmp_path))) == []
+    clock.sleep(2)
+    ledger.add(record("b2"))
+    assert len(list(records(LocalStore(tmp_path)))) == 2
+    for n in range(1000):
+        ledger.add(record(f"c{n}"))
+    assert len(list(records(LocalStore(tmp_path)))) == 1002
+
+
+def test_days_are_told_apart(tmp_path):
+    clock = ManualClock(START)
+    written(tmp_path, clock, "old").close()
+    clock.sleep(3600)
+    written(tmp_path, clock, "new").close()
+    store = LocalStore(tmp_path)
+    assert [each.batch_id for each in records(store, dt.date(2026, 3, 2))] == ["new"]
+    assert forget(store, dt.date(2026, 3, 2)) == 1
+    assert [each.batch_id for each in records(store)] == ["new"]
+
+
+def test_a_ledger_that_cannot_be_written_ends_no_query(tmp_path, caplog):
+    (tmp_path / "_calls").write_text("in the way")
+    written(tmp_path, ManualClock(START), "b1").close()
+    assert "Calls are not written down" in caplog.text

@@ -1,0 +1,48 @@
+"""Types of external functions as Spark's SQL has them."""
+
+from __future__ import annotations
+
+import pytest
+
+from snowmelt.functions.types import parse_type
+from snowmelt.spark import function_types as types
+
+
+@pytest.mark.parametrize(
+    ("kind", "visible", "raw"),
+    [
+        ("NUMBER", "DECIMAL(38,0)", "DECIMAL(38,0)"),
+        ("NUMBER(18,0)", "DECIMAL(18,0)", "BIGINT"),
+        ("NUMBER(18,2)", "DECIMAL(18,2)", "DECIMAL(18,2)"),
+        ("FLOAT", "DOUBLE", "DOUBLE"),
+        ("VARCHAR(5)", "STRING", "STRING"),
+        ("TIME", "TIME(6)", "TIME(6)"),
+        ("TIME(3)", "TIME(3)", "TIME(6)"),
+        ("TIMESTAMP_TZ", "TIMESTAMP", "TIMESTAMP"),
+        ("VARIANT", "VARIANT", "STRING"),
+        ("ARRAY", "VARIANT", "STRING"),
+    ],
+)
+def test_values_have_the_types_of_columns(kind, visible, raw):
+    sql_type = parse_type(kind)
+    assert types.visible_type(sql_type) == visible
+    assert types.raw_type(sql_type) == raw
+
+
+def test_what_needs_no_conversion_has_none():
+    assert types.value(parse_type("VARCHAR"), "f(x)") == "f(x)"
+    assert types.tried_value(parse_type("FLOAT"), "f(x)") == "f(x)"
+    assert types.argument(parse_type("DATE"), "`d`", visible=True) == "`d`"
+
+
+@pytest.mark.parametrize("kind", ["VARIANT", "OBJECT", "TIME(3)", "NUMBER(5,0)"])
+def test_a_call_is_written_once_so_that_it_is_made_once(kind):
+    sql_type = parse_type(kind)
+    assert types.tried_value(sql_type, "f(x)").count("f(x)") == 1
+    assert types.value(sql_type, "f(x)").count("f(x)") == 1
+    assert types.argument(sql_type, "g(x)").count("g(x)") == 1
+
+
+def test_numbers_that_do_not_fit_are_cut_by_nobody():
+    narrow = types.argument(parse_type("NUMBER(5,0)"), "x")
+    assert narrow == "CAST(CAST(x AS DECIMAL(5,0)) AS BIGINT)"

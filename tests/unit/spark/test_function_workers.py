@@ -1,0 +1,86 @@
+"""A task tells where it is in its query, the same for every attempt."""
+
+from __future__ import annotations
+
+import datetime as dt
+from types import SimpleNamespace
+
+import pytest
+
+from snowmelt.functions.calling.plan import CallPlan
+from snowmelt.functions.definition import ApiIntegration, ExternalFunction
+from snowmelt.functions.signature import Argument, Signature
+from snowmelt.functions.types import parse_type
+from snowmelt.spark.function_spool import Spool
+from snowmelt.spark.function_workers import INSTANTS, Use, place_of
+
+SESSION = "5a3e9c1e-2f0b-4d1c-8a57-3f1f6d2a9b10"
+
+
+def task(stage=3, partition=2, attempt=0, **properties):
+    """Return a task's context as PySpark shows it."""
+    named = {name.replace("__", "."): value for name, value in properties.items()}
+    return SimpleNamespace(
+        stageId=lambda: stage,
+        partitionId=lambda: partition,
+        attemptNumber=lambda: attempt,
+        getLocalProperty=named.get,
+    )
+
+
+def tagged(execution, **options):
+    tags = f"spark-session-{SESSION}-execution-root-id-{execution},spark-session-{SESSION}"
+    return task(spark__job__tags=tags, **options)
+
+
+def test_attempts_are_at_the_same_place():
+    first, second = (place_of(tagged(7, attempt=n), "other") for n in (0, 1))
+    assert (first.query_id, first.stage, first.partition) == (second.query_id, 3, 2)
+    assert (first.attempt, second.attempt) == (0, 1)
+
+
+def test_executions_and_sessions_have_ids_of_their_own():
+    places = [
+        place_of(tagged(7), "s"),
+        place_of(tagged(8), "s"),
+        place_of(task(spark__sql__execution__root__id="7"), "s"),
+        place_of(task(spark__sql__execution__root__id="7"), "t"),
+        place_of(task(), "s"),
+        place_of(task(stage=4), "s"),
+    ]
+    assert len({place.query_id for place in places}) == len(places)
+
+
+def test_a_streaming_batch_keeps_its_id_in_another_run():
+    stream = {"sql__streaming__queryId": SESSION, "streaming__sql__batchId": "5"}
+    before, after = task(stage=3, **stream), tagged(99, stage=41, **stream)
+    assert place_of(before, "s") == place_of(after, "t")
+    other = task(**{**stream, "streaming__sql__batchId": "6"})
+    assert place_of(other, "s").query_id != place_of(before, "s").query_id
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("CURRENT_DATE", "2026-03-01"),
+        ("CURRENT_TIME", "01:02:03"),
+        ("CURRENT_TIMESTAMP", "2026-03-01 01:02:03.456 +0200"),
+        ("LOCALTIMESTAMP", "2026-03-01 01:02:03.456 +0200"),
+    ],
+)
+def test_instants_are_told_in_the_zone_of_the_session(name, text):
+    zone = dt.timezone(dt.timedelta(hours=2))
+    assert INSTANTS[name](dt.datetime(2026, 3, 1, 1, 2, 3, 456789, zone)) == text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "headers", "columns"),
+    [(0, (), 1), (2, (), 2), (0, ("CURRENT_DATE",), 1), (1, ("CURRENT_TIME", "CURRENT_USER"), 2)],
+)
+def test_a_column_comes_for_the_instant_or_for_the_number_of_rows(arguments, headers, columns):
+    text = parse_type("VARCHAR")
+    signature = Signature("F", tuple(Argument(f"A{n}", text) for n in range(arguments)), text)
+    function = ExternalFunction(signature, "http://h/f", "I", context_headers=headers)
+    plan = CallPlan(function, ApiIntegration("I", "http", ("http://h",)), "UTC")
+    use = Use(plan, False, SESSION, Spool("file:///nowhere", "F"))
+    assert use.columns == columns
