@@ -79,6 +79,13 @@ class Settings:
     migrate_min_bytes: int = _setting(16 * 1024 * 1024, "Backlog that is migrated, bytes of chunks")
     migrate_max_chunks: int = _setting(500, "Backlog that is migrated, in chunks")
     migrate_max_age_s: float = _setting(60.0, "Age of the oldest chunk that is migrated, s")
+    compact: bool = _setting(True, "Join small native files in the migrator's process")
+    compact_interval_s: float = _setting(300.0, "Time between two looks for small files, s")
+    compact_target_bytes: int = _setting(128 * 1024 * 1024, "Size of a native file aimed at, bytes")
+    compact_min_files: int = _setting(8, "Small files of about a size that are joined")
+    compact_memory_bytes: int = _setting(
+        256 * 1024 * 1024, "Rows that are held while files are joined, bytes"
+    )
     lease_s: float = _setting(60.0, "How long a migrator that died keeps others waiting, s")
     retention_s: float = _setting(3600.0, "How long migrated blobs and old snapshots are kept, s")
     history_retention_s: float = _setting(

@@ -25,6 +25,7 @@ _COMMANDS = (
     "load",
     "kafka",
     "migrate",
+    "maintain",
     "select",
     "functions",
     "channels",

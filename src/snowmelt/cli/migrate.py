@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
 from snowmelt.cli.lake import plain_errors, spark_session
+from snowmelt.cli.maintain import Maintainer
 from snowmelt.cli.opening import opened_catalog, settings_of
 from snowmelt.clock import SystemClock
 from snowmelt.errors import SnowmeltError, TableNotFound
@@ -32,7 +33,8 @@ EXAMPLES = """examples:
 
 Without --loop it ends when everything that was committed before it began is in native files.
 With it, it looks every SNOWMELT_MIGRATE_INTERVAL_S seconds for tables whose backlog has reached
-SNOWMELT_MIGRATE_MIN_BYTES, SNOWMELT_MIGRATE_MAX_CHUNKS or SNOWMELT_MIGRATE_MAX_AGE_S.
+SNOWMELT_MIGRATE_MIN_BYTES, SNOWMELT_MIGRATE_MAX_CHUNKS or SNOWMELT_MIGRATE_MAX_AGE_S; and every
+SNOWMELT_COMPACT_INTERVAL_S seconds it does what snowmelt maintain does, unless SNOWMELT_COMPACT=no.
 """
 _WAIT_S = 0.5
 
@@ -105,6 +107,7 @@ class _Run:
         """Migrate what is due, look again after the interval, and never return."""
         seconds = self._settings.migrate_interval_s
         print(f"Looking for chunks to migrate every {seconds:g} s", flush=True)
+        maintainer = Maintainer(self._database, self._settings, self._clock)
         while True:
             for name in self._due(names):
                 try:
@@ -112,6 +115,8 @@ class _Run:
                 except SnowmeltError as error:
                     # The table may be gone, or another was faster; the next look will tell.
                     print(f"{name}: {error}", file=sys.stderr, flush=True)
+            if self._settings.compact:
+                maintainer.look(names)
             self._clock.sleep(seconds)
 
     def _up_to(self, name: TableName, target: int, *, dropped_is_fine: bool) -> None:

@@ -77,6 +77,8 @@ class Workers:
 class Migrator:
     """Keeps one migrating child process alive from the first chunk on.
 
+    It also maintains native files; where only loads make them, it starts after a while.
+
     The child holds the reading end of a pipe; when this process ends, however it ends, the pipe
     closes and the child ends itself (`end_with_parent`).
     """
@@ -87,11 +89,12 @@ class Migrator:
         self._clock = service.clock
         self._child: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
+        self._maintained_from = self._clock.monotonic() + self._settings.compact_interval_s
         self._pause_s = 0.0
         self._not_before = 0.0
 
     def look(self) -> None:
-        """Start the child when there is something to migrate, again when it has died."""
+        """Start the child when there is something for it to do, again when it has died."""
         now = self._clock.monotonic()
         if self._child is not None:
             code = self._child.poll()
@@ -103,7 +106,7 @@ class Migrator:
             self._pause_s = min(max(self._pause_s * 2, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
             self._not_before = now + self._pause_s
             _log.warning("the migrator ended with %d; again in %.0f s", code, self._pause_s)
-        if now >= self._not_before and self._has_backlog():
+        if now >= self._not_before and (self._has_backlog() or self._has_files(now)):
             self._start(now)
 
     def stop(self) -> None:
@@ -127,6 +130,13 @@ class Migrator:
             return any(
                 table.last_seq > table.migrated_seq for table in tables.tables_of(connection)
             )
+
+    def _has_files(self, now: float) -> bool:
+        if not self._settings.compact or now < self._maintained_from:
+            return False
+        self._maintained_from = now + self._settings.compact_interval_s
+        with self._database.reading() as connection:
+            return any(table.pointer is not None for table in tables.tables_of(connection))
 
     def _start(self, now: float) -> None:
         environment = config.inherited_environment() | self._settings.environment()

@@ -1,4 +1,4 @@
-"""The views of what was done: migrations of streamed chunks, loads, and files of loads."""
+"""The views of what was done: migrations, loads, files of loads, and maintenance."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 from snowmelt.catalog.access import require_table
 from snowmelt.catalog.history import migrations_of
 from snowmelt.catalog.loads import file_history, loads_of
+from snowmelt.catalog.maintenance import runs_of
 from snowmelt.catalog.tables import table_by_id
 from snowmelt.errors import UserError
 
@@ -84,6 +85,27 @@ _FILES = StructType(
         StructField("END_TIME", TimestampType()),
         StructField("STREAM_NAME", StringType()),
         StructField("LOAD_ID", StringType()),
+    ]
+)
+_MAINTENANCE = StructType(
+    [
+        StructField("START_TIME", TimestampType()),
+        StructField("END_TIME", TimestampType()),
+        StructField("TABLE_ID", LongType()),
+        StructField("TABLE_DATABASE", StringType()),
+        StructField("TABLE_SCHEMA", StringType()),
+        StructField("TABLE_NAME", StringType()),
+        StructField("KIND", StringType()),
+        StructField("STATE", StringType()),
+        StructField("NUM_ROWS", LongType()),
+        StructField("FILES_BEFORE", LongType()),
+        StructField("BYTES_BEFORE", LongType()),
+        StructField("FILES_AFTER", LongType()),
+        StructField("BYTES_AFTER", LongType()),
+        StructField("SNAPSHOTS_EXPIRED", LongType()),
+        StructField("MESSAGE", StringType()),
+        StructField("RUN_ID", StringType()),
+        StructField("SNAPSHOT_ID", LongType()),
     ]
 )
 
@@ -180,10 +202,37 @@ def _files(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
     ]
 
 
+def _maintenance(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
+    runs = runs_of(connection)
+    tables = _readable(connection, {run.table_id for run in runs}, role)
+    return [
+        (
+            run.started_at,
+            run.ended_at,
+            run.table_id,
+            *_named(tables[run.table_id]),
+            str(run.kind),
+            str(run.state),
+            run.rows,
+            run.files_before,
+            run.bytes_before,
+            run.files_after,
+            run.bytes_after,
+            run.snapshots_expired,
+            run.message,
+            run.run_id,
+            run.snapshot_id,
+        )
+        for run in runs
+        if run.table_id in tables
+    ]
+
+
 _VIEWS: dict[str, tuple[StructType, Callable[[Connection, str], Iterable[tuple[object, ...]]]]] = {
     "SNOWPIPE_STREAMING_FILE_MIGRATION_HISTORY": (_MIGRATIONS, _migrations),
     "LOAD_HISTORY": (_LOADS, _loads),
     "COPY_HISTORY": (_FILES, _files),
+    "MAINTENANCE_HISTORY": (_MAINTENANCE, _maintenance),
 }
 
 

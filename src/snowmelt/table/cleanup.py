@@ -7,9 +7,9 @@ that long after it was replaced. Interrupted anywhere, the next round goes on:
   the object, remove the rows; an object goes only when every chunk in it is marked.
 * A blob that was never registered: a day after it was first seen, tombstone first.
 * Native files: those that neither the current metadata nor any that was current within the
-  retention refers to, unless a migration is at work; while a load is at work, only those that
-  are older than it. What is listed is listed before the catalog is asked, so a file that a
-  commit has just made part of the table is never taken.
+  retention refers to, unless a migration is at work; while a load or a compaction is at work,
+  only those that are older than it. What is listed is listed before the catalog is asked, so a
+  file that a commit has just made part of the table is never taken.
 * A dropped table: everything, after the retention.
 """
 
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt import faults
 from snowmelt.blob.layout import parse_blob_path
-from snowmelt.catalog import chunks, history, leases, loads, stages
+from snowmelt.catalog import chunks, history, leases, loads, maintenance, stages
 from snowmelt.catalog.history import MigrationState
 from snowmelt.catalog.stages import StagedBlob
 from snowmelt.catalog.tables import dropped_tables, forget_table, table_by_id, tables_of
@@ -33,6 +33,7 @@ from snowmelt.errors import BlobInvalid, SnowmeltError, TableNotFound
 from snowmelt.faults import Point
 from snowmelt.table.iceberg import current_files, load_native, retained_files
 from snowmelt.table.loading import close_dead_loads
+from snowmelt.table.maintenance import close_dead_runs
 from snowmelt.table.migration import close_lost, lease_name
 from snowmelt.table.warehouse import Warehouse
 
@@ -191,8 +192,7 @@ def _delete_native(
     found = list(warehouse.store.list(warehouse.folder(table)))
     if not found:
         return 0
-    _close_dead_runs(database, table, clock)
-    close_dead_loads(database, table, clock)
+    _close_dead(database, table, clock)
     with database.reading() as connection:
         try:
             table = table_by_id(connection, table.table_id)
@@ -200,12 +200,12 @@ def _delete_native(
             return 0
         if history.running_migrations(connection, table.table_id):
             return 0
-        at_work = loads.running_loads(connection, table.table_id)
+        at_work = _at_work(connection, table.table_id)
         committed = _committed(connection, table.table_id)
     if table.dropped_at is not None:
         return 0
     if at_work:
-        first = min(load.started_at for load in at_work) - _YOUNG
+        first = min(at_work) - _YOUNG
         found = [each for each in found if each.modified_at < first]
     listed = [each.path for each in found]
     current = [] if table.pointer is None else [warehouse.path(table.pointer)]
@@ -214,7 +214,22 @@ def _delete_native(
     return _delete(warehouse.store, (path for path in listed if path not in needed))
 
 
-def _close_dead_runs(database: Database, table: TableRecord, clock: Clock) -> None:
+def _close_dead(database: Database, table: TableRecord, clock: Clock) -> None:
+    """Close whatever was at work on a table in a process that is gone."""
+    _close_dead_migrations(database, table, clock)
+    close_dead_loads(database, table, clock)
+    close_dead_runs(database, table, clock)
+
+
+def _at_work(connection: sa.Connection, table_id: int) -> list[dt.datetime]:
+    """Return when the loads and compactions began that are at work on a table."""
+    return [
+        *(load.started_at for load in loads.running_loads(connection, table_id)),
+        *(run.started_at for run in maintenance.running_runs(connection, table_id)),
+    ]
+
+
+def _close_dead_migrations(database: Database, table: TableRecord, clock: Clock) -> None:
     """Close runs whose migrator is gone; taking the lease makes sure that they never commit."""
     with database.reading() as connection:
         if not history.running_migrations(connection, table.table_id):
@@ -233,13 +248,14 @@ def _close_dead_runs(database: Database, table: TableRecord, clock: Clock) -> No
 
 
 def _committed(connection: sa.Connection, table_id: int) -> dict[str, dt.datetime]:
-    """Return when each run, migration or load, committed to a table."""
+    """Return when each run committed to a table: migration, load or maintenance."""
     runs = {
         run.run_id: run.ended_at
         for run in history.migrations_of(connection, table_id)
         if run.state is MigrationState.COMMITTED and run.ended_at is not None
     }
-    return runs | loads.commits_of(connection, table_id)
+    others = loads.commits_of(connection, table_id) | maintenance.commits_of(connection, table_id)
+    return runs | others
 
 
 def _recent(
@@ -278,12 +294,11 @@ def _run_of(path: str) -> str:
 def _delete_dropped(
     database: Database, warehouse: Warehouse, table: TableRecord, clock: Clock
 ) -> int:
-    _close_dead_runs(database, table, clock)
-    close_dead_loads(database, table, clock)
+    _close_dead(database, table, clock)
     with database.reading() as connection:
         if history.running_migrations(connection, table.table_id):
             return 0
-        if loads.running_loads(connection, table.table_id):
+        if _at_work(connection, table.table_id):
             return 0
     listed = [found.path for found in warehouse.store.list(warehouse.folder(table))]
     deleted = _delete(warehouse.store, listed)

@@ -20,8 +20,9 @@ from pyiceberg.manifest import ManifestContent, ManifestFile, read_manifest_list
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.serializers import FromInputFile, ToOutputFile
-from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table import CommitTableResponse, Table, Transaction
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
+from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import AddSnapshotUpdate, update_table_metadata
 from pyiceberg.table.update.snapshot import ExpireSnapshots
@@ -138,7 +139,9 @@ class NativeFile:
 class Append:
     """Files to add to a table, in the folder `folder` of `warehouse`, and what that makes true.
 
-    `base` is the table as it was when the files were planned, None for the first commit.
+    `base` is the table as it was when the files were planned, None for the first commit. Snapshots
+    made before `expire_before_ms` are let go of. `run_id` names the metadata file where the run
+    is not that of the facts.
     """
 
     warehouse: Warehouse
@@ -148,6 +151,8 @@ class Append:
     files: Sequence[WrittenFile]
     facts: Facts
     now_ms: int
+    expire_before_ms: int = 0
+    run_id: str | None = None
 
 
 class PointerCatalog(NoopCatalog):
@@ -177,7 +182,8 @@ class PointerCatalog(NoopCatalog):
             metadata_location=table.metadata_location or None,
         )
         version = _version(table.metadata_location) + 1
-        name = f"{version:05d}-{self._append.facts.run_id}.metadata.json"
+        run_id = self._append.run_id or self._append.facts.run_id
+        name = f"{version:05d}-{run_id}.metadata.json"
         location = f"{metadata.location}/metadata/{name}"
         ToOutputFile.table_metadata(metadata, table.io.new_output(location))
         self._append.warehouse.store.sync()
@@ -257,22 +263,35 @@ def commit_append(append: Append, swap: Callable[[str, int], None]) -> None:
     Whatever `swap` raises is passed on; files that were written for the commit stay, because
     only the catalog can tell whether it happened.
     """
-    base = append.base
-    metadata = _first_metadata(append) if base is None else _with_schema(base, append.schema)
-    location = "" if base is None else base.location
-    io = load_file_io({}, metadata.location)
-    table = Table((append.folder,), metadata, location, io, PointerCatalog(append, swap))
+    transaction = begun_commit(append, swap)
     properties = append.facts.properties()
-    transaction = table.transaction()
-    kept = sorted(metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
-    if len(kept) >= MAX_SNAPSHOTS:
-        expired = [snapshot.snapshot_id for snapshot in kept[: len(kept) - MAX_SNAPSHOTS + 1]]
-        ExpireSnapshots(transaction).by_ids(expired).commit()
     transaction.set_properties(properties)
     with transaction.update_snapshot(snapshot_properties=properties).merge_append() as producer:
         for file in append.files:
             producer.append_data_file(data_file(file, append.warehouse.address(file.path)))
     transaction.commit_transaction()
+
+
+def begun_commit(append: Append, swap: Callable[[str, int], None]) -> Transaction:
+    """Begin a commit as the child of `append.base`, letting go of what is kept no longer."""
+    base = append.base
+    metadata = _first_metadata(append) if base is None else _with_schema(base, append.schema)
+    location = "" if base is None else base.location
+    io = load_file_io({}, metadata.location)
+    table = Table((append.folder,), metadata, location, io, PointerCatalog(append, swap))
+    transaction = table.transaction()
+    expired = expired_snapshots(metadata, append.expire_before_ms)
+    if expired:
+        ExpireSnapshots(transaction).by_ids(expired).commit()
+    return transaction
+
+
+def expired_snapshots(metadata: TableMetadata, before_ms: int = 0) -> list[int]:
+    """Return the snapshots that the next commit lets go of: too many, or made before an instant."""
+    kept = sorted(metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
+    surplus = {snapshot.snapshot_id for snapshot in kept[: max(len(kept) - MAX_SNAPSHOTS + 1, 0)]}
+    old = {snapshot.snapshot_id for snapshot in kept if snapshot.timestamp_ms < before_ms}
+    return sorted((surplus | old) - {ref.snapshot_id for ref in metadata.refs.values()})
 
 
 def iceberg_schema(schema: TableSchema) -> Schema:
@@ -318,7 +337,8 @@ def _first_metadata(append: Append) -> TableMetadata:
 
 def _with_schema(base: NativeTable, schema: TableSchema) -> TableMetadata:
     metadata = base.metadata
-    if metadata.current_schema_id == schema.version:
+    # A run that was planned before the columns changed must not take a later version back.
+    if metadata.current_schema_id >= schema.version:
         return metadata
     # Not by AddSchemaUpdate: it wants field ids to grow, and companions' ids are far above.
     new = iceberg_schema(schema)
@@ -336,8 +356,12 @@ def _dated(update: TableUpdate, now_ms: int, base: TableMetadata) -> TableUpdate
     """Date a new snapshot, never before the last: other readers refuse a line that goes back."""
     if not isinstance(update, AddSnapshotUpdate):
         return update
-    at = max(now_ms, base.last_updated_ms + 1)
-    return AddSnapshotUpdate(snapshot=update.snapshot.model_copy(update={"timestamp_ms": at}))
+    changes: dict[str, Any] = {"timestamp_ms": max(now_ms, base.last_updated_ms + 1)}
+    summary = update.snapshot.summary
+    if summary is not None and summary.operation is Operation.OVERWRITE:
+        # Rows are never overwritten here, only files replaced: readers of changes may skip it.
+        changes["summary"] = Summary(Operation.REPLACE, **summary.additional_properties)
+    return AddSnapshotUpdate(snapshot=update.snapshot.model_copy(update=changes))
 
 
 def _version(location: str) -> int:

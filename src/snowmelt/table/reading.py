@@ -6,6 +6,7 @@ names the blob, unless somebody has restored it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 from pyiceberg.io import load_file_io
 
 from snowmelt.blob.crypto import derive_key
+from snowmelt.catalog.tables import schema_versions
 from snowmelt.clock import SystemClock
 from snowmelt.errors import TableInconsistent
 from snowmelt.schema.arrow import FIELD_ID
@@ -21,7 +23,7 @@ from snowmelt.table.chunk import ChunkTask, columnless, concatenated, part_of, r
 from snowmelt.table.snapshot import take_snapshots
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from snowmelt.catalog.chunks import ChunkRecord
     from snowmelt.catalog.database import Database
@@ -46,29 +48,63 @@ def chunk_tasks(
     """
     with database.reading() as connection:
         keys = keyring.keys(connection, sorted({chunk.key_id for chunk in chunks}))
-    return [_task(chunk, keys, stage_url, schema) for chunk in chunks]
+        older = {chunk.table_id for chunk in chunks if chunk.schema_version != schema.version}
+        versions = {table_id: schema_versions(connection, table_id) for table_id in older}
+    tasks = [_task(chunk, keys, stage_url, schema) for chunk in chunks]
+    return [
+        replace(task, written=versions[chunk.table_id].get(chunk.schema_version))
+        if chunk.schema_version != schema.version
+        else task
+        for task, chunk in zip(tasks, chunks, strict=True)
+    ]
 
 
 def read_file(file: NativeFile, schema: TableSchema) -> pa.Table:
     """Read one native file as rows of `schema` in native form; columns are found by field id."""
     with load_file_io({}, file.path).new_input(file.path).open() as stream:
         whole = pq.ParquetFile(stream)
-        names = {
-            int(part.metadata[FIELD_ID]): part.name
-            for part in whole.schema_arrow
-            if part.metadata and FIELD_ID in part.metadata
-        }
+        names = _names(whole)
         wanted = native_schema(schema)
-        ids = [int(part.metadata[FIELD_ID]) for part in wanted]
-        table = whole.read([names[key] for key in ids if key in names])
-        rows = whole.metadata.num_rows
-    if not ids:
+        return _conformed(whole.read(_present(wanted, names)), names, wanted)
+
+
+def read_batches(file: NativeFile, schema: TableSchema, rows: int) -> Iterator[pa.Table]:
+    """Read one native file like `read_file`, so many rows at a time at most."""
+    with load_file_io({}, file.path).new_input(file.path).open() as stream:
+        whole = pq.ParquetFile(stream)
+        names = _names(whole)
+        wanted = native_schema(schema)
+        for batch in whole.iter_batches(rows, columns=_present(wanted, names)):
+            yield _conformed(pa.Table.from_batches([batch]), names, wanted)
+
+
+def _names(whole: pq.ParquetFile) -> dict[int, str]:
+    """Return the names of a file's columns by field id."""
+    return {
+        int(part.metadata[FIELD_ID]): part.name
+        for part in whole.schema_arrow
+        if part.metadata and FIELD_ID in part.metadata
+    }
+
+
+def _ids(wanted: pa.Schema) -> list[int]:
+    return [int(part.metadata[FIELD_ID]) for part in wanted]
+
+
+def _present(wanted: pa.Schema, names: dict[int, str]) -> list[str]:
+    return [names[key] for key in _ids(wanted) if key in names]
+
+
+def _conformed(table: pa.Table, names: dict[int, str], wanted: pa.Schema) -> pa.Table:
+    """Return what was read of a file as rows of `wanted`; what the file has not is NULL."""
+    rows = table.num_rows
+    if not len(wanted):
         return columnless(rows)
     arrays = [
         table.column(names[key]).cast(part.type)
         if key in names
         else pa.chunked_array([pa.nulls(rows, part.type)])
-        for key, part in zip(ids, wanted, strict=True)
+        for key, part in zip(_ids(wanted), wanted, strict=True)
     ]
     return pa.Table.from_arrays(arrays, schema=wanted)
 

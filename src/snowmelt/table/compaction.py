@@ -1,0 +1,232 @@
+"""Joining small native files: choose, rewrite, commit (`snowmelt.table.maintenance`).
+
+Of a table's files those below three quarters of the target are small. They are joined once there
+are enough of about a size, so that a row is rewritten a few times at most until it lies in a file
+of the target's size; each group becomes one file, so that every run leaves fewer. Rows go through
+memory in portions; those of a clustered table are sorted over the whole group. Nothing is
+committed unless the new files have as many rows, and NULLs in each column, as the old ones.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from snowmelt import faults
+from snowmelt.catalog.maintenance import Maintained, MaintenanceKind
+from snowmelt.catalog.tables import find_table
+from snowmelt.errors import TableInconsistent
+from snowmelt.faults import Point
+from snowmelt.schema.native import native_schema
+from snowmelt.table.iceberg import native_files
+from snowmelt.table.leasing import renewed
+from snowmelt.table.maintenance import abandon_run, begin_run, commit_run
+from snowmelt.table.native import NativeWriter
+from snowmelt.table.reading import read_batches
+from snowmelt.table.snapshot import native_of
+from snowmelt.table.sorting import Sorter, sort_keys
+from snowmelt.table.warehouse import cached_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from snowmelt.catalog.database import Database
+    from snowmelt.clock import Clock
+    from snowmelt.schema.types import TableName
+    from snowmelt.table.iceberg import NativeFile
+    from snowmelt.table.maintenance import MaintenanceSettings, OpenRun
+    from snowmelt.table.native import WrittenFile
+
+_SMALL = 0.75
+_BATCH_ROWS = 64 * 1024
+_GROUP_ROWS = 256 * 1024
+# Of the memory, what waits to become a row group; it is then encoded.
+_GROUP_SHARE = 4
+
+Group = tuple["NativeFile", ...]
+
+
+def small_file_groups(
+    files: Sequence[NativeFile], *, target_bytes: int, min_files: int
+) -> list[Group]:
+    """Return which files are to be joined, each group into one file of the target's size at most.
+
+    A file is taken only where the smaller ones together are as large as it is: otherwise a large
+    one would be rewritten for the sake of each small one. Groups keep the order of the files.
+    """
+    small = [file for file in files if file.size < target_bytes * _SMALL]
+    by_size = sorted(small, key=lambda file: (file.size, file.sequence, file.path))
+    taken = before = 0
+    for count, file in enumerate(by_size, start=1):
+        if count >= min_files and (file.size <= before or min_files <= 2):
+            taken = count
+        before += file.size
+    chosen = {file.path for file in by_size[:taken]}
+    groups: list[list[NativeFile]] = []
+    size = 0
+    for file in small:
+        if file.path not in chosen:
+            continue
+        if not groups or size + file.size > target_bytes:
+            groups.append([])
+            size = 0
+        groups[-1].append(file)
+        size += file.size
+    return [tuple(group) for group in groups if len(group) > 1]
+
+
+def plan_compaction(
+    database: Database, name: TableName, settings: MaintenanceSettings
+) -> list[Group]:
+    """Return what a compaction of a table would join now; nothing is changed.
+
+    Raises:
+        TableNotFound: There is no such table.
+        TableInconsistent: Catalog and native table do not agree.
+    """
+    with database.reading() as connection:
+        table = find_table(connection, name)
+    native = native_of(table)
+    return [] if native is None else _groups(native_files(native), settings)
+
+
+def compact(
+    database: Database,
+    name: TableName,
+    settings: MaintenanceSettings,
+    *,
+    clock: Clock,
+    progress: Callable[[int, int], None] | None = None,
+) -> Maintained | None:
+    """Join small files of a table in one commit; None where there are none, or another is at it.
+
+    What is left for the next call is more than `run_bytes`. `progress` is told the bytes done and
+    those to do.
+
+    Raises:
+        TableNotFound: There is no such table.
+        ConflictError: The table was dropped, or another has taken over; nothing was changed.
+        TableInconsistent: The new files do not hold the rows of the old; nothing was changed.
+        UnknownOutcome: It may have been committed.
+    """
+    if not plan_compaction(database, name, settings):
+        return None
+    run = begin_run(database, name, MaintenanceKind.COMPACTION, settings, clock)
+    if run is None:
+        return None
+    with renewed(database, run.lease, ttl_s=settings.lease_s, clock=clock):
+        try:
+            groups = list(_within(_groups(native_files(run.native), settings), settings.run_bytes))
+            faults.point(Point.COMPACTION_PLANNED)
+            if not groups:
+                abandon_run(database, run, "Another run has joined the files.", clock=clock)
+                return None
+            written = list(_written(run, groups, progress))
+        except Exception as error:
+            abandon_run(database, run, str(error), clock=clock)
+            raise
+        faults.point(Point.COMPACTION_WRITTEN)
+        return commit_run(
+            database,
+            run,
+            Maintained(rows=sum(file.rows for file in written)),
+            clock=clock,
+            written=written,
+            replaced=frozenset(file.path for group in groups for file in group),
+        )
+
+
+def _groups(files: Sequence[NativeFile], settings: MaintenanceSettings) -> list[Group]:
+    return small_file_groups(
+        files, target_bytes=settings.target_bytes, min_files=settings.min_files
+    )
+
+
+def _within(groups: Iterable[Group], limit: int) -> Iterator[Group]:
+    """Yield groups until they have so many bytes; one at least."""
+    size = 0
+    for group in groups:
+        if size >= limit:
+            return
+        size += sum(file.size for file in group)
+        yield group
+
+
+def _written(
+    run: OpenRun, groups: Sequence[Group], progress: Callable[[int, int], None] | None
+) -> Iterator[WrittenFile]:
+    done, whole = 0, sum(file.size for group in groups for file in group)
+    for group in groups:
+        written = _rewrite(run, group)
+        _check(run, group, written)
+        faults.point(Point.COMPACTION_FILE)
+        done += sum(file.size for file in group)
+        if progress is not None:
+            progress(done, whole)
+        yield written
+
+
+def _rewrite(run: OpenRun, group: Group) -> WrittenFile:
+    schema = run.table.schema
+    keys = sort_keys(schema, run.table.cluster_by)
+    rows: Iterator[pa.Table] = (
+        batch for file in group for batch in read_batches(file, schema, _BATCH_ROWS)
+    )
+    memory = run.settings.memory_bytes
+    sorter = Sorter(native_schema(schema), keys, memory_bytes=memory) if keys else None
+    writer = NativeWriter(
+        cached_store(run.settings.warehouse_url),
+        f"{run.folder}/{uuid.uuid4().hex}.parquet",
+        native_schema(schema),
+    )
+    try:
+        if sorter is not None:
+            for batch in rows:
+                sorter.add(batch)
+            rows = sorter.rows()
+        for part in _row_groups(rows, memory // _GROUP_SHARE):
+            writer.write(part)
+        return writer.finish()
+    finally:
+        writer.abort()
+        if sorter is not None:
+            sorter.close()
+
+
+def _row_groups(rows: Iterable[pa.Table], limit: int) -> Iterator[pa.Table]:
+    """Yield the rows as row groups, bounded in rows and in bytes."""
+    waiting: list[pa.Table] = []
+    count = size = 0
+    for table in rows:
+        for start in range(0, table.num_rows, _BATCH_ROWS):
+            part = table.slice(start, _BATCH_ROWS)
+            waiting.append(part)
+            count += part.num_rows
+            size += part.nbytes
+            if count >= _GROUP_ROWS or size >= limit:
+                yield pa.concat_tables(waiting)
+                waiting, count, size = [], 0, 0
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def _check(run: OpenRun, group: Group, written: WrittenFile) -> None:
+    """Let pass a file that has as many rows, and NULLs in each column, as those it replaces."""
+    rows = sum(file.rows for file in group)
+    nulls = Counter[int]()
+    for file in group:
+        for key in written.bounds:
+            # A column that came later than the file is NULL in all its rows.
+            nulls[key] += file.nulls.get(key, file.rows)
+    wrong = [key for key, bound in written.bounds.items() if bound.nulls != nulls[key]]
+    if written.rows != rows or wrong:
+        names = ", ".join(map(str, islice(wrong, 5))) or "none"
+        raise TableInconsistent(
+            table=run.table.name,
+            reason=f"compaction {run.run_id} wrote {written.rows} rows of {rows}; columns with "
+            f"another number of NULLs: {names}",
+        )

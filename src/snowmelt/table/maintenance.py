@@ -1,0 +1,381 @@
+"""Runs that change how a table's native files lie, never its rows: begin, commit, give up.
+
+A run holds a lease of the table, which says that its process lives and keeps a second one away;
+migrations and loads go on beside it. Its commit is the one step by which they commit too: one
+transaction of the catalog swaps the pointer and closes the run in the history. Watermark, epoch,
+checksum and number of rows stay as they are. A migration or a load that was faster costs a run
+nothing but another try on the newer metadata, with the same files, since neither takes files away.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import platform
+import uuid
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from pyiceberg.io import load_file_io
+
+from snowmelt import faults
+from snowmelt.catalog import leases, maintenance
+from snowmelt.catalog.maintenance import Maintained, MaintenanceKind, MaintenanceState
+from snowmelt.catalog.tables import Pointer, find_table, set_pointer, table_by_id
+from snowmelt.clock import milliseconds
+from snowmelt.errors import CommitLost, LeaseLost, TransactionConflict, UnknownOutcome
+from snowmelt.faults import Point
+from snowmelt.table.iceberg import Append, begun_commit, expired_snapshots
+from snowmelt.table.native import data_file
+from snowmelt.table.snapshot import native_of
+from snowmelt.table.warehouse import open_warehouse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyiceberg.manifest import DataFile
+
+    from snowmelt.catalog.database import Database
+    from snowmelt.catalog.leases import Lease
+    from snowmelt.catalog.tables import TableRecord
+    from snowmelt.clock import Clock
+    from snowmelt.schema.types import TableName
+    from snowmelt.table.iceberg import NativeTable
+    from snowmelt.table.native import WrittenFile
+
+_MIB = 1024 * 1024
+_ATTEMPTS = 100
+_PAUSE_S = 0.02
+# Letting go of one snapshot is not worth a commit while the table is written to anyway.
+_WORTH_A_COMMIT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceSettings:
+    """Where native files lie, when they are rewritten, and how much at once.
+
+    Files of `target_bytes` are aimed at. Small ones are joined once there are `min_files` of about
+    a size; one commit replaces `run_bytes` at most. `memory_bytes` bounds the rows that are held.
+    Snapshots are let go of `retention_s` after they were made.
+    """
+
+    warehouse_url: str
+    target_bytes: int = 128 * _MIB
+    min_files: int = 8
+    run_bytes: int = 1024 * _MIB
+    memory_bytes: int = 256 * _MIB
+    retention_s: float = 3600.0
+    lease_s: float = 60.0
+    owner: str = field(
+        default_factory=lambda: f"{platform.node()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRun:
+    """A run that has begun; `table` and `native` are as they were then."""
+
+    run_id: str
+    table: TableRecord
+    native: NativeTable
+    lease: Lease
+    settings: MaintenanceSettings
+
+    @property
+    def folder(self) -> str:
+        """Where the run's files are written."""
+        folder = open_warehouse(self.settings.warehouse_url).folder(self.table)
+        return f"{folder}/data/{self.run_id}"
+
+
+def lease_name(table: TableRecord) -> str:
+    """Return the name of the lease that whoever maintains a table holds."""
+    return f"maintenance:{table.incarnation}"
+
+
+def begin_run(
+    database: Database,
+    name: TableName,
+    kind: MaintenanceKind,
+    settings: MaintenanceSettings,
+    clock: Clock,
+) -> OpenRun | None:
+    """Take a table's lease and begin a run; None where another has it, or there are no files.
+
+    It must be ended by `commit_run` or `abandon_run`.
+
+    Raises:
+        TableNotFound: There is no such table.
+        TableInconsistent: Catalog and native table do not agree.
+    """
+    run_id = str(uuid.uuid4())
+    with database.writing() as connection:
+        now = clock.now()
+        table = find_table(connection, name)
+        if table.pointer is None:
+            return None
+        lease = leases.acquire(
+            connection, lease_name(table), settings.owner, ttl_s=settings.lease_s, now=now
+        )
+        if lease is None:
+            return None
+        for lost in maintenance.running_runs(connection, table.table_id):
+            maintenance.finish_run(
+                connection, lost.run_id, MaintenanceState.LOST, now=now, message=_DIED
+            )
+        maintenance.start_run(connection, run_id, table.table_id, kind, now)
+    try:
+        native = native_of(table)
+    except Exception as error:
+        _close(database, run_id, lease, str(error), clock)
+        raise
+    return None if native is None else OpenRun(run_id, table, native, lease, settings)
+
+
+def commit_run(
+    database: Database,
+    run: OpenRun,
+    done: Maintained,
+    *,
+    clock: Clock,
+    written: Sequence[WrittenFile] = (),
+    replaced: frozenset[str] = frozenset(),
+) -> Maintained:
+    """Put files in the place of others, and let go of old snapshots: all or nothing.
+
+    `replaced` are the full addresses of files whose rows are in `written`.
+
+    Returns:
+        What was done, with the number of snapshots.
+
+    Raises:
+        CommitLost: The table was dropped, or a file to be replaced is no longer its own.
+        LeaseLost: Another has taken over; nothing was changed.
+        UnknownOutcome: It may have been committed; the history will tell.
+    """
+    tally = replace(
+        done,
+        files_before=len(replaced),
+        files_after=len(written),
+        bytes_after=sum(file.size for file in written),
+    )
+    try:
+        return _repeated(database, run, tally, clock, written, replaced)
+    except Exception as error:
+        # Only the catalog knows whether it happened; closed as failed it never will.
+        try:
+            if not _close(database, run.run_id, run.lease, str(error), clock) and _committed(
+                database, run
+            ):
+                return tally
+        except Exception as unclear:
+            raise UnknownOutcome(
+                f"The commit of run {run.run_id} to {run.table.name} did not end clearly: {error}"
+            ) from unclear
+        raise
+
+
+def abandon_run(database: Database, run: OpenRun, reason: str, *, clock: Clock) -> None:
+    """Give a run up: close it in the history unless it is closed, and give the lease back."""
+    _close(database, run.run_id, run.lease, reason, clock)
+
+
+def close_dead_runs(database: Database, table: TableRecord, clock: Clock) -> None:
+    """Close runs whose process is gone; taking the lease makes sure that they never commit."""
+    with database.reading() as connection:
+        if not maintenance.running_runs(connection, table.table_id):
+            return
+    with database.writing() as connection:
+        now = clock.now()
+        owner = f"cleanup:{uuid.uuid4().hex}"
+        lease = leases.acquire(connection, lease_name(table), owner, ttl_s=1.0, now=now)
+        if lease is None:
+            return
+        for run in maintenance.running_runs(connection, table.table_id):
+            maintenance.finish_run(
+                connection, run.run_id, MaintenanceState.LOST, now=now, message=_DIED
+            )
+        leases.release(connection, lease)
+
+
+def expire(
+    database: Database, name: TableName, settings: MaintenanceSettings, clock: Clock
+) -> Maintained | None:
+    """Let go of snapshots older than the retention; None where that is not worth a commit.
+
+    Their files are deleted by clean-up, not before the retention has passed since they were
+    replaced. A table that nobody writes to keeps its current snapshot alone in the end.
+
+    Raises:
+        TableNotFound: There is no such table.
+        ConflictError: Somebody was faster; nothing was changed.
+        UnknownOutcome: It may have been committed.
+    """
+    if not count_expired(database, name, settings, clock):
+        return None
+    run = begin_run(database, name, MaintenanceKind.EXPIRY, settings, clock)
+    return None if run is None else commit_run(database, run, Maintained(), clock=clock)
+
+
+def count_expired(
+    database: Database, name: TableName, settings: MaintenanceSettings, clock: Clock
+) -> int:
+    """Return how many snapshots `expire` would let go of.
+
+    Raises:
+        TableNotFound: There is no such table.
+    """
+    with database.reading() as connection:
+        table = find_table(connection, name)
+    native = native_of(table)
+    if native is None:
+        return 0
+    before_ms = _before_ms(settings, clock)
+    old = [each for each in native.metadata.snapshots if each.timestamp_ms < before_ms]
+    current = native.metadata.current_snapshot_id
+    count = sum(1 for each in old if each.snapshot_id != current)
+    rests = len(old) == len(native.metadata.snapshots)
+    return count if rests or count >= _WORTH_A_COMMIT else 0
+
+
+_DIED = "The process that maintained the table died, or lost its lease."
+
+
+def _repeated(
+    database: Database,
+    run: OpenRun,
+    done: Maintained,
+    clock: Clock,
+    written: Sequence[WrittenFile],
+    replaced: frozenset[str],
+) -> Maintained:
+    """Try until it is done or definitely cannot be; a lost race is run again from the start."""
+    left = _ATTEMPTS
+    while True:
+        left -= 1
+        current, native = _current(database, run)
+        old = _entries(native, replaced)
+        if len(old) != len(replaced):
+            raise CommitLost(table=run.table.name, reason="files to be joined are gone")
+        append = _append(run, current, native, clock, written)
+        if not old:
+            append = replace(append, facts=native.facts, run_id=run.run_id)
+        expired = len(expired_snapshots(native.metadata, append.expire_before_ms))
+        done = replace(
+            done,
+            snapshots_expired=expired,
+            bytes_before=sum(entry.file_size_in_bytes for entry in old),
+        )
+        try:
+            _commit(append, old, _swap(database, run, current, done, clock))
+        except (CommitLost, TransactionConflict):
+            if not left:
+                raise
+            clock.sleep(_PAUSE_S)
+        else:
+            return done
+
+
+def _current(database: Database, run: OpenRun) -> tuple[TableRecord, NativeTable]:
+    with database.reading() as connection:
+        table = table_by_id(connection, run.table.table_id)
+    native = native_of(table)
+    if native is None or table.dropped_at is not None:
+        raise CommitLost(table=run.table.name, reason="it was dropped")
+    return table, native
+
+
+def _append(
+    run: OpenRun,
+    current: TableRecord,
+    native: NativeTable,
+    clock: Clock,
+    written: Sequence[WrittenFile],
+) -> Append:
+    warehouse = open_warehouse(run.settings.warehouse_url)
+    return Append(
+        warehouse=warehouse,
+        folder=warehouse.folder(current),
+        base=native,
+        schema=current.schema,
+        files=written,
+        # None of its rows came with this run.
+        facts=replace(native.facts, run_id=run.run_id, rows=0),
+        now_ms=milliseconds(clock.now()),
+        expire_before_ms=_before_ms(run.settings, clock),
+    )
+
+
+def _commit(append: Append, old: Sequence[DataFile], swap: Callable[[str, int], None]) -> None:
+    transaction = begun_commit(append, swap)
+    if old:
+        properties = append.facts.properties()
+        transaction.set_properties(properties)
+        with transaction.update_snapshot(snapshot_properties=properties).overwrite() as producer:
+            for entry in old:
+                producer.delete_data_file(entry)
+            for file in append.files:
+                producer.append_data_file(data_file(file, append.warehouse.address(file.path)))
+    transaction.commit_transaction()
+
+
+def _swap(
+    database: Database, run: OpenRun, current: TableRecord, done: Maintained, clock: Clock
+) -> Callable[[str, int], None]:
+    def swap(location: str, snapshot_id: int) -> None:
+        faults.point(Point.COMPACTION_STAGED)
+        with database.writing() as connection:
+            set_pointer(
+                connection,
+                current,
+                expected=Pointer(current.pointer, current.migrated_seq),
+                new=Pointer(location, current.migrated_seq),
+            )
+            closed = leases.holds(connection, run.lease) and maintenance.finish_run(
+                connection,
+                run.run_id,
+                MaintenanceState.COMMITTED,
+                now=clock.now(),
+                done=replace(done, snapshot_id=snapshot_id),
+            )
+            if not closed:
+                raise LeaseLost(name=run.lease.name)
+            leases.release(connection, run.lease)
+            faults.point(Point.COMPACTION_INSIDE_COMMIT)
+        faults.point(Point.COMPACTION_COMMITTED)
+
+    return swap
+
+
+def _entries(native: NativeTable, addresses: frozenset[str]) -> list[DataFile]:
+    """Return the entries of these files in the current snapshot."""
+    snapshot = native.metadata.current_snapshot()
+    if snapshot is None or not addresses:
+        return []
+    io = load_file_io({}, native.location)
+    return [
+        entry.data_file
+        for manifest in snapshot.manifests(io)
+        for entry in manifest.fetch_manifest_entry(io)
+        if entry.data_file.file_path in addresses
+    ]
+
+
+def _before_ms(settings: MaintenanceSettings, clock: Clock) -> int:
+    return milliseconds(clock.now() - dt.timedelta(seconds=settings.retention_s))
+
+
+def _close(database: Database, run_id: str, lease: Lease, reason: str, clock: Clock) -> bool:
+    """Close a run as failed and give the lease back; False where it was closed before."""
+    with database.writing() as connection:
+        # The lease's row first, as in the commit, which this must not overtake.
+        leases.release(connection, lease)
+        return maintenance.finish_run(
+            connection, run_id, MaintenanceState.FAILED, now=clock.now(), message=reason
+        )
+
+
+def _committed(database: Database, run: OpenRun) -> bool:
+    with database.reading() as connection:
+        found = maintenance.find_run(connection, run.run_id)
+    return found is not None and found.state is MaintenanceState.COMMITTED

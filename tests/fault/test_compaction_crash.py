@@ -1,0 +1,96 @@
+"""A compaction that is killed anywhere loses nothing, doubles nothing, leaves nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fix_chunks import NUMBERS, Lakehouse
+from snowmelt.clock import ManualClock
+from snowmelt.faults import Point
+from snowmelt.table.compaction import compact
+from snowmelt.table.maintenance import MaintenanceSettings, expire
+from snowmelt.table.snapshot import take_snapshots
+
+pytestmark = pytest.mark.slow
+
+TESTS = Path(__file__).parent.parent
+HOUR = 3600.0
+KILLS = 2
+
+BEFORE = [
+    Point.COMPACTION_PLANNED,
+    Point.COMPACTION_FILE,
+    Point.COMPACTION_WRITTEN,
+    Point.COMPACTION_STAGED,
+    Point.COMPACTION_INSIDE_COMMIT,
+]
+POINTS = [*BEFORE, Point.COMPACTION_COMMITTED]
+
+CHILD = """
+import datetime as dt, sys
+from pathlib import Path
+from fix_chunks import NUMBERS, Lakehouse
+from snowmelt.clock import ManualClock
+from snowmelt.table.compaction import compact
+from snowmelt.table.maintenance import MaintenanceSettings
+
+folder, later_s = sys.argv[1:]
+house = Lakehouse(Path(folder), ManualClock(dt.datetime.now(dt.UTC) + dt.timedelta(seconds=float(later_s))))
+compact(house.database, NUMBERS, MaintenanceSettings(house.warehouse.url, min_files=2), clock=house.clock)
+"""
+
+
+def killed(folder: Path, point: Point, later_s: float) -> None:
+    """Run a compaction in a process of its own that is really killed at `point`."""
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(folder), str(later_s)],
+        env={**os.environ, "PYTHONPATH": str(TESTS), "SNOWMELT_FAULT": f"{point}=kill"},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+
+
+@pytest.fixture
+def house(tmp_path):
+    with contextlib.closing(Lakehouse(tmp_path, ManualClock(dt.datetime.now(dt.UTC)))) as found:
+        found.create()
+        yield found
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_compaction_killed_at(point, house):
+    settings = MaintenanceSettings(house.warehouse.url, min_files=2)
+    count = 0
+    for kill in range(KILLS):
+        for _ in range(2):
+            house.put_numbers(count, 50)
+            count += 50
+            house.migrate()
+        # The lease of one that died runs out; the next one need not wait for it here.
+        killed(house.folder, point, 100.0 * (kill + 1))
+        assert sorted(house.read_numbers()) == list(range(count))
+    [snapshot] = take_snapshots(house.database, [NUMBERS], clock=house.clock)
+    assert len(snapshot.native_files()) == (2 * KILLS if point in BEFORE else 1)
+    house.clock.advance(2 * HOUR)
+    compact(house.database, NUMBERS, settings, clock=house.clock)
+    house.clock.advance(2 * HOUR)
+    expire(house.database, NUMBERS, settings, house.clock)
+    house.clock.advance(2 * HOUR)
+    house.collect(HOUR)
+    assert sorted(house.read_numbers()) == list(range(count))
+    assert len(house.data_files()) == 1
+    needed = {path for path in house.files() if not path.endswith(".metadata.json")}
+    [snapshot] = take_snapshots(house.database, [NUMBERS], clock=house.clock)
+    # The file, its manifest and that of the files it replaced, and their list.
+    assert len(needed) <= 4
+    assert snapshot.native.facts.total_rows == count

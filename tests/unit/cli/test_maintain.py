@@ -1,0 +1,89 @@
+"""`snowmelt maintain`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def loaded(snowmelt, tmp_path):
+    """Three native files with five rows in `first`, one in `second`, none in `empty`."""
+    tables = "".join(f"CREATE TABLE demo.public.{t} (a INT);" for t in ("first", "second", "empty"))
+    assert snowmelt("sql", f"CREATE DATABASE demo; {tables}").returncode == 0
+    for table, name, text in (
+        ("first", "a.csv", "1\n2\n"),
+        ("first", "b.csv", "3\n4\n"),
+        ("first", "c.csv", "5\n"),
+        ("second", "d.csv", "6\n"),
+    ):
+        (tmp_path / name).write_text(text)
+        assert snowmelt("copy", f"COPY demo.public.{table} FROM '{name}'").returncode == 0
+    return tmp_path
+
+
+def test_small_files_are_joined_and_told_a_line_each_table(snowmelt, loaded):
+    planned = snowmelt("maintain", "--dry-run", "--full", "--format", "json")
+    [row] = json.loads(planned.stdout)
+    assert (row["table"], row["small files"], row["files after"]) == ("DEMO.PUBLIC.FIRST", 3, 1)
+    ended = snowmelt("maintain", "--full")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    joined, cleaned = ended.stdout.splitlines()
+    assert joined.startswith("DEMO.PUBLIC.FIRST: 5 rows of 3 files, ")
+    assert " now in 1, " in joined
+    assert cleaned == "deleted 0 blobs, 0 that were never registered, and 0 native files"
+    assert json.loads(snowmelt("maintain", "--dry-run", "--format", "json").stdout) == []
+
+
+def test_without_full_a_few_small_files_are_left_alone(snowmelt, loaded):
+    assert len(snowmelt("maintain").stdout.splitlines()) == 1
+    assert snowmelt("maintain", compact_min_files="3").stdout.startswith("DEMO.PUBLIC.FIRST: 5 ro")
+
+
+def test_named_tables_alone_are_maintained(snowmelt, loaded):
+    assert snowmelt("maintain", "--table", "demo.public.second", "--full").stdout == ""
+    refused = snowmelt("maintain", "--table", "demo.public.third")
+    assert refused.returncode == 1
+    assert "DEMO.PUBLIC.THIRD does not exist" in refused.stderr
+
+
+def test_replaced_files_go_after_the_retention(snowmelt, loaded):
+    snowmelt("maintain", "--full")
+    ended = snowmelt("maintain", retention_s="0")
+    *_, expired, cleaned = ended.stdout.splitlines()
+    assert ended.returncode == 0
+    assert expired.endswith("old snapshots let go of") or "DEMO" in expired
+    assert not cleaned.endswith("and 0 native files")
+    data = list((loaded / "snowmelt-data/warehouse").rglob("*.parquet"))
+    assert len(data) == 2
+
+
+@pytest.mark.slow
+def test_the_migrators_loop_maintains_unless_told_not_to(loaded):
+    environment = os.environ | {
+        "SNOWMELT_COMPACT_INTERVAL_S": "0.1",
+        "SNOWMELT_COMPACT_MIN_FILES": "2",
+        "SNOWMELT_MIGRATE_INTERVAL_S": "0.1",
+    }
+    command = [sys.executable, "-m", "snowmelt", "migrate", "--loop", "--engine", "local"]
+    for compact in ("no", "yes"):
+        with subprocess.Popen(
+            command,
+            cwd=loaded,
+            env=environment | {"SNOWMELT_COMPACT": compact},
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout.readline().startswith("Looking for chunks")
+            if compact == "yes":
+                assert process.stdout.readline().startswith("DEMO.PUBLIC.FIRST: 5 rows of 3 files")
+            else:
+                with pytest.raises(subprocess.TimeoutExpired):
+                    process.wait(3)
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=30)[0] == ""
