@@ -92,6 +92,9 @@ class Settings:
         30 * 86_400.0, "How long it is kept who opened and dropped which channel, s"
     )
     cleanup_interval_s: float = _setting(60.0, "Time between two clean-ups, s")
+    metrics_token_file: str = _setting(
+        "", "File with the token that readers of /metrics present; empty: everybody may read"
+    )
     drain_s: float = _setting(10.0, "How long a stopping service waits for open requests, s")
     log_level: str = _setting("info", "debug, info, warning or error")
 

@@ -47,7 +47,13 @@ class Embedded:
             ConfigurationError: Settings that do not go together.
         """
         # The port is free unless given; nothing outside needs to know it.
-        chosen = {"port": 0, "s3_port": 0, "migrate": False, "tls_cert": "", "tls_key": ""} | settings
+        chosen = {
+            "port": 0,
+            "s3_port": 0,
+            "migrate": False,
+            "tls_cert": "",
+            "tls_key": "",
+        } | settings
         self._settings = Settings.load(data_dir, **chosen)
         self._running = RunningService(self._settings)
         self._private_key = _prepare_user(self._running.service, self._settings.keys_dir)

@@ -7,7 +7,7 @@ chunk leaves no gap in a table's sequence.
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -42,10 +42,14 @@ class Code(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer for one channel of one chunk; 0 is committed, by this call or an earlier one."""
+    """The answer for one channel of one chunk; 0 is committed, by this call or an earlier one.
+
+    `is_repeated` where it was an earlier one.
+    """
 
     code: int
     message: str | None = None
+    is_repeated: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +190,7 @@ class Ledger:
 
 
 ACCEPTED = Verdict(Code.ACCEPTED)
+REPEATED = replace(ACCEPTED, is_repeated=True)
 
 
 def judge(offer: ChunkOffer, ledger: Ledger) -> tuple[tuple[Verdict, ...], TableState | None]:
@@ -200,7 +205,7 @@ def judge(offer: ChunkOffer, ledger: Ledger) -> tuple[tuple[Verdict, ...], Table
     elif table is None:
         verdicts = _all(offer, _renamed(offer, ledger) or ledger.missing[offer.table])
     elif is_repetition(offer, table, ledger):
-        return _all(offer, ACCEPTED), None
+        return _all(offer, REPEATED), None
     elif (refusal := _chunk_refusal(offer, table, ledger)) is not None:
         verdicts = _all(offer, refusal)
     else:

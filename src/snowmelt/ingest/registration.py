@@ -26,6 +26,7 @@ from snowmelt.errors import (
 )
 from snowmelt.ingest.answers import UNSETTLED, answer_of, same_answer
 from snowmelt.ingest.structure import Refusal, check_request
+from snowmelt.ingest.tally import Tally
 from snowmelt.ingest.verification import NOT_DURABLE
 from snowmelt.ingest.waiting import Waiting
 from snowmelt.wire.codes import ResponseCode
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from snowmelt.catalog.database import Database
-    from snowmelt.catalog.registration import Verdict
+    from snowmelt.catalog.registration import ChunkOffer, Verdict
     from snowmelt.clock import Clock
+    from snowmelt.ingest.tally import Tallied
     from snowmelt.ingest.verification import Candidate, Sender, Verifier
     from snowmelt.storage.store import Store
     from snowmelt.wire.streaming import RegisterRequest, RegisterResponse
@@ -69,6 +71,7 @@ class _Submission:
     request: RegisterRequest
     sender: Sender
     respond: Respond
+    submitted_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,7 @@ class Registrar:
         self._submitted: Waiting[_Submission] = Waiting()
         self._checked: Waiting[_Checked] = Waiting()
         self._waiting = 0
+        self._tally = Tally()
         self._lock = threading.Lock()
         self._closed = False
         self._verifying = [
@@ -114,15 +118,24 @@ class Registrar:
             ServiceBusy: The registrar is closed; `respond` is not called.
         """
         check_request(request)
+        now = self._clock.monotonic()
         with self._lock:
             if self._closed:
                 raise ServiceBusy(reason="it is stopping")
             is_full = self._waiting >= self._pace.queue_limit
             if not is_full:
                 self._waiting += 1
-                self._submitted.put([_Submission(request, sender, respond)])
+                self._submitted.put([_Submission(request, sender, respond, now)])
         if is_full:
-            respond(same_answer(request, _FULL))
+            answer = same_answer(request, _FULL)
+            with self._lock:
+                self._tally.answered(answer, 0.0)
+            respond(answer)
+
+    def tally(self) -> Tallied:
+        """Return what has been registered and answered since the start."""
+        with self._lock:
+            return self._tally.taken(self._waiting)
 
     def close(self) -> None:
         """Answer what was submitted, then stop; further submissions are refused."""
@@ -212,8 +225,20 @@ class Registrar:
                 )
                 faults.point(faults.Point.INSIDE_REGISTRATION)
             faults.point(faults.Point.AFTER_REGISTRATION)
+            self._count(offers, verdicts)
         remaining = iter(verdicts)
         return [answer_of(request, candidates, remaining) for request, candidates in checked]
+
+    def _count(self, offers: Sequence[ChunkOffer], verdicts: Sequence[tuple[Verdict, ...]]) -> None:
+        rows = size = 0
+        for offer, (first, *_) in zip(offers, verdicts, strict=True):
+            # A chunk is taken whole or not at all.
+            if not first.code and not first.is_repeated:
+                rows += offer.rows
+                size += offer.length
+        # This thread alone writes them.
+        self._tally.rows += rows
+        self._tally.bytes += size
 
     def _sync(self) -> None:
         try:
@@ -234,8 +259,11 @@ class Registrar:
         return [candidate.refused(NOT_DURABLE) for candidate in member.candidates]
 
     def _answer(self, answers: Sequence[tuple[_Submission, RegisterResponse | Exception]]) -> None:
+        now = self._clock.monotonic()
         with self._lock:
             self._waiting -= len(answers)
+            for submission, answer in answers:
+                self._tally.answered(answer, now - submission.submitted_at)
         for submission, answer in answers:
             try:
                 submission.respond(answer)

@@ -23,9 +23,11 @@ from snowmelt.ingest.registration import Pace, Registrar
 from snowmelt.ingest.verification import Depth, Verifier
 from snowmelt.server.auth import Authenticator
 from snowmelt.server.front import Checks, Front
+from snowmelt.server.metrics import Sources
 from snowmelt.server.problems import problem_answer
 from snowmelt.server.refusals import RouteNotFound
 from snowmelt.server.routes.health import health_route
+from snowmelt.server.routes.metrics import MetricsPage, read_token
 from snowmelt.server.routes.streaming import StreamingRoutes
 from snowmelt.storage.local import LocalStore
 from snowmelt.storage.opening import open_store
@@ -57,6 +59,7 @@ class Service:
     registrar: Registrar
     authenticator: Authenticator
     threads: ThreadPoolExecutor
+    sources: Sources
 
     def close(self) -> None:
         """Answer what is waiting, then let go of threads and connections."""
@@ -92,6 +95,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
         queue_limit=settings.queue_limit,
         verify_threads=settings.verify_threads,
     )
+    registrar = Registrar(database, stage, verifier, clock=clock, pace=pace)
     return Service(
         settings=settings,
         clock=clock,
@@ -99,11 +103,12 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
         keyring=keyring,
         stage=stage,
         desk=Desk(database, keyring, known, stage.root, clock),
-        registrar=Registrar(database, stage, verifier, clock=clock, pace=pace),
+        registrar=registrar,
         authenticator=Authenticator(
             database, clock, anonymous_user=_developer(database, clock) if settings.dev else None
         ),
         threads=ThreadPoolExecutor(_THREADS, thread_name_prefix="serve"),
+        sources=Sources(registrar.tally),
     )
 
 
@@ -117,10 +122,29 @@ def create_app(service: Service) -> Front:
         loopback_only=service.settings.listens_on_loopback,
     )
     app = Starlette(
-        routes=[health_route(service.database, service.stage, service.threads)],
+        routes=[
+            health_route(service.database, service.stage, service.threads),
+            _metrics(service).route(),
+        ],
         exception_handlers={HTTPStatus.NOT_FOUND: _not_found},
     )
-    return Front(app, lanes=streaming.lanes(), checks=checks)
+    front = Front(app, lanes=streaming.lanes(), checks=checks)
+    service.sources.channels_opened = lambda: streaming.channels_opened
+    service.sources.requests["streaming"] = front.requests
+    return front
+
+
+def _metrics(service: Service) -> MetricsPage:
+    token = read_token(service.settings.metrics_token_file)
+    return MetricsPage(
+        service.sources,
+        service.database,
+        clock=service.clock,
+        threads=service.threads,
+        token=token,
+        # Whoever reaches the port from elsewhere may not know yet which tables there are.
+        names_tables=token is not None or service.settings.listens_on_loopback,
+    )
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

@@ -27,6 +27,7 @@ class Express(HttpToolsProtocol):
     def __init__(self, front: Front, **options: Any) -> None:
         super().__init__(**options)
         self._front = front
+        self.count = front.requests.count
 
     def on_headers_complete(self) -> None:
         """Choose the way."""
@@ -90,6 +91,7 @@ class _Cycle:
             answer = problem_answer(result, path=self.shortcut.path, user=self.shortcut.user)
         else:
             answer = json_answer(result)
+        self.protocol.count(self.shortcut.path, answer.status)
         self.response_complete = True
         transport = self.protocol.transport
         if self.disconnected or transport.is_closing():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt import faults
 from snowmelt.errors import UserError
+from snowmelt.server.counting import OTHER, Counted, Requests
 from snowmelt.server.problems import problem_answer
 from snowmelt.server.refusals import ContentTypeRefused, HostRefused, MethodRefused, RequestTooLarge
 
@@ -82,7 +83,8 @@ class Front:
     """ASGI layer before `app`: paths in `lanes` (without trailing slash) never reach `app`."""
 
     def __init__(self, app: ASGIApp, *, lanes: Mapping[str, Lane], checks: Checks) -> None:
-        self._app = app
+        self.requests = Requests()
+        self._app = Counted(app, self.requests)
         self._lanes = {slash: lane for path, lane in lanes.items() for slash in (path, path + "/")}
         self._checks = checks
 
@@ -110,6 +112,7 @@ class Front:
             answer = await lane.handle(Call(path, user or "", body, headers))
         except Exception as error:  # noqa: BLE001 - nothing a client sends may end the service
             answer = problem_answer(error, path=path, user=user)
+        self.requests.count(OTHER if lane is None else path.rstrip("/"), answer.status)
         await send(answer.start())
         before_body(lane)
         await send({"type": "http.response.body", "body": answer.body})

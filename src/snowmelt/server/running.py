@@ -56,6 +56,7 @@ class RunningService:
             self.s3 = self._s3_service(settings) if settings.s3_port else None
             if self.s3 is not None:
                 undo.callback(self.s3.close)
+                self.s3.tell(self.service.sources)
             workers = Workers(self.service)
             undo.callback(workers.stop)
             workers.start()

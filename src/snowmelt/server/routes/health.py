@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from snowmelt.catalog import deployment
 from snowmelt.errors import SnowmeltError
+from snowmelt.server.counting import ROUTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.database import Database
     from snowmelt.storage.store import Store
 
+PATH = "/healthz"
 # Any path: whether the stage answers is the question, not whether the object is there.
 _PROBE = "healthz/probe"
 
@@ -32,13 +34,13 @@ def health_route(database: Database, stage: Store, threads: Executor) -> Route:
         return {"catalog": _state(lambda: _ping(database)), "stage": _state(lambda: _look(stage))}
 
     async def health(request: Request) -> JSONResponse:
-        del request
+        request.scope[ROUTE] = PATH
         parts = await asyncio.get_running_loop().run_in_executor(threads, look)
         is_well = all(state == "ok" for state in parts.values())
         status = HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE
         return JSONResponse({"status": "ok" if is_well else "failing", **parts}, status)
 
-    return Route("/healthz", health, methods=["GET"])
+    return Route(PATH, health, methods=["GET"])
 
 
 def _state(check: Callable[[], object]) -> str:

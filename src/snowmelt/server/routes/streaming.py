@@ -46,6 +46,7 @@ class StreamingRoutes:
         self._registrar = registrar
         self._threads = threads
         self._mailbox = Mailbox()
+        self.channels_opened = 0
 
     def lanes(self) -> dict[str, Lane]:
         """Return the routes by path, without trailing slash."""
@@ -68,7 +69,9 @@ class StreamingRoutes:
     async def open(self, call: Call) -> Answer:
         """Open a channel."""
         request = decode(call.body, OpenRequest)
-        return await self._in_thread(self._desk.open, request, call.user)
+        answer = await self._in_thread(self._desk.open, request, call.user)
+        self.channels_opened += 1
+        return answer
 
     async def status(self, call: Call) -> Answer:
         """Tell what is committed."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.buckets.bucket import check_key
 from snowmelt.buckets.refusals import S3Refusal
+from snowmelt.server.counting import ROUTE
 from snowmelt.server.s3.answers import refusal_answer
 from snowmelt.server.s3.calls import AuthorisedRequest
 from snowmelt.server.s3.receiving import checked_body, receive_whole
@@ -73,7 +74,9 @@ class Endpoint:
         try:
             request = request_of(scope, self._domains)
             request_id = request.request_id
-            answer = await self._answer(request, receive_marked)
+            operation = operation_of(request, None if self._select is None else self._selected)
+            scope[ROUTE] = operation.name
+            answer = await self._answer(request, operation, receive_marked)
             await answer(scope, receive_marked, send_marked)
         except Exception as error:
             if answered:
@@ -83,8 +86,7 @@ class Endpoint:
             refusal = refusal_answer(error, resource=resource, request_id=request_id)
             await refusal(scope, receive, send_marked)
 
-    async def _answer(self, request: Request, receive: Receive) -> ASGIApp:
-        operation = operation_of(request, None if self._select is None else self._selected)
+    async def _answer(self, request: Request, operation: Operation, receive: Receive) -> ASGIApp:
         loop = asyncio.get_running_loop()
         call = await loop.run_in_executor(self._parts.threads, self._admit, request, operation)
         return await operation.handle(call, receive)

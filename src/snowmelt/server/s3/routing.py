@@ -30,6 +30,11 @@ class Operation:
     handle: Handler
     needs: str | None
 
+    @property
+    def name(self) -> str:
+        """What it is called in metrics."""
+        return getattr(self.handle, "__name__", "").strip("_")
+
 
 # Parameters that make another operation of a request; the ones without a route are not offered.
 _SUBRESOURCES = frozenset(

@@ -58,6 +58,8 @@ class Selecting:
         self._free = threading.BoundedSemaphore(settings.select_queries)
         self._threads = ThreadPoolExecutor(settings.select_queries, thread_name_prefix="s3-select")
         self._warming = Warming(self._limits)
+        self._counting = threading.Lock()
+        self._running = self._ended = self._scanned = 0
 
     def start(self) -> None:
         """Make compiled code ready, in a thread; queries need not wait for it."""
@@ -67,6 +69,11 @@ class Selecting:
         """Wait for the queries that run."""
         self._warming.close()
         self._threads.shutdown()
+
+    def counts(self) -> tuple[int, int, int]:
+        """Return how many queries run, how many have ended, and the bytes that these scanned."""
+        with self._counting:
+            return self._running, self._ended, self._scanned
 
     async def __call__(
         self, call: AuthorisedRequest, bucket: str, key: str, body: bytes
@@ -87,6 +94,8 @@ class Selecting:
         except BaseException:
             self._free.release()
             raise
+        with self._counting:
+            self._running += 1
         first = asyncio.ensure_future(run(next, query.frames, None))
         # An error that comes at once is answered as one; a slow query is answered with events.
         await asyncio.wait({first}, timeout=_SILENCE_S)
@@ -132,6 +141,10 @@ class Selecting:
         execution = query.execution
         execution.close()
         self._free.release()
+        with self._counting:
+            self._running -= 1
+            self._ended += 1
+            self._scanned += execution.scanned
         _log.debug(
             "select scanned %d, processed %d, returned %d bytes",
             execution.scanned,

@@ -11,6 +11,7 @@ from snowmelt.buckets.cleanup import delete_dropped, sweep
 from snowmelt.buckets.directory import Directory, mount
 from snowmelt.buckets.uploads import Uploads
 from snowmelt.config import keep_compiled_code
+from snowmelt.server.counting import Counted, Requests
 from snowmelt.server.listening import Listener, listen
 from snowmelt.server.s3.calls import Parts
 from snowmelt.server.s3.door import Door
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.keys import KeyRing
     from snowmelt.clock import Clock
     from snowmelt.config import Settings
+    from snowmelt.server.metrics import Sources
     from snowmelt.server.s3.selecting import Selecting
     from snowmelt.server.tls import Certificate
 
@@ -69,8 +71,9 @@ class S3Service:
             domains=[each.strip() for each in settings.s3_domains.lower().split(",") if each],
             select=self._selecting,
         )
+        self._requests = Requests()
         self._listener = Listener(
-            self.endpoint,
+            Counted(self.endpoint, self._requests),
             listening,
             drain_s=settings.drain_s,
             protocol=BoundedProtocol,
@@ -83,6 +86,12 @@ class S3Service:
     def url(self) -> str:
         """Where it answers."""
         return self._listener.url
+
+    def tell(self, sources: Sources) -> None:
+        """Add this endpoint's numbers to those of the service."""
+        sources.requests["s3"] = self._requests
+        if self._selecting is not None:
+            sources.selects.append(self._selecting.counts)
 
     def start(self) -> None:
         """Answer requests, and tidy up behind them, in threads."""

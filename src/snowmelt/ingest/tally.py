@@ -1,0 +1,86 @@
+"""How many registrations there were, how they ended, and how long they took; plain numbers.
+
+Thousands of registrations pass here each second, so nothing is labelled, locked or formatted
+before somebody asks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from snowmelt.errors import SnowmeltError
+from snowmelt.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from snowmelt.wire.streaming import RegisterResponse
+
+# Upper ends of the classes of durations, in seconds; what takes longer is in a class of its own.
+BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Tallied:
+    """What a tally held at one moment.
+
+    Attributes:
+        codes: How many answers to a channel of a chunk had which code of the protocol.
+        rows: Rows of the chunks that were added; repetitions count once.
+        bytes: Their bytes on the stage.
+        classes: How many requests took up to each of `BOUNDS_S`, and last how many took longer.
+        seconds: How long all of them took together.
+        waiting: How many requests are not answered yet.
+    """
+
+    codes: Mapping[int, int]
+    rows: int
+    bytes: int
+    classes: tuple[int, ...]
+    seconds: float
+    waiting: int
+
+
+class Tally:
+    """Counts answers; its owner sees to it that one thread at a time does."""
+
+    def __init__(self) -> None:
+        self._codes: dict[int, int] = {}
+        self._classes = [0] * (len(BOUNDS_S) + 1)
+        self._seconds = 0.0
+        self.rows = 0
+        self.bytes = 0
+
+    def answered(self, answer: RegisterResponse | Exception, seconds: float) -> None:
+        """Count a request that was answered after so many seconds."""
+        self._classes[bisect_left(BOUNDS_S, seconds)] += 1
+        self._seconds += seconds
+        codes = self._codes
+        if isinstance(answer, Exception):
+            code = _code(answer)
+            codes[code] = codes.get(code, 0) + 1
+            return
+        for blob in answer.blobs:
+            for chunk in blob.chunks:
+                for channel in chunk.channels:
+                    code = channel.status_code
+                    codes[code] = codes.get(code, 0) + 1
+
+    def taken(self, waiting: int) -> Tallied:
+        """Return the numbers as they are now."""
+        return Tallied(
+            codes=dict(self._codes),
+            rows=self.rows,
+            bytes=self.bytes,
+            classes=tuple(self._classes),
+            seconds=self._seconds,
+            waiting=waiting,
+        )
+
+
+def _code(error: Exception) -> int:
+    if isinstance(error, SnowmeltError):
+        return int(getattr(error, "wire_code", error.response_code))
+    return int(ResponseCode.TRY_AGAIN)

@@ -1,0 +1,121 @@
+"""`GET /metrics`: what the service does, for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from snowmelt.errors import ConfigurationError, SnowmeltError
+from snowmelt.server.counting import ROUTE
+from snowmelt.server.metrics import CONTENT_TYPE, page, read_catalog
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from starlette.requests import Request
+
+    from snowmelt.catalog.database import Database
+    from snowmelt.clock import Clock
+    from snowmelt.server.metrics import CatalogFacts, Sources
+
+PATH = "/metrics"
+# Prometheus gives up on a page after ten seconds; the rest of it must not wait for the catalog.
+_CATALOG_S = 3.0
+
+
+class MetricsPage:
+    """Answers with the page; the catalog is read once at a time, however many ask."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        database: Database,
+        *,
+        clock: Clock,
+        threads: Executor,
+        token: str | None,
+        names_tables: bool,
+    ) -> None:
+        """Prepare to answer.
+
+        Args:
+            sources: Where the numbers come from.
+            database: The catalog.
+            clock: For the age of what waits.
+            threads: Where the catalog is read.
+            token: What a caller must present; without one everybody may read.
+            names_tables: Whether tables are told by name.
+        """
+        self._sources = sources
+        self._database = database
+        self._clock = clock
+        self._threads = threads
+        self._token = token
+        self._names_tables = names_tables
+        self._reading: asyncio.Future[CatalogFacts] | None = None
+
+    def route(self) -> Route:
+        """Return the route."""
+        return Route(PATH, self._answer, methods=["GET"])
+
+    async def _answer(self, request: Request) -> Response:
+        request.scope[ROUTE] = PATH
+        if not self._may_read(request):
+            return PlainTextResponse(
+                "The metrics are for those who present the token of metrics_token_file.\n",
+                HTTPStatus.UNAUTHORIZED,
+                {"www-authenticate": "Bearer"},
+            )
+        facts = await self._facts()
+        make = partial(page, self._sources, facts, names_tables=self._names_tables)
+        content = await asyncio.get_running_loop().run_in_executor(self._threads, make)
+        return Response(content, media_type=None, headers={"content-type": CONTENT_TYPE})
+
+    def _may_read(self, request: Request) -> bool:
+        if self._token is None:
+            return True
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and hmac.compare_digest(
+            token.strip().encode(), self._token.encode()
+        )
+
+    async def _facts(self) -> CatalogFacts | None:
+        if self._reading is None or self._reading.done():
+            loop = asyncio.get_running_loop()
+            self._reading = loop.run_in_executor(
+                self._threads, read_catalog, self._database, self._clock.now()
+            )
+        reading = self._reading
+        await asyncio.wait([reading], timeout=_CATALOG_S)
+        if not reading.done():
+            return None
+        try:
+            return reading.result()
+        except SnowmeltError:
+            return None
+
+
+def read_token(path: str) -> str | None:
+    """Return the token in a file, None when no file is named.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or is empty.
+    """
+    if not path:
+        return None
+    try:
+        token = Path(path).read_text().strip()
+    except (OSError, UnicodeError) as error:
+        raise ConfigurationError(
+            setting="metrics_token_file", reason=f"{path} cannot be read: {error}"
+        ) from None
+    if not token:
+        raise ConfigurationError(setting="metrics_token_file", reason=f"{path} is empty")
+    return token
