@@ -69,12 +69,15 @@ def read_chunk(
     schema: TableSchema,
     *,
     columns: Sequence[str] | None = None,
+    written: TableSchema | None = None,
     path: str = "chunk",
     max_bytes: int = MAX_DECODED_BYTES,
 ) -> pa.Table:
     """Decode a decrypted chunk into chunk form, with the named columns in that order, or all.
 
-    A nullable column that the chunk lacks is null. `path` names the blob in errors.
+    A nullable column that the chunk lacks is null. `written` is the version it was written for
+    (None: the schema itself), which tells what its columns are where they have names alone.
+    `path` names the blob in errors.
 
     Raises:
         BlobInvalid: The bytes are no Parquet file, do not fit the schema, hold values that their
@@ -86,7 +89,7 @@ def read_chunk(
     with refusing(path):
         data = memoryview(parquet).cast("B")
         footer = read_footer(data)
-        present = fields_by_ordinal(footer, schema)
+        present = fields_by_ordinal(footer, written or schema)
         _check_fit(wanted, present)
         # A run of a billion nulls takes a few bytes in the file.
         if footer.rows * sum(map(_width, wanted)) > max_bytes:

@@ -27,7 +27,8 @@ class ChunkTask:
     """All that reading one chunk takes; picklable, no catalog needed.
 
     `path` is the blob's, `stage_path` where it lies in the store; `chunk_key` opens this blob
-    only. `schema` is what the rows shall have, whatever version the chunk was written with.
+    only. `schema` is what the rows shall have, `written` the version the chunk was written for
+    where that is another.
     """
 
     seq: int
@@ -40,6 +41,7 @@ class ChunkTask:
     chunk_key: bytes = field(repr=False)
     rows: int
     schema: TableSchema
+    written: TableSchema | None = None
 
 
 def read_task(task: ChunkTask, columns: Sequence[str] | None = None) -> pa.Table:
@@ -58,7 +60,9 @@ def read_task(task: ChunkTask, columns: Sequence[str] | None = None) -> pa.Table
         raise _corrupt(task, "its MD5 is not the one registered")
     try:
         parquet = decrypt(data, chunk_key=task.chunk_key, offset=task.offset)
-        table = read_chunk(parquet, task.schema, columns=columns, path=task.path)
+        table = read_chunk(
+            parquet, task.schema, columns=columns, written=task.written, path=task.path
+        )
         if table.num_rows != task.rows:
             raise _corrupt(task, f"it has {table.num_rows} rows instead of {task.rows}")
         schema = task.schema if columns is None else part_of(task.schema, columns)
