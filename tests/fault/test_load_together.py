@@ -1,4 +1,4 @@
-"""COPY, migration and streaming on one table at once, each killed: every row is there once."""
+"""COPY, migration, compaction and a stream on one table at once, all killed: no row lost or twice."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from snowmelt.testing.together import Together
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-def test_loads_migrations_and_a_stream_lose_and_double_nothing(tmp_path):
+def test_loads_migrations_compactions_and_a_stream_lose_and_double_nothing(tmp_path):
     with Together(tmp_path) as site:
         counted = site.run_for(8)
     assert counted.is_exact, counted
     assert counted.kills > 4
+    assert counted.compactions > 0
     assert counted.copied > 0
     assert counted.streamed > 0

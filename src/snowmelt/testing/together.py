@@ -1,8 +1,8 @@
-"""COPY, migration and streaming on one table, each killed again and again: is every row there once?
+"""COPY, migration, compaction and streaming on one table, all killed: is every row there once?
 
 A loader streams numbered rows; files of numbered rows appear and are loaded by COPY, each file
-named in many a COPY; migrations move what has streamed in. Every process is killed at any moment
-and started again. At the end all is brought to an end in peace, and counted.
+named in many a COPY; migrations move what has streamed in, compactions join what they and the
+loads have written. Every process is killed at any moment and started again. At the end all is brought to an end in peace, and counted.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.keys import KeyRing, load_master_key
 from snowmelt.catalog.loads import LoadState, loads_of
+from snowmelt.catalog.maintenance import MaintenanceState, runs_of
 from snowmelt.errors import InternalError
 from snowmelt.schema.types import TableName
 from snowmelt.storage.opening import open_store
@@ -35,12 +36,13 @@ _ROWS_A_FILE = 500
 class Counted:
     """What came of it: processes killed, loads committed, rows streamed and copied, and wrong.
 
-    `rejects` are those of committed loads, one in each file.
+    `rejects` are those of committed loads, one in each file; `compactions` those that committed.
     """
 
     kills: int
     loads: int
     lost_loads: int
+    compactions: int
     streamed: int
     copied: int
     rejects: int
@@ -68,6 +70,7 @@ class Together(CrashSite):
         self._inputs.mkdir()
         loader = self._start_loader(_TABLE)
         copier, migrator = self._copy(), self._migrate(_TABLE, "local")
+        maintainer = self._maintain()
         kills, until = 0, self._clock.monotonic() + seconds
         while self._clock.monotonic() < until:
             self._clock.sleep(self._dice.uniform(0.2, 2 * pause_s - 0.2))
@@ -76,7 +79,10 @@ class Together(CrashSite):
                 copier = self._copy()
             if migrator.poll() is not None:
                 migrator = self._migrate(_TABLE, "local")
-            victim = self._dice.choice(("copier", "copier", "migrator", "loader", "service"))
+            if maintainer.poll() is not None:
+                maintainer = self._maintain()
+            victims = ("copier", "copier", "migrator", "maintainer", "loader", "service")
+            victim = self._dice.choice(victims)
             kills += 1
             if victim == "service":
                 self._stop_service()
@@ -86,17 +92,25 @@ class Together(CrashSite):
                 self._close(loader)
                 loader = self._start_loader(_TABLE)
             else:
-                (copier if victim == "copier" else migrator).kill()
-        self._settle(copier, migrator)
+                {"copier": copier, "migrator": migrator, "maintainer": maintainer}[victim].kill()
+        self._settle(copier, migrator, maintainer)
         return self._counted(kills, self._finish(loader))
 
     def _settle(self, *processes: subprocess.Popen[bytes]) -> None:
         for process in processes:
             process.kill()
             process.wait()
-        for last in (self._copy(), self._migrate(_TABLE, "local")):
-            if last.wait(120) != 0:
-                raise InternalError(f"The last load or migration failed: {self._tail()}")
+        self._must_end_well(self._copy(), self._migrate(_TABLE, "local"))
+        # A maintainer whose lease another one had when it died goes home without a word.
+        self._clock.sleep(self.settings.lease_s)
+        self._must_end_well(self._maintain())
+
+    def _must_end_well(self, *processes: subprocess.Popen[bytes]) -> None:
+        for process in processes:
+            if process.wait(120) != 0:
+                raise InternalError(
+                    f"The last load, migration or compaction failed: {self._tail()}"
+                )
 
     def _counted(self, kills: int, streamed: int) -> Counted:
         rows = read_table(
@@ -113,11 +127,13 @@ class Together(CrashSite):
         wanted |= {("copied", number) for number in range(copied)}
         with self._catalog.reading() as connection:
             loads = loads_of(connection)
+            runs = runs_of(connection)
         done = [load for load in loads if load.state is LoadState.COMMITTED]
         return Counted(
             kills=kills,
             loads=len(done),
             lost_loads=len(loads) - len(done),
+            compactions=sum(1 for run in runs if run.state is MaintenanceState.COMMITTED),
             streamed=streamed,
             copied=copied,
             rejects=sum(load.rejects or 0 for load in done),
@@ -139,6 +155,10 @@ class Together(CrashSite):
         statement = f"COPY {_TABLE} FROM '{self._inputs}/*.csv'"
         command = [sys.executable, "-m", "snowmelt", "--debug", "copy", statement]
         return self._start(command, self.settings.environment())
+
+    def _maintain(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "snowmelt", "--debug", "maintain", "--full"]
+        return self._start([*command, "--table", _TABLE], self.settings.environment())
 
     @staticmethod
     def _close(process: subprocess.Popen[bytes]) -> None:
