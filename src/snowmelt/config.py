@@ -60,7 +60,13 @@ class Settings:
     select_document_bytes: int = _setting(64 * 1024 * 1024, "Largest JSON value outside lines")
     select_row_group_bytes: int = _setting(256 * 1024 * 1024, "Largest Parquet row group, bytes")
     catalog_url: str = _setting("", "Catalog database: sqlite:///… or postgresql+psycopg://…")
-    stage_url: str = _setting("", "Where clients put blobs")
+    stage_url: str = _setting("", "Where clients put blobs: a folder or an s3://, gs://, az:// URL")
+    stage_endpoint: str = _setting(
+        "", "Address of the S3 endpoint as clients reach it, where it is not port and name of ours"
+    )
+    stage_credentials_s: float = _setting(
+        3600.0, "How long credentials for the stage are good, s; the official client asks hourly"
+    )
     warehouse_url: str = _setting("", "Where native files lie")
     keys_dir: Path = field(
         default=Path(), metadata={"about": "Folder of the master key, outside the stage"}

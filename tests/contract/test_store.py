@@ -34,6 +34,20 @@ def test_what_was_put_is_got_back(store, data, form):
     assert store.head("2026/1/a.bdec").size == len(data)
 
 
+@pytest.mark.parametrize(
+    ("most", "expected"), [(4, b"0123"), (10, b"0123456789"), (99, b"0123456789")]
+)
+def test_the_beginning_is_read_with_what_is_known_of_the_whole(store, most, expected):
+    store.put("a/b", b"0123456789")
+    info, beginning = store.read("a/b", most)
+    assert (beginning, info) == (expected, store.head("a/b"))
+    store.put("empty", b"")
+    info, beginning = store.read("empty", most)
+    assert (beginning, info.size) == (b"", 0)
+    with pytest.raises(ObjectMissing):
+        store.read("none", most)
+
+
 def test_put_replaces_the_whole_object(store):
     store.put("a", b"a longer text")
     before = store.head("a")

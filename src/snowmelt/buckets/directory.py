@@ -87,6 +87,16 @@ class Directory:
             reach = buckets.reach(connection, access.roles_of(connection, user), record)
         return Visit(user, record, reach, self._bucket(record))
 
+    def confined(self, user: str, name: str, reach: Reach) -> Visit:
+        """Return a bucket for somebody who may do there what `reach` says, and no more.
+
+        Raises:
+            S3Refusal: There is no such bucket.
+        """
+        with self.database.reading() as connection:
+            record = self._find(connection, name)
+        return Visit(user, record, reach, self._bucket(record))
+
     def visible(self, user: str) -> list[BucketRecord]:
         """Return the buckets in which a user may do anything, by name."""
         with self.database.reading() as connection:
@@ -183,6 +193,17 @@ def mount(database: Database, clock: Clock, urls: str) -> dict[str, Store]:
     return mounts
 
 
+def mount_stage(database: Database, clock: Clock, name: str, stage: Store) -> dict[str, Store]:
+    """Note a bucket of ACCOUNTADMIN's that stands in front of the stage, and return both.
+
+    Raises:
+        ConfigurationError: There is a bucket of that name with objects of its own.
+    """
+    with database.writing() as connection:
+        _note(connection, name, stage.url, clock)
+    return {name: stage}
+
+
 def _note(connection: sa.Connection, name: str, url: str, clock: Clock) -> None:
     try:
         record = buckets.find_bucket(connection, name)
@@ -199,7 +220,8 @@ def _note(connection: sa.Connection, name: str, url: str, clock: Clock) -> None:
     if record.backend is None:
         raise ConfigurationError(
             setting="s3_backend",
-            reason=f"there is a bucket {name} with objects of its own; give another name: x={url}",
+            reason=f"there is a bucket {name} with objects of its own; give another name (x={url}),"
+            " or drop that bucket",
         )
     buckets.set_backend(connection, record, url)
 

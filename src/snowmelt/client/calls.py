@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from snowmelt.client.bucket import Grant
 from snowmelt.client.state import ChannelState, Target
 from snowmelt.errors import ChannelNotFound, InternalError
 from snowmelt.schema.metadata import column_from_fields
@@ -22,7 +23,6 @@ from snowmelt.wire.streaming import (
     DropResponse,
     OpenRequest,
     OpenResponse,
-    StageLocation,
     StatusRequest,
     StatusResponse,
 )
@@ -57,12 +57,21 @@ class Calls:
         self._timeout_s = timeout_s
         self._numbers = itertools.count()
         configured = self._ask(_CONFIGURE, ConfigureRequest(role=role), ConfigureResponse)
-        if not configured.prefix or configured.stage_location is None:
-            raise InternalError("The service's configuration names no prefix or no stage.")
+        if not configured.prefix:
+            raise InternalError("The service's configuration names no prefix.")
         self.prefix = configured.prefix
         if configured.deployment_id is not None:
             self.prefix += f"_{configured.deployment_id}"
-        self.stage_location: StageLocation = configured.stage_location
+        self.grant = _grant(configured)
+
+    def renewed_grant(self) -> Grant:
+        """Ask for the stage again, with new credentials.
+
+        Raises:
+            SnowmeltError: The service refused, or does not answer.
+        """
+        request = ConfigureRequest(role=self._role, client_prefix=self.prefix)
+        return _grant(self._ask(_CONFIGURE, request, ConfigureResponse))
 
     def next_request_id(self) -> str:
         """Return an id that this client has not used: opening is idempotent by it."""
@@ -132,6 +141,12 @@ class Calls:
 
     def _ask(self, path: str, message: msgspec.Struct, kind: type[AnswerType]) -> AnswerType:
         return self._transport.ask(path, message, kind, self._transport.patience(self._timeout_s))
+
+
+def _grant(configured: ConfigureResponse) -> Grant:
+    if configured.stage_location is None:
+        raise InternalError("The service's configuration names no stage.")
+    return Grant(configured.stage_location, configured.stage_expires_in_s)
 
 
 def opened(answer: OpenResponse, zone: ZoneInfo) -> ChannelState:

@@ -88,7 +88,9 @@ class Client:
         self._commit_timeout_s = settings.max_client_lag.total_seconds() + 2 * give_up_s + 60
         self._calls = calls = Calls(transport, role, settings.request_timeout.total_seconds())
         who = Identified(role, settings.name, calls.prefix, calls.next_request_id)
-        stage = open_stage(calls.stage_location)
+        stage = open_stage(
+            calls.grant, calls.renewed_grant, settings, timeout_s=transport.timeout_s
+        )
         self._backlog = Backlog(settings, lambda: encoder.trouble or transport.trouble)
         encoder = Encoder(stage, calls.prefix, self._backlog, settings, transport.stopping)
         registrar = Registrar(transport, who, encoder, self._backlog, give_up_s)

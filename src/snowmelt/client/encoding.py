@@ -90,6 +90,10 @@ class Encoder:
             staged += self._stage_or_fail(blob_plans)
         return staged
 
+    def close(self) -> None:
+        """Let go of the stage's connections."""
+        self._stage.close()
+
     def _stage_or_fail(self, plans: Sequence[ChunkPlan]) -> list[StagedChunk]:
         try:
             return self._staged(plans)

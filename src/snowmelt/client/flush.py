@@ -71,6 +71,7 @@ class Flusher:
         self._transport.stop()
         for thread in self._threads:
             thread.join(_JOIN_S)
+        self._encoder.close()
 
     def hurry(self) -> None:
         """Flush what is buffered now."""
@@ -88,6 +89,7 @@ class Flusher:
         self._backlog.orphan()
         if not self._threads:
             self._transport.stop()
+            self._encoder.close()
 
     def abandon(self) -> None:
         """In a forked child: nothing of the parent's is flushed here, nothing is waited for."""
@@ -108,6 +110,7 @@ class Flusher:
             self._registered(staged)
             del staged
         self._transport.stop()
+        self._encoder.close()
 
     def _registered(self, staged: list[StagedChunk]) -> None:
         try:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from snowmelt.client.bucket import BucketStage
+from snowmelt.client.transport import trusting
 from snowmelt.errors import StageUnavailable, Unsupported
 from snowmelt.storage.local import LocalStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from snowmelt.client.bucket import Grant
+    from snowmelt.client.settings import ClientSettings
     from snowmelt.storage.store import Readable
-    from snowmelt.wire.streaming import StageLocation
 
 
 class Stage(Protocol):
@@ -18,6 +23,9 @@ class Stage(Protocol):
 
     def put(self, path: str, data: Readable) -> None:
         """Write a whole object; nothing is visible when it fails."""
+
+    def close(self) -> None:
+        """Let go of connections; again is harmless."""
 
 
 class _Folder:
@@ -31,17 +39,38 @@ class _Folder:
         """Write a whole object into the folder; nothing is visible when it fails."""
         self._store.put(f"{self._name}/{path}", data)
 
+    def close(self) -> None:
+        """Nothing is held."""
 
-def open_stage(location: StageLocation) -> Stage:
+
+def open_stage(
+    grant: Grant, renew: Callable[[], Grant], settings: ClientSettings, *, timeout_s: float
+) -> Stage:
     """Return the stage that the service told this client to use.
 
+    Args:
+        grant: What the service handed out.
+        renew: Asks the service for the stage again, with new credentials.
+        settings: The client's; clock and certificates matter here.
+        timeout_s: For each step of a connection to a bucket, in seconds.
+
     Raises:
-        StageUnavailable: A folder that is not on this machine.
+        StageUnavailable: A folder that is not on this machine, or a bucket without an address.
         Unsupported: A kind of stage that this version cannot write.
     """
+    location = grant.location
+    if location.locationType == "S3":
+        return BucketStage(
+            grant,
+            renew,
+            settings.clock,
+            timeout_s=timeout_s,
+            trusted=lambda: trusting(settings.ca_file),
+        )
     if location.locationType != "LOCAL_FS":
         raise Unsupported(
-            what=f"a stage of type {location.locationType}", instead="use a stage in a folder"
+            what=f"a stage of type {location.locationType}",
+            instead="use one in a folder, or behind the service's S3 endpoint",
         )
     folder = Path(location.location)
     # Making the folder would write rows to a disk that the service never sees.

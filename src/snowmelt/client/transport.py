@@ -94,6 +94,7 @@ def parse_url(url: str) -> Service:
 class Transport:
     """Requests of one client; thread-safe.
 
+    `timeout_s` is that of each step of a connection;
     `trouble` is why the last attempt failed, None after a success; `stopping` ends all pauses.
     """
 
@@ -111,10 +112,10 @@ class Transport:
         self.trouble: ServiceUnavailable | None = None
         self._tokens = tokens
         self._clock = clock
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._lock = threading.Lock()
         self._idle: list[http.client.HTTPConnection] = []
-        self._secure = _trusting(ca_file) if service.secure else None
+        self._secure = trusting(ca_file) if service.secure else None
         version = metadata.version("snowmelt")
         self._headers = {
             "Accept": "application/json",
@@ -254,7 +255,7 @@ class Transport:
         return reply
 
     def _new_connection(self) -> http.client.HTTPConnection:
-        where, timeout_s = self.service, self._timeout_s
+        where, timeout_s = self.service, self.timeout_s
         if self._secure is not None:
             return http.client.HTTPSConnection(
                 where.host, where.port, timeout=timeout_s, context=self._secure
@@ -283,7 +284,12 @@ class Transport:
         return ServiceUnavailable(url=self.service.url, reason=reason)
 
 
-def _trusting(ca_file: str | None) -> ssl.SSLContext:
+def trusting(ca_file: str | None) -> ssl.SSLContext:
+    """Return what certificates are checked against: a file's, or the system's.
+
+    Raises:
+        ConfigurationError: The file holds none.
+    """
     try:
         return ssl.create_default_context(cafile=ca_file)
     except OSError as error:

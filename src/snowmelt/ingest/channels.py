@@ -23,13 +23,11 @@ from snowmelt.wire.streaming import (
     ConfigureResponse,
     DropResponse,
     OpenResponse,
-    StageLocation,
     StatusResponse,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     import sqlalchemy as sa
 
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.keys import KeyRing
     from snowmelt.catalog.tables import TableRecord
     from snowmelt.clock import Clock
+    from snowmelt.ingest.handing import Asker, Handing
     from snowmelt.ingest.known import Known
     from snowmelt.wire.streaming import (
         ChannelStatusQuery,
@@ -61,28 +60,35 @@ class Desk:
     database: Database
     keyring: KeyRing
     known: Known
-    stage_folder: Path
+    handing: Handing
     clock: Clock
 
-    def configure(self, request: ConfigureRequest, user: str) -> ConfigureResponse:
-        """Give a client a prefix of its own, which is never given again.
+    def configure(self, request: ConfigureRequest, asker: Asker) -> ConfigureResponse:
+        """Give a client a prefix of its own, which is never given again, and its stage.
 
         Raises:
             RoleNotGranted: The role is not the user's.
+            RequestMalformed: It asks again with a prefix that the user was not given.
         """
         with self.database.writing() as connection:
-            access.effective_role(connection, user, _role(request.role))
-            prefix = stages.issue_prefix(connection, user, self.clock.now())
+            access.effective_role(connection, asker.user, _role(request.role))
             deployment_id = deployment.deployment_id(connection)
-        location = self.stage_folder / prefix
-        # Made here, so that a client of another account on this machine may only fill it.
-        location.mkdir(parents=True, exist_ok=True)
+            if request.client_prefix is None:
+                prefix = stages.issue_prefix(connection, asker.user, self.clock.now())
+            else:
+                prefix = request.client_prefix.removesuffix(f"_{deployment_id}")
+                if stages.prefix_owner(connection, prefix) != asker.user:
+                    raise RequestMalformed(
+                        reason=f"client prefix {prefix[:100]!r} was not given to this user"
+                    )
+        handout = self.handing.hand_out(asker, prefix)
         return ConfigureResponse(
             status_code=0,
             message="Success",
             prefix=prefix,
             deployment_id=deployment_id,
-            stage_location=StageLocation(locationType="LOCAL_FS", location=str(location)),
+            stage_location=handout.location,
+            stage_expires_in_s=handout.expires_in_s,
         )
 
     def open(self, request: OpenRequest, user: str) -> OpenResponse:

@@ -257,11 +257,7 @@ class Verifier:
 
     def _read_blob(self, blob: BlobMetadata, place: _Place) -> _Bytes:
         try:
-            info = self._stage.head(place.stored_at)
-            if info is None:
-                raise _Refused(
-                    ResponseCode.BLOB_FORMAT_WRONG, f"Blob {place.path} is not on the stage."
-                )
+            info, start = self._stage.read(place.stored_at, _WHOLE_BYTES)
             if self._distrusted is not None and info.modified_at <= self._distrusted:
                 raise _Refused(NOT_DURABLE.code, NOT_DURABLE.message)
             if info.size > MAX_BLOB_BYTES:
@@ -270,9 +266,13 @@ class Verifier:
                     f"Blob {place.path} has {info.size:,} bytes; at most {MAX_BLOB_BYTES:,}"
                     " are taken.",
                 )
-            data = _Bytes(self._stage, place.stored_at, info.size)
+            data = _Bytes(self._stage, place.stored_at, info.size, start)
             md5 = data.md5()
-        except (PathRefused, ObjectMissing) as error:
+        except ObjectMissing:
+            raise _Refused(
+                ResponseCode.BLOB_FORMAT_WRONG, f"Blob {place.path} is not on the stage."
+            ) from None
+        except PathRefused as error:
             raise _Refused(ResponseCode.BLOB_FORMAT_WRONG, str(error)) from None
         except (StageUnavailable, OSError) as error:
             _log.warning("blob %s cannot be read: %s", place.path, error)
@@ -382,13 +382,13 @@ class Verifier:
 
 
 class _Bytes:
-    """A blob's bytes: in memory when small, else read piece by piece."""
+    """A blob's bytes: those read already where these are all, else read piece by piece."""
 
-    def __init__(self, stage: Store, stored_at: str, size: int) -> None:
+    def __init__(self, stage: Store, stored_at: str, size: int, start: bytes) -> None:
         self.size = size
         self._stage = stage
         self._stored_at = stored_at
-        self._whole = stage.get(stored_at) if size <= _WHOLE_BYTES else None
+        self._whole = start if size <= _WHOLE_BYTES else None
 
     def md5(self) -> str:
         """Return the MD5 of the whole blob, hex."""

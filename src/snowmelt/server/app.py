@@ -18,6 +18,7 @@ from snowmelt.catalog.database import open_database
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import ConfigurationError, NotFound
 from snowmelt.ingest.channels import Desk
+from snowmelt.ingest.handing import EndpointHanding, FolderHanding
 from snowmelt.ingest.known import Known
 from snowmelt.ingest.registration import Pace, Registrar
 from snowmelt.ingest.verification import Depth, Verifier
@@ -39,11 +40,15 @@ if TYPE_CHECKING:
     from snowmelt.catalog.database import Database
     from snowmelt.catalog.keys import KeyRing
     from snowmelt.config import Settings
+    from snowmelt.ingest.handing import Handing
+    from snowmelt.storage.store import Store
 
 _log = logging.getLogger("snowmelt.server")
 
 DEVELOPER = "DEVELOPER"
 _THREADS = 8
+# Where the stage is another server's, a verifier mostly waits for it.
+_WAITING_VERIFIERS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +59,17 @@ class Service:
     clock: Clock
     database: Database
     keyring: KeyRing
-    stage: LocalStore
+    stage: Store
     desk: Desk
     registrar: Registrar
     authenticator: Authenticator
     threads: ThreadPoolExecutor
     sources: Sources
+
+    @property
+    def stage_front(self) -> Store | None:
+        """The stage, where clients upload through the S3 endpoint; else None."""
+        return self.stage if isinstance(self.desk.handing, EndpointHanding) else None
 
     def close(self) -> None:
         """Answer what is waiting, then let go of threads and connections."""
@@ -82,8 +92,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     keyring = keys.KeyRing(keys.load_master_key(settings.keys_dir))
     stage = open_store(settings.stage_url)
-    if not isinstance(stage, LocalStore):
-        raise ConfigurationError(setting="stage_url", reason="the stage must be a folder so far")
+    handing = _handing(settings, stage, keyring, clock)
     database = open_database(settings.catalog_url, clock=clock)
     with database.reading() as connection:
         deployment_id = deployment.deployment_id(connection)
@@ -93,7 +102,9 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
         pause_s=settings.group_pause_ms / 1000,
         group_limit=settings.group_limit,
         queue_limit=settings.queue_limit,
-        verify_threads=settings.verify_threads,
+        verify_threads=settings.verify_threads
+        if isinstance(stage, LocalStore)
+        else max(settings.verify_threads, _WAITING_VERIFIERS),
     )
     registrar = Registrar(database, stage, verifier, clock=clock, pace=pace)
     return Service(
@@ -102,13 +113,35 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
         database=database,
         keyring=keyring,
         stage=stage,
-        desk=Desk(database, keyring, known, stage.root, clock),
+        desk=Desk(database, keyring, known, handing, clock),
         registrar=registrar,
         authenticator=Authenticator(
             database, clock, anonymous_user=_developer(database, clock) if settings.dev else None
         ),
         threads=ThreadPoolExecutor(_THREADS, thread_name_prefix="serve"),
         sources=Sources(registrar.tally),
+    )
+
+
+def _handing(settings: Settings, stage: Store, keyring: KeyRing, clock: Clock) -> Handing:
+    """Return how clients get at the stage: its folder is only for those on this machine."""
+    on_this_machine = settings.listens_on_loopback and not settings.stage_endpoint
+    if isinstance(stage, LocalStore) and on_this_machine:
+        return FolderHanding(stage.root)
+    if not settings.s3_port:
+        raise ConfigurationError(
+            setting="s3_port",
+            reason="clients on other machines, and those of a stage that is no folder, upload to"
+            " the S3 endpoint; give it a port",
+        )
+    return EndpointHanding(
+        keyring,
+        clock,
+        settings.stage_credentials_s,
+        endpoint=settings.stage_endpoint.rstrip("/"),
+        scheme="https" if settings.tls_cert else "http",
+        host=settings.host,
+        port=settings.s3_port,
     )
 
 

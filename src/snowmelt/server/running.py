@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from snowmelt.errors import ConfigurationError, DataFolderBusy
-from snowmelt.server.app import DEVELOPER, build_service, create_app
+from snowmelt.server.app import build_service, create_app
 from snowmelt.server.express import Express
 from snowmelt.server.listening import Listener, listen
 from snowmelt.server.s3.serving import S3Service
@@ -94,7 +94,7 @@ class RunningService:
             self.service.database,
             self.service.keyring,
             self.service.clock,
-            anonymous_user=DEVELOPER if settings.dev else None,
+            stage=self.service.stage_front,
             certificate=self._certificate,
         )
 

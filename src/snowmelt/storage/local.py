@@ -61,6 +61,11 @@ class LocalStore:
         with self._opened(path) as (file, status):
             return _read(file, offset, min(length, max(status.st_size - offset, 0)))
 
+    def read(self, path: str, most: int) -> tuple[ObjectInfo, bytes]:
+        """Return what is known of an object and its first bytes, `most` at most."""
+        with self._opened(path) as (file, status):
+            return _info(path, status), _read(file, 0, min(most, status.st_size))
+
     def head(self, path: str) -> ObjectInfo | None:
         """Return size and change mark of an object, None when it does not exist."""
         try:

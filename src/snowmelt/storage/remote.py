@@ -67,6 +67,20 @@ class RemoteStore:
                 obstore.head(self._store, path)
         return b""
 
+    def read(self, path: str, most: int) -> tuple[ObjectInfo, bytes]:
+        """Return what is known of an object and its first bytes, `most` at most; one request."""
+        path_parts(path)
+        with self._failures(path):
+            try:
+                found = obstore.get(self._store, path, options={"range": (0, most)})
+                return _info(found.meta), found.bytes().to_bytes()
+            except obstore.exceptions.BaseError:
+                # Of an empty object no range can be had.
+                info = _info(obstore.head(self._store, path))
+                if info.size:
+                    raise
+                return info, b""
+
     def head(self, path: str) -> ObjectInfo | None:
         """Return size and change mark of an object, None when it does not exist."""
         path_parts(path)

@@ -135,6 +135,15 @@ class Store(Protocol):
             StageUnavailable: The store does not answer.
         """
 
+    def read(self, path: str, most: int) -> tuple[ObjectInfo, bytes]:
+        """Return what is known of an object and its first bytes, `most` at most; one request.
+
+        Raises:
+            ObjectMissing: No such object.
+            PathRefused: The path is not one of an object.
+            StageUnavailable: The store does not answer.
+        """
+
     def head(self, path: str) -> ObjectInfo | None:
         """Return what is known of an object, None when it does not exist.
 

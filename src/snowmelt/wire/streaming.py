@@ -10,14 +10,22 @@ Sequencer = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class ConfigureRequest(msgspec.Struct):
-    """`POST /v1/streaming/client/configure/`."""
+    """`POST /v1/streaming/client/configure/`.
+
+    `client_prefix` is an addition of ours: a client that has a prefix asks for the stage again.
+    """
 
     role: str | None = None
     file_name: str | None = None
+    client_prefix: str | None = None
 
 
 class StageLocation(msgspec.Struct):
-    """Where a client puts its blobs; for LOCAL_FS `location` is an absolute folder."""
+    """Where a client puts its blobs.
+
+    For LOCAL_FS `location` is an absolute folder; for S3 it is `bucket/prefix/`, with the address
+    in `endPoint` and AWS_KEY_ID, AWS_SECRET_KEY, AWS_TOKEN in `creds`.
+    """
 
     locationType: str  # noqa: N815 - the wire's name
     location: str
@@ -32,15 +40,24 @@ class StageLocation(msgspec.Struct):
     volumeHash: str | None = None  # noqa: N815
     useVirtualUrl: bool = False  # noqa: N815
 
+    def __repr__(self) -> str:
+        """Leave out the credentials: messages end up in logs."""
+        return f"StageLocation({self.locationType}, {self.location!r})"
+
 
 class ConfigureResponse(msgspec.Struct):
-    """The client prefix is `prefix_deployment_id`."""
+    """The client prefix is `prefix_deployment_id`.
+
+    `stage_expires_in_s` is an addition of ours: how long the credentials are good from now on,
+    in seconds; null when the stage needs none.
+    """
 
     status_code: int
     message: str
     prefix: str | None = None
     deployment_id: int | None = None
     stage_location: StageLocation | None = None
+    stage_expires_in_s: float | None = None
 
 
 class OpenRequest(msgspec.Struct):

@@ -2,20 +2,23 @@ from __future__ import annotations
 
 import pytest
 
+from snowmelt.client.bucket import Grant
+from snowmelt.client.settings import ClientSettings
 from snowmelt.client.stage import open_stage
 from snowmelt.errors import StageUnavailable
 from snowmelt.storage.local import LocalStore
 from snowmelt.wire.streaming import StageLocation
 
 
-def location(folder) -> StageLocation:
-    return StageLocation(locationType="LOCAL_FS", location=str(folder))
+def opened(folder):
+    grant = Grant(StageLocation(locationType="LOCAL_FS", location=str(folder)), None)
+    return open_stage(grant, lambda: grant, ClientSettings(), timeout_s=5)
 
 
 def test_a_client_that_rested_until_its_blobs_were_cleaned_up_goes_on(tmp_path):
     service = LocalStore(tmp_path / "stage")
     (service.root / "prefix").mkdir()
-    stage = open_stage(location(service.root / "prefix"))
+    stage = opened(service.root / "prefix")
     stage.put("2026/1/2/3/4/a.bdec", b"a")
     service.delete("prefix/2026/1/2/3/4/a.bdec")
     stage.put("2026/1/2/3/5/b.bdec", b"b")
@@ -24,5 +27,5 @@ def test_a_client_that_rested_until_its_blobs_were_cleaned_up_goes_on(tmp_path):
 
 def test_a_stage_that_is_not_on_this_machine_is_not_made(tmp_path):
     with pytest.raises(StageUnavailable, match="is not a folder on this machine"):
-        open_stage(location(tmp_path / "stage" / "prefix"))
+        opened(tmp_path / "stage" / "prefix")
     assert list(tmp_path.iterdir()) == []

@@ -20,6 +20,7 @@ from snowmelt.catalog.database import open_database
 from snowmelt.catalog.execution import execute
 from snowmelt.clock import ManualClock
 from snowmelt.ingest.channels import Desk
+from snowmelt.ingest.handing import Asker, FolderHanding
 from snowmelt.ingest.known import Known
 from snowmelt.ingest.verification import Depth, Sender, Verifier
 from snowmelt.schema import statistics
@@ -121,9 +122,9 @@ def world(tmp_path: Path):
     keyring = keys.KeyRing(keys.load_master_key(tmp_path / "keys"))
     stage = LocalStore(tmp_path / "stage")
     known = Known(database, keyring)
-    desk = Desk(database, keyring, known, stage.root, clock)
+    desk = Desk(database, keyring, known, FolderHanding(stage.root), clock)
     world = World(database, stage, known, desk, clock, deployment_id)
-    world.prefix = desk.configure(ConfigureRequest(), USER).prefix or ""
+    world.prefix = desk.configure(ConfigureRequest(), Asker(USER)).prefix or ""
     yield world
     faults.disarm()
     database.close()

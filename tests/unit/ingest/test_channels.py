@@ -8,6 +8,7 @@ import pytest
 
 from snowmelt.catalog import access
 from snowmelt.errors import ChannelFenced, ChannelNotFound, NameMissing, RoleNotGranted
+from snowmelt.ingest.handing import Asker
 from snowmelt.wire.streaming import (
     ChannelStatusQuery,
     ConfigureRequest,
@@ -54,7 +55,7 @@ def test_a_request_id_with_a_foreign_prefix_gets_no_foreign_answer(world, other)
 
 
 def test_no_prefix_is_given_twice(world) -> None:
-    given = [world.desk.configure(ConfigureRequest(), "LOADER") for _ in range(20)]
+    given = [world.desk.configure(ConfigureRequest(), Asker("LOADER")) for _ in range(20)]
     assert len({each.prefix for each in given} | {world.prefix}) == 21
     folders = {each.stage_location.location for each in given}
     assert folders == {str(world.stage.root / each.prefix) for each in given}

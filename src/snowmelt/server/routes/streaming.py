@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from snowmelt.errors import RequestMalformed
+from snowmelt.ingest.handing import Asker
 from snowmelt.ingest.verification import Sender
 from snowmelt.schema.types import internal_name
 from snowmelt.server.front import SMALL_BODY_BYTES, Lane
@@ -24,7 +25,7 @@ from snowmelt.wire.streaming import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from concurrent.futures import Executor
 
     from snowmelt.ingest.channels import Desk
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("snowmelt.server")
 _Message = TypeVar("_Message", bound=msgspec.Struct)
+_Who = TypeVar("_Who")
 _register_decoder = msgspec.json.Decoder(RegisterRequest)
 OUR_CLIENT = b"x-snowmelt-client"
 
@@ -64,7 +66,8 @@ class StreamingRoutes:
     async def configure(self, call: Call) -> Answer:
         """Begin a client."""
         request = decode(call.body, ConfigureRequest)
-        return await self._in_thread(self._desk.configure, request, call.user)
+        asker = Asker(call.user, host_of(call.headers), OUR_CLIENT in call.headers)
+        return await self._in_thread(self._desk.configure, request, asker)
 
     async def open(self, call: Call) -> Answer:
         """Open a channel."""
@@ -121,10 +124,10 @@ class StreamingRoutes:
         return json_answer({})
 
     async def _in_thread(
-        self, work: Callable[[_Message, str], msgspec.Struct], request: _Message, user: str
+        self, work: Callable[[_Message, _Who], msgspec.Struct], request: _Message, who: _Who
     ) -> Answer:
         loop = asyncio.get_running_loop()
-        return json_answer(await loop.run_in_executor(self._threads, work, request, user))
+        return json_answer(await loop.run_in_executor(self._threads, work, request, who))
 
 
 class Mailbox:
@@ -157,6 +160,14 @@ class Mailbox:
                 settle(answer)
             except Exception:  # noqa: BLE001 - the others can be answered
                 _log.exception("an answer could not be given")
+
+
+def host_of(headers: Mapping[bytes, bytes]) -> str:
+    """Return the host of a request's Host header, without port; empty when it has none."""
+    host = headers.get(b"host", b"").decode("latin-1")
+    end = host.find("]") if host.startswith("[") else -1
+    colon = host.find(":", end + 1)
+    return host if colon < 0 else host[:colon]
 
 
 def decode(body: bytes, kind: type[_Message]) -> _Message:

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from snowmelt.buckets.refusals import S3Refusal
+from snowmelt.catalog import stage_credentials
+from snowmelt.catalog.access import user_by_name
 from snowmelt.catalog.access_keys import find_access_key
+from snowmelt.errors import NotFound
 from snowmelt.server.auth import RECHECK_S
 from snowmelt.server.front import check_host
 from snowmelt.server.s3 import signing, signing_v2
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.access_keys import AccessKey
     from snowmelt.catalog.database import Database
     from snowmelt.catalog.keys import KeyRing
+    from snowmelt.catalog.stage_credentials import StageCredentials
     from snowmelt.clock import Clock
     from snowmelt.server.s3.requests import Request
     from snowmelt.server.s3.signing import Credentials
@@ -27,7 +31,8 @@ _MOST_REMEMBERED = 10_000
 class Identity:
     """The user of a request; `credentials` and `key` sign what follows in its body.
 
-    They are None and empty where nothing in the body is signed: for addresses presigned in
+    `confined_to` are the stage's credentials that it was signed with, None for a user's own. The
+    others are None and empty where nothing in the body is signed: for addresses presigned in
     version 2, and for requests without a signature, which only the development mode takes.
     """
 
@@ -35,6 +40,7 @@ class Identity:
     credentials: Credentials | None = None
     is_signed: bool = True
     key: bytes = b""
+    confined_to: StageCredentials | None = None
 
 
 class Door:
@@ -58,6 +64,8 @@ class Door:
         self._clock = clock
         self._anonymous = anonymous_user
         self._known: dict[str, tuple[AccessKey | None, float]] = {}
+        # Until when a user is taken to be still there.
+        self._users: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def identify(self, request: Request) -> Identity:
@@ -77,13 +85,44 @@ class Door:
                 raise S3Refusal("AccessDenied", "Requests must be signed.")
             check_host(request.headers.get("host", "").encode("latin-1"))
             return Identity(self._anonymous, is_signed=False)
-        if "x-amz-security-token" in request.headers or "X-Amz-Security-Token" in request.query:
-            raise S3Refusal("InvalidAccessKeyId", "Temporary credentials are not issued here.")
+        token = request.headers.get("x-amz-security-token")
+        if token is not None or "X-Amz-Security-Token" in request.query:
+            return self._confined(request, credentials, token)
         known = self._require(credentials.access_key_id)
         signing.check_time(credentials, self._clock.now())
         key = signing.signing_key(known.secret, credentials.date, credentials.region)
         signing.check_signature(request, credentials, key)
         return Identity(known.user, credentials, key=key)
+
+    def _confined(self, request: Request, credentials: Credentials, token: str | None) -> Identity:
+        """Let in what is signed with credentials of the stage."""
+        if token is None:
+            raise S3Refusal("AccessDenied", "Addresses cannot be presigned with these credentials.")
+        known = stage_credentials.of_token(self._keyring, token)
+        if known is None or known.access_key_id != credentials.access_key_id:
+            raise S3Refusal("InvalidToken")
+        signing.check_time(credentials, self._clock.now())
+        key = signing.signing_key(known.secret, credentials.date, credentials.region)
+        signing.check_signature(request, credentials, key)
+        if self._clock.now() >= known.expires_at:
+            raise S3Refusal("ExpiredToken")
+        self._require_user(known.user)
+        return Identity(known.user, credentials, key=key, confined_to=known)
+
+    def _require_user(self, user: str) -> None:
+        now = self._clock.monotonic()
+        if now < self._users.get(user, now):
+            return
+        try:
+            with self._database.reading() as connection:
+                user_by_name(connection, user)
+        except NotFound:
+            self._users.pop(user, None)
+            raise S3Refusal("InvalidToken", "The user of this token is gone.") from None
+        with self._lock:
+            if len(self._users) >= _MOST_REMEMBERED:
+                self._users.clear()
+            self._users[user] = now + RECHECK_S
 
     def _require(self, access_key_id: str) -> AccessKey:
         known = self._access_key(access_key_id)

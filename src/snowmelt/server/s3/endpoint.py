@@ -13,6 +13,7 @@ from snowmelt.server.s3.calls import AuthorisedRequest
 from snowmelt.server.s3.receiving import checked_body, receive_whole
 from snowmelt.server.s3.requests import new_request_id, request_of
 from snowmelt.server.s3.routing import KNOWN, OWN, operation_of
+from snowmelt.server.s3.staging import confine
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -96,6 +97,11 @@ class Endpoint:
         identity = self._door.identify(request)
         if request.key:
             check_key(request.key)
+        if identity.confined_to is not None:
+            request, visit = confine(
+                request, operation.handle, identity.confined_to, self._parts.directory
+            )
+            return AuthorisedRequest(request, identity, self._parts, visit)
         if operation.needs is None:
             return AuthorisedRequest(request, identity, self._parts)
         visit = self._parts.directory.visit(identity.user, request.bucket)

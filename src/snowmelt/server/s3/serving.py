@@ -8,9 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from snowmelt.buckets.cleanup import delete_dropped, sweep
-from snowmelt.buckets.directory import Directory, mount
+from snowmelt.buckets.directory import Directory, mount, mount_stage
 from snowmelt.buckets.uploads import Uploads
 from snowmelt.config import keep_compiled_code
+from snowmelt.ingest.handing import STAGE_BUCKET
+from snowmelt.server.app import DEVELOPER
 from snowmelt.server.counting import Counted, Requests
 from snowmelt.server.listening import Listener, listen
 from snowmelt.server.s3.calls import Parts
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from snowmelt.server.metrics import Sources
     from snowmelt.server.s3.selecting import Selecting
     from snowmelt.server.tls import Certificate
+    from snowmelt.storage.store import Store
 
 _log = logging.getLogger("snowmelt.server")
 
@@ -44,7 +47,7 @@ class S3Service:
         keyring: KeyRing,
         clock: Clock,
         *,
-        anonymous_user: str | None = None,
+        stage: Store | None = None,
         certificate: Certificate | None = None,
     ) -> None:
         """Open stores and port.
@@ -55,6 +58,8 @@ class S3Service:
         self._began = clock.now()
         self._settings = settings
         mounts = mount(database, clock, settings.s3_backend)
+        if stage is not None:
+            mounts |= mount_stage(database, clock, STAGE_BUCKET, stage)
         self.directory = Directory(
             database, LocalStore(settings.data_dir / "objects"), clock, mounts=mounts
         )
@@ -66,7 +71,7 @@ class S3Service:
         )
         self._selecting = _selecting(settings)
         self.endpoint = Endpoint(
-            Door(database, keyring, clock, anonymous_user=anonymous_user),
+            Door(database, keyring, clock, anonymous_user=DEVELOPER if settings.dev else None),
             parts,
             domains=[each.strip() for each in settings.s3_domains.lower().split(",") if each],
             select=self._selecting,
