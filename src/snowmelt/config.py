@@ -98,6 +98,12 @@ class Settings:
         30 * 86_400.0, "How long it is kept who opened and dropped which channel, s"
     )
     cleanup_interval_s: float = _setting(60.0, "Time between two clean-ups, s")
+    backlog_max_chunks: int = _setting(
+        0, "Chunks waiting in a table from which on it asks clients to wait; 0: any number"
+    )
+    backlog_max_bytes: int = _setting(
+        0, "Bytes waiting in a table from which on it asks clients to wait; 0: any number"
+    )
     metrics_token_file: str = _setting(
         "", "File with the token that readers of /metrics present; empty: everybody may read"
     )

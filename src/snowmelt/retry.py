@@ -30,6 +30,10 @@ class Patience:
         self._deadline = self._clock.monotonic() + self.seconds
         self._pause_s = self._first_s
 
+    def extend(self) -> None:
+        """Have the full time again, but no shorter pauses: whoever is asked lives and is busy."""
+        self._deadline = self._clock.monotonic() + self.seconds
+
     def next_pause_s(self) -> float | None:
         """Return the seconds to wait before trying again, None when the time is over."""
         left_s = self._deadline - self._clock.monotonic()

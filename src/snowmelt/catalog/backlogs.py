@@ -78,6 +78,31 @@ def backlogs(connection: Connection) -> list[TableBacklog]:
     ]
 
 
+def tables_with_more(
+    connection: Connection, *, chunks: int | None, size: int | None
+) -> frozenset[int]:
+    """Return the ids of the live tables of which more waits than so many chunks, or bytes.
+
+    None is no limit. Chunks are known from the tables' numbers; for bytes, every waiting chunk's row
+    is read.
+    """
+    waiting = _T.c.last_seq - _T.c.migrated_seq
+    found: set[int] = set()
+    if chunks is not None:
+        query = sa.select(_T.c.table_id).where(_T.c.dropped_at.is_(None), waiting > chunks)
+        found.update(connection.execute(query).scalars())
+    if size is not None:
+        query = (
+            sa.select(_C.c.table_id)
+            .join(_T, _T.c.table_id == _C.c.table_id)
+            .where(_T.c.dropped_at.is_(None), waiting > 0, _C.c.seq > _T.c.migrated_seq)
+            .group_by(_C.c.table_id)
+            .having(sa.func.sum(_C.c.length) > size)
+        )
+        found.update(connection.execute(query).scalars())
+    return frozenset(found)
+
+
 def migration_counts(connection: Connection) -> list[MigrationCount]:
     """Return what migrations did by state, every state once, from the history that is kept."""
     micros = sa.type_coerce(_M.c.ended_at, sa.BigInteger) - sa.type_coerce(

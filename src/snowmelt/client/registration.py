@@ -108,14 +108,14 @@ class Registrar:
         faults.point(faults.Point.REGISTERED)
         verdicts = verdicts_of(answer)
         again: list[StagedChunk] = []
-        transient: str | None = None
+        transient: ChannelVerdict | None = None
         for chunk in chunks:
             judged = [(entry, verdict_on(entry, verdicts)) for entry in chunk.plan.entries]
             codes = {verdict.status_code for _, verdict in judged}
             if codes == {int(ResponseCode.SUCCESS)}:
                 self._backlog.commit(chunk.plan.entries)
             elif codes & TRANSIENT and codes <= TRANSIENT | _SIBLING_OR_NOTHING:
-                transient = next(_reason(v) for _, v in judged if v.status_code in TRANSIENT)
+                transient = next(v for _, v in judged if v.status_code in TRANSIENT)
                 again.append(chunk)
             else:
                 again += self._refused(chunk, judged)
@@ -123,13 +123,16 @@ class Registrar:
         return [chunk for chunk in again if not chunk.sent or _alive(chunk)]
 
     def _wait_if(
-        self, transient: str | None, chunks: list[StagedChunk], patience: Patience
+        self, transient: ChannelVerdict | None, chunks: list[StagedChunk], patience: Patience
     ) -> None:
         if transient is None:
             patience.renew()
             return
+        if transient.status_code == ResponseCode.QUEUE_FULL:
+            # The service lives and knows that it cannot take more: waiting is what it asks for.
+            patience.extend()
         try:
-            self._transport.pause(patience, self._transport.unavailable(transient))
+            self._transport.pause(patience, self._transport.unavailable(_reason(transient)))
         except ServiceUnavailable as error:
             self._give_up([chunk for chunk in chunks if chunk.sent], error)
 

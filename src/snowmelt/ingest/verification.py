@@ -28,6 +28,7 @@ from snowmelt.errors import (
 )
 from snowmelt.ingest import decoding
 from snowmelt.ingest.fitting import newest_match, written_for
+from snowmelt.ingest.pressure import TOO_MUCH_WAITS
 from snowmelt.ingest.structure import MAX_BLOB_BYTES, Refusal, blob_refusal, chunk_refusal
 from snowmelt.schema.types import TableName, internal_name
 from snowmelt.wire import eps
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from snowmelt.blob.reader import ChunkFooter
     from snowmelt.ingest.known import Known
+    from snowmelt.ingest.pressure import Pressure
     from snowmelt.schema.types import TableSchema
     from snowmelt.storage.store import Store
     from snowmelt.wire.streaming import (
@@ -128,11 +130,20 @@ class Depth(StrEnum):
 class Verifier:
     """Checks registrations against the stage."""
 
-    def __init__(self, known: Known, stage: Store, *, deployment_id: int, depth: Depth) -> None:
+    def __init__(
+        self,
+        known: Known,
+        stage: Store,
+        *,
+        deployment_id: int,
+        depth: Depth,
+        pressure: Pressure | None = None,
+    ) -> None:
         self._known = known
         self._stage = stage
         self._suffix = f"_{deployment_id}"
         self._depth = depth
+        self._pressure = pressure
         self._distrusted: dt.datetime | None = None
 
     def distrust(self, until: dt.datetime) -> None:
@@ -234,6 +245,8 @@ class Verifier:
                     f" {sender.user} for this table; open the channel again.",
                 )
             )
+        if self._pressure is not None and key.table_id in self._pressure.tables:
+            return candidate.refused(TOO_MUCH_WAITS)
         return candidate
 
     def _verified(

@@ -20,6 +20,7 @@ from snowmelt.errors import ConfigurationError, NotFound
 from snowmelt.ingest.channels import Desk
 from snowmelt.ingest.handing import EndpointHanding, FolderHanding
 from snowmelt.ingest.known import Known
+from snowmelt.ingest.pressure import Pressure
 from snowmelt.ingest.registration import Pace, Registrar
 from snowmelt.ingest.verification import Depth, Verifier
 from snowmelt.server.auth import Authenticator
@@ -65,6 +66,7 @@ class Service:
     authenticator: Authenticator
     threads: ThreadPoolExecutor
     sources: Sources
+    pressure: Pressure
 
     @property
     def stage_front(self) -> Store | None:
@@ -97,7 +99,16 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
     with database.reading() as connection:
         deployment_id = deployment.deployment_id(connection)
     known = Known(database, keyring)
-    verifier = Verifier(known, stage, deployment_id=deployment_id, depth=Depth(settings.verify))
+    pressure = Pressure(
+        database, max_chunks=settings.backlog_max_chunks, max_bytes=settings.backlog_max_bytes
+    )
+    verifier = Verifier(
+        known,
+        stage,
+        deployment_id=deployment_id,
+        depth=Depth(settings.verify),
+        pressure=pressure if pressure.is_on else None,
+    )
     pace = Pace(
         pause_s=settings.group_pause_ms / 1000,
         group_limit=settings.group_limit,
@@ -120,6 +131,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
         ),
         threads=ThreadPoolExecutor(_THREADS, thread_name_prefix="serve"),
         sources=Sources(registrar.tally),
+        pressure=pressure,
     )
 
 

@@ -26,6 +26,7 @@ _LONGEST_PAUSE_S = 60.0
 # A child that has run this long did its work; the next failure begins a new series.
 _SETTLED_S = 120.0
 _STOP_S = 10.0
+_PRESSURE_S = 1.0
 
 
 class Workers:
@@ -48,6 +49,17 @@ class Workers:
                     target=self._every,
                     args=(min(service.settings.migrate_interval_s, 1.0), self._migrator.look),
                     name="migrator",
+                    daemon=True,
+                )
+            )
+
+        if service.pressure.is_on:
+            service.pressure.look()
+            self._threads.append(
+                threading.Thread(
+                    target=self._every,
+                    args=(_PRESSURE_S, service.pressure.look),
+                    name="pressure",
                     daemon=True,
                 )
             )

@@ -1,0 +1,48 @@
+"""Back-pressure: tables of which too much waits for migration take nothing more until it is less.
+
+What every service of a deployment looks at is the catalog, so they agree within a second. What comes
+between two looks is taken: the limit is soft, and nothing that was taken is ever given up for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from snowmelt.catalog.backlogs import tables_with_more
+from snowmelt.ingest.structure import Refusal
+from snowmelt.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from snowmelt.catalog.database import Database
+
+TOO_MUCH_WAITS = Refusal(
+    ResponseCode.QUEUE_FULL,
+    "Too much of the table waits for migration; it takes more when some of that is done."
+    " Send it again in a moment.",
+)
+
+
+class Pressure:
+    """Which tables have too long a backlog, as of the last look; limits of 0 are none."""
+
+    def __init__(self, database: Database, *, max_chunks: int, max_bytes: int) -> None:
+        self._database = database
+        self._max_chunks = max_chunks or None
+        self._max_bytes = max_bytes or None
+        self.tables: frozenset[int] = frozenset()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is any limit."""
+        return self._max_chunks is not None or self._max_bytes is not None
+
+    def look(self) -> None:
+        """Read the catalog; what was known stays when that fails.
+
+        Raises:
+            CatalogUnavailable: The catalog cannot be reached.
+        """
+        with self._database.reading() as connection:
+            self.tables = tables_with_more(
+                connection, chunks=self._max_chunks, size=self._max_bytes
+            )

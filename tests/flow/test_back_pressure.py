@@ -1,0 +1,92 @@
+"""A table of which too much waits for migration: clients wait with it, and lose nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+
+import httpx
+import pytest
+
+import snowmelt
+from fix_service import prepare_loading
+from snowmelt.catalog.backlogs import tables_with_more
+from snowmelt.catalog.database import open_database
+from snowmelt.catalog.keys import KeyRing, load_master_key
+from snowmelt.schema.types import TableName
+from snowmelt.storage.opening import open_store
+from snowmelt.table.migration import MigrationSettings, migrate_locally
+from snowmelt.table.reading import read_table
+
+TABLE = TableName("DEMO", "PUBLIC", "T")
+
+
+@pytest.fixture
+def catalog(service_process, key_pair):
+    """The catalog of a service whose tables hold up to three chunks, or a megabyte, that wait."""
+    service_process.start(backlog_max_chunks=3, backlog_max_bytes=1_000_000)
+    prepare_loading(service_process, key_pair)
+    database = open_database(service_process.settings.catalog_url)
+    yield database
+    database.close()
+
+
+def migrate(service, database) -> None:
+    settings = service.settings
+    keyring = KeyRing(load_master_key(settings.keys_dir))
+    migrate_locally(
+        database, keyring, TABLE, MigrationSettings(settings.stage_url, settings.warehouse_url)
+    )
+
+
+def wait_until_refused(service) -> None:
+    deadline = time.monotonic() + 20
+    while 'snowmelt_registrations_total{code="7"}' not in httpx.get(service.url + "/metrics").text:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_client_waits_until_a_migration_has_caught_up(service_process, catalog, key_pair):
+    client = snowmelt.Client(
+        service_process.url,
+        user="loader",
+        private_key=key_pair.private_pem,
+        max_client_lag=dt.timedelta(milliseconds=100),
+        # Waiting because the service says so is not giving up on a service that is away.
+        give_up_after=dt.timedelta(milliseconds=200),
+    )
+    with client, client.open_channel("c", table="demo.public.t") as channel:
+        inserted = 0
+        deadline = time.monotonic() + 30
+        while channel.latest_committed_offset_token() in {None, str(inserted)}:
+            assert time.monotonic() < deadline, "the service takes everything"
+            inserted += 1
+            channel.insert_row({"id": inserted}, offset_token=str(inserted))
+            time.sleep(0.2)
+        wait_until_refused(service_process)
+        committed = channel.latest_committed_offset_token()
+        time.sleep(1.0)
+        assert channel.is_valid
+        assert channel.latest_committed_offset_token() == committed != str(inserted)
+        migrate(service_process, catalog)
+        channel.wait_for_commit(str(inserted), timeout=dt.timedelta(seconds=20))
+    keyring = KeyRing(load_master_key(service_process.settings.keys_dir))
+    stage = open_store(service_process.settings.stage_url)
+    rows = read_table(catalog, keyring, stage, TABLE)
+    assert sorted(map(int, rows.column("ID").to_pylist())) == list(range(1, inserted + 1))
+
+
+def test_bytes_count_like_chunks_and_each_table_for_itself(service_process, catalog, key_pair):
+    service_process.sql("CREATE TABLE demo.public.other (id NUMBER(10,0))")
+    client = snowmelt.Client(service_process.url, user="loader", private_key=key_pair.private_pem)
+    with client, client.open_channel("c", table="demo.public.t") as channel:
+        channel.insert_rows([{"id": number, "name": f"name {number}"} for number in range(1000)])
+        channel.flush()
+    with catalog.reading() as connection:
+        assert len(tables_with_more(connection, chunks=None, size=1_000)) == 1
+        assert tables_with_more(connection, chunks=None, size=1_000_000) == frozenset()
+        assert len(tables_with_more(connection, chunks=0, size=None)) == 1
+        assert tables_with_more(connection, chunks=1, size=None) == frozenset()
+    migrate(service_process, catalog)
+    with catalog.reading() as connection:
+        assert tables_with_more(connection, chunks=0, size=1) == frozenset()
