@@ -162,6 +162,7 @@ def test_names_defaults_and_overloads(ask):
         ("middle(b => 1)", "A is missing"),
         ("middle(a => 1, 2)", "arguments by position come before"),
         ("max(loud('x'))", "an aggregate takes values of VOLATILE functions from a subquery"),
+        ("echo_object('text')", "is given as struct, map, array or VARIANT"),
         ("transform(array('x'), x -> loud(x))", "a lambda function cannot call"),
     ],
 )

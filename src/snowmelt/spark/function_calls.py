@@ -254,8 +254,5 @@ def _is_named(text: str) -> bool:
         return True
     if not isinstance(select, exp.Select) or len(select.expressions) != 1:
         return True
-    column = select.expressions[0]
-    if isinstance(column, exp.Dot):
-        # A field; with a function behind the point it is a call by its full name.
-        return isinstance(column.expression, exp.Identifier)
-    return isinstance(column, exp.Alias | exp.Aliases | exp.JSONExtract)
+    # A path names its column; a field of what a call gives does not.
+    return isinstance(select.expressions[0], exp.Alias | exp.Aliases | exp.JSONExtract)

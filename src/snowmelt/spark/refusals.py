@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
 _REASON = re.compile(r"(?:\[[A-Z_.]+\] )?(.*?)(?: SQLSTATE: \w+)?(?: ?\(line|\n|\Z)", re.DOTALL)
 _SHOWN_COLUMNS = 8
+_NO_DOCUMENT = "DATATYPE_MISMATCH.INVALID_JSON_SCHEMA"
 _OF_CALLS = (
+    (_NO_DOCUMENT, "an OBJECT or ARRAY is given as struct, map, array or VARIANT"),
     (
         "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION",
         "an aggregate takes values of VOLATILE functions from a subquery, or is given IMMUTABLE ones",
@@ -109,11 +111,11 @@ def _call_refusal(
     # The plan that follows the message names what nobody wrote.
     text = str(error).partition("\n")[0]
     readable = shown(text)
-    if readable == text:
-        return None
     reason = next((said for named, said in _OF_CALLS if condition.startswith(named)), None)
+    if readable == text and not (condition == _NO_DOCUMENT and shown(str(error)) != str(error)):
+        return None
     return CallMalformed(
-        f"An external function cannot be called there: {reason}."
+        f"An external function cannot be called like that: {reason}."
         if reason is not None
         else f"An external function cannot be called like that: {readable}"
     )

@@ -55,7 +55,7 @@ def test_what_is_called_is_replaced_and_nothing_else(text, expected):
         ("select f( x\n ) + 1, y from t", "select <F|x> + 1 AS `f( x ) + 1`, y from t"),
         ("select distinct f(`a`) from t", "select distinct <F|`a`> AS `f(``a``)` from t"),
         ("select demo.s.f(x) from t", "select <DEMO.S.F|x> AS `demo.s.f(x)` from t"),
-        ("select f(x) b, f(x):city, f(x).field", "select <F|x> b, <F|x>:city, <F|x>.field"),
+        ("select f(x) b, f(x):city, f(x).a", "select <F|x> b, <F|x>:city, <F|x>.a AS `f(x).a`"),
         (
             "select /*+ BROADCAST(t) */ f(x) from t union all select f(y)",
             "select /*+ BROADCAST(t) */ <F|x> AS `f(x)` from t union all select <F|y> AS `f(y)`",
