@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 _PREFIX = "SNOWMELT_"
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", ""})
+_CHOICES = {
+    "select_dialect": ("aws", "ceph", "ceph-2020"),
+    "log_level": ("debug", "info", "warning", "error"),
+    "log_format": ("text", "json"),
+}
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -109,6 +114,7 @@ class Settings:
     )
     drain_s: float = _setting(10.0, "How long a stopping service waits for open requests, s")
     log_level: str = _setting("info", "debug, info, warning or error")
+    log_format: str = _setting("text", "How the log is written: text, or json (an object a line)")
 
     @classmethod
     def load(cls, data_dir: str | os.PathLike[str] | None = None, **overrides: object) -> Settings:
@@ -217,12 +223,12 @@ def _checked(settings: Settings) -> Settings:
     for setting, port in (("port", settings.port), ("s3_port", settings.s3_port)):
         if not 0 <= port < 65536:
             raise ConfigurationError(setting=setting, reason="it lies between 0 and 65535")
-    if settings.select_dialect not in {"aws", "ceph", "ceph-2020"}:
-        raise ConfigurationError(setting="select_dialect", reason="it is aws, ceph or ceph-2020")
+    for setting, choices in _CHOICES.items():
+        if getattr(settings, setting) not in choices:
+            reason = f"it is {', '.join(choices[:-1])} or {choices[-1]}"
+            raise ConfigurationError(setting=setting, reason=reason)
     if settings.select_queries < 1:
         raise ConfigurationError(setting="select_queries", reason="it must be 1 at least")
-    if settings.log_level not in {"debug", "info", "warning", "error"}:
-        raise ConfigurationError(setting="log_level", reason="it is debug, info, warning or error")
     for each in dataclasses.fields(settings):
         value = getattr(settings, each.name)
         if isinstance(value, int | float) and value < 0:

@@ -185,11 +185,19 @@ class Verifier:
         try:
             name = layout.parse_blob_path(path)
         except BlobInvalid as error:
-            _log.warning("user %s registers a blob with a bad name: %s", sender.user, error)
+            _log.warning(
+                "user %s registers a blob with a bad name: %s",
+                *(sender.user, error),
+                extra={"user": sender.user},
+            )
             raise _Refused(ResponseCode.BLOB_NAME_WRONG, str(error)) from None
         prefix = name.client_prefix.removesuffix(self._suffix)
         if prefix == name.client_prefix or self._known.prefix_owner(prefix) != sender.user:
-            _log.warning("user %s registers blob %s of a foreign prefix", sender.user, path)
+            _log.warning(
+                "user %s registers blob %s of a foreign prefix",
+                *(sender.user, path),
+                extra={"user": sender.user, "path": path},
+            )
             raise _Refused(
                 ResponseCode.BLOB_NAME_WRONG,
                 f"Blob {path} does not carry a prefix that was given to user {sender.user}.",
@@ -311,7 +319,11 @@ class Verifier:
             if isinstance(error, SnowmeltError) and error.retryable:
                 # Stage or catalog are away: nothing is known against the chunk.
                 raise
-            _log.exception("chunk at %d of blob %s", offer.offset, offer.path)
+            _log.exception(
+                "chunk at %d of blob %s",
+                *(offer.offset, offer.path),
+                extra={"user": sender.user, "table": offer.table, "path": offer.path},
+            )
             return candidate.refused(
                 Refusal(
                     ResponseCode.BLOB_FORMAT_WRONG,

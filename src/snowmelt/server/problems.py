@@ -63,23 +63,34 @@ def json_answer(message: object) -> Answer:
 
 def problem_answer(error: Exception, *, path: str, user: str | None) -> Answer:
     """Turn whatever was raised into an answer, and log what an operator should see."""
+    about = _context(error, path, user)
     if not isinstance(error, SnowmeltError):
-        _log.error("%s failed for user %s", path, user, exc_info=error)
+        _log.error("%s failed for user %s", path, user, exc_info=error, extra=about)
         error = InternalError("The service failed on this request; its log says why.")
     known = error
     response_code = getattr(known, "wire_code", known.response_code)
     body = _encoder.encode(Problem(response_code, str(known), known.code))
     if isinstance(known, UserError) and known.code not in _BY_HTTP_STATUS:
-        _log.info("%s refused for user %s: %s", path, user, known)
+        _log.info("%s refused for user %s: %s", path, user, known, extra=about)
         return Answer(HTTPStatus.OK, body)
     status = known.status if not _is_temporary(known) else HTTPStatus.SERVICE_UNAVAILABLE
+    about["status"] = int(status)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        _log.warning("%s answered %d to user %s: %s", path, status, user, known)
+        _log.warning("%s answered %d to user %s: %s", path, status, user, known, extra=about)
     elif known.code in _BY_HTTP_STATUS:
-        _log.warning("%s answered %d: %s", path, status, known)
+        _log.warning("%s answered %d: %s", path, status, known, extra=about)
     elif not known.retryable:
         status = HTTPStatus.OK
     return Answer(status, body, _headers(status))
+
+
+def _context(error: Exception, path: str, user: str | None) -> dict[str, object]:
+    """Return what a line of the log says besides its message."""
+    about: dict[str, object] = {"path": path, "user": user}
+    if isinstance(error, SnowmeltError):
+        about["error"] = error.code
+        about |= {name: error.fields[name] for name in ("table", "channel") if name in error.fields}
+    return about
 
 
 def _is_temporary(error: SnowmeltError) -> bool:

@@ -16,6 +16,7 @@ from snowmelt.errors import ConfigurationError, DataFolderBusy
 from snowmelt.server.app import build_service, create_app
 from snowmelt.server.express import Express
 from snowmelt.server.listening import Listener, listen
+from snowmelt.server.logs import configure_logging
 from snowmelt.server.s3.serving import S3Service
 from snowmelt.server.tls import certificate_of
 from snowmelt.server.workers import Workers
@@ -112,11 +113,7 @@ def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) 
         DataFolderBusy: Another process serves this data folder.
         ConfigurationError: Settings that do not go together, or an address that is taken.
     """
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    # What its compiler tells of itself at the level debug are megabytes.
-    logging.getLogger("numba").setLevel(logging.WARNING)
+    configure_logging(settings)
     running = RunningService(settings)
     _tune_garbage_collection()
 

@@ -87,9 +87,14 @@ def refusal_answer(error: Exception, *, resource: str, request_id: str) -> Answe
     """Turn whatever was raised into S3's XML, and log what an operator should see."""
     code, status, details = _told(error)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR and code != "NotImplemented":
-        _log.warning("S3 request %s on %s answered %d: %s", request_id, resource, status, error)
+        about = {"request_id": request_id, "path": resource, "status": int(status), "error": code}
+        _log.warning(
+            "S3 request %s on %s answered %d: %s",
+            *(request_id, resource, status, error),
+            extra=about,
+        )
         if code == "InternalError":
-            _log.error("S3 request %s failed", request_id, exc_info=error)
+            _log.error("S3 request %s failed", request_id, exc_info=error, extra=about)
     headers = {"content-type": "application/xml"}
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers["retry-after"] = "1"

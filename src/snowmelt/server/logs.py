@@ -1,0 +1,89 @@
+"""What a service writes about itself: one line of text or one JSON object for each event, no secrets."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from snowmelt.config import Settings
+
+# What a line may say of the request it is about, where that is known (`extra` of the call).
+CONTEXT = ("request_id", "user", "table", "channel", "path", "status", "error")
+
+_TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+# No message of ours has these; the texts of databases, stores and libraries in it might.
+_SECRETS = (
+    (
+        re.compile(
+            r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL
+        ),
+        "[private key]",
+    ),
+    (re.compile(r"\beyJ[\w-]*\.[\w-]+\.[\w-]*"), "[token]"),
+    (re.compile(r"(?i)\b(bearer|snowflake token=)\s+[^\s\"',]+"), r"\1 [token]"),
+    (re.compile(r"(://[^/\s:@]*):[^/\s@]+@"), r"\1:[password]@"),
+    (
+        re.compile(
+            r"(?i)\b(x-amz-(?:signature|security-token)|signature|password|secret[\w-]*)([=:]\s*)[^\s&\"',]+"
+        ),
+        r"\1\2[hidden]",
+    ),
+)
+
+
+def without_secrets(text: str) -> str:
+    """Return the text with what looks like a token, a key, a signature or a password blacked out."""
+    for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    return text
+
+
+class TextLines(logging.Formatter):
+    """Lines for people."""
+
+    def __init__(self) -> None:
+        super().__init__(_TEXT)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the event as a line, with the traceback beneath it."""
+        return without_secrets(super().format(record))
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, and what is known of the request."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the event as a JSON object."""
+        at = dt.datetime.fromtimestamp(record.created, dt.UTC)
+        line: dict[str, object] = {
+            "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": without_secrets(record.getMessage()),
+        }
+        for name in CONTEXT:
+            value = record.__dict__.get(name)
+            if value is not None:
+                line[name] = value if isinstance(value, int) else without_secrets(str(value))
+        if record.exc_info:
+            line["traceback"] = without_secrets(self.formatException(record.exc_info))
+        return json.dumps(line, ensure_ascii=False)
+
+
+def configure_logging(settings: Settings) -> None:
+    """Let this process write its log to standard error, as the settings say.
+
+    The level is that of Snowmelt's own events. Libraries tell no details: at their level of
+    debugging, some write the headers that they send.
+    """
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines() if settings.log_format == "json" else TextLines())
+    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
+    logging.basicConfig(level=max(level, logging.INFO), handlers=[handler])
+    logging.getLogger("snowmelt").setLevel(level)
+    for chatty in ("numba", "httpx", "botocore"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)

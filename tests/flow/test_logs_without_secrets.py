@@ -1,0 +1,121 @@
+"""A service that tells everything it does tells no secret."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import datetime as dt
+import json
+
+import boto3
+import httpx
+import jwt
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from cryptography.hazmat.primitives import serialization
+
+import snowmelt
+from fix_s3 import S3Process
+from fix_service import prepare_loading
+from snowmelt.client.tokens import KeyPairTokens
+from snowmelt.clock import SystemClock
+
+WRONG_TOKEN = jwt.encode({"sub": "A.LOADER", "iss": "A.LOADER.x"}, "k" * 32, algorithm="HS256")
+
+
+@pytest.fixture
+def service(service_process, key_pair):
+    """A service with both ports that tells everything."""
+    s3 = S3Process(service_process).start(log_level="debug", log_format="json")
+    prepare_loading(service_process, key_pair)
+    return s3
+
+
+def s3_client(url: str, key_id: str, secret: str):
+    return boto3.client(
+        "s3",
+        endpoint_url=url,
+        region_name="us-east-1",
+        aws_access_key_id=key_id,
+        aws_secret_access_key=secret,
+        config=Config(retries={"total_max_attempts": 1}),
+    )
+
+
+def test_no_secret_is_in_the_log_of_a_service_that_tells_everything(service, key_pair):
+    process = service.service
+    key = service.add_user("keeper", "accountadmin")
+    tokens = stream(process.url, key_pair)
+    urls = keep_objects(service.url, key)
+    refusals(process.url)
+    process.stop()
+    log = process.log
+    master = next(process.settings.keys_dir.iterdir()).read_bytes()
+    secrets = [
+        *tokens,
+        WRONG_TOKEN,
+        *(line for line in key_pair.private_pem.splitlines() if "---" not in line),
+        key.secret,
+        *(url.partition("Signature=")[2].partition("&")[0] for url in urls),
+        *(master.hex(), base64.b64encode(master).decode(), master.decode("latin-1").strip()),
+    ]
+    assert all(secrets)
+    assert [secret for secret in secrets if secret in log] == []
+    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    others = [line for line in log.splitlines() if not line.startswith("{")]
+    assert all(
+        line.startswith(("Snowmelt ", "Streaming API on", "S3 endpoint on")) for line in others
+    )
+    assert {"time", "level", "logger", "message"} <= set.intersection(*map(set, lines))
+    assert any(line.get("user") == "LOADER" for line in lines)
+
+
+def stream(url: str, key_pair) -> list[str]:
+    """Stream rows, be refused, and return the tokens that were sent."""
+    client = snowmelt.Client(url, user="loader", private_key=key_pair.private_pem)
+    with client:
+        with client.open_channel("c", table="demo.public.t") as channel:
+            channel.insert_rows([{"id": 1}, {"id": 2}], offset_token="2")
+            channel.wait_for_commit("2", timeout=dt.timedelta(seconds=20))
+        with contextlib.suppress(snowmelt.SnowmeltError):
+            client.open_channel("c", table="demo.public.missing")
+    key = serialization.load_pem_private_key(key_pair.private_pem.encode(), None)
+    token = KeyPairTokens("ANY", "LOADER", key, SystemClock()).current()
+    headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+    answer = httpx.post(f"{url}/v1/streaming/channels/open/", content="{", headers=headers)
+    assert answer.status_code == 400
+    return [token]
+
+
+def keep_objects(url: str, key) -> list[str]:
+    """Use the S3 endpoint rightly and wrongly, and return presigned addresses that were used."""
+    client = s3_client(url, key.access_key_id, key.secret)
+    client.create_bucket(Bucket="kept")
+    client.put_object(Bucket="kept", Key="k.csv", Body=b"a,b\n1,2\n")
+    presigned = client.generate_presigned_url("get_object", {"Bucket": "kept", "Key": "k.csv"})
+    assert httpx.get(presigned).text == "a,b\n1,2\n"
+    assert httpx.get(presigned + "x").status_code == 403
+    for sql in ("SELECT * FROM S3Object", "SELECT nonsense FROM"):
+        with contextlib.suppress(ClientError):
+            client.select_object_content(
+                Bucket="kept",
+                Key="k.csv",
+                Expression=sql,
+                ExpressionType="SQL",
+                InputSerialization={"CSV": {}},
+                OutputSerialization={"CSV": {}},
+            )
+    with contextlib.suppress(ClientError):
+        s3_client(url, key.access_key_id, "wrong" * 8).list_buckets()
+    return [presigned]
+
+
+def refusals(url: str) -> None:
+    for body, token in (("{", WRONG_TOKEN), ("{}", WRONG_TOKEN), ("{}", "no token at all")):
+        answer = httpx.post(
+            f"{url}/v1/streaming/channels/open/",
+            content=body,
+            headers={"authorization": f"Bearer {token}", "content-type": "application/json"},
+        )
+        assert answer.status_code == 401
