@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snowmelt.schema.native import native_columns, native_schema
+from snowmelt.schema.native import native_schema
 from snowmelt.table.native import NativeWriter
 from snowmelt.table.rejects import REJECT_SCHEMA, RejectedRow, rejects_of
+from snowmelt.table.sorting import sort_keys
 from snowmelt.table.warehouse import cached_store
 
 if TYPE_CHECKING:
@@ -87,14 +88,8 @@ class RowSpool:
     def __init__(
         self, spool: FileSpool, schema: TableSchema, cluster_by: Sequence[str] = ()
     ) -> None:
-        by_name = {column.name: column for column in schema.columns}
         self._spool = spool
-        self._keys = [
-            (own.name, "ascending")
-            for name in cluster_by
-            if name in by_name
-            for own in native_columns(by_name[name])
-        ]
+        self._keys = sort_keys(schema, cluster_by)
         self._waiting: list[pa.Table] = []
         self._rows = 0
         self._bytes = 0

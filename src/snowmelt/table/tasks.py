@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from snowmelt import faults
 from snowmelt.errors import BlobCorrupt
 from snowmelt.faults import Point
-from snowmelt.schema.native import native_columns
 from snowmelt.table.chunk import ChunkTask, concatenated, read_task
 from snowmelt.table.native import WrittenFile, write_file
+from snowmelt.table.sorting import sort_keys
 from snowmelt.table.warehouse import cached_store
 
 if TYPE_CHECKING:
@@ -91,12 +91,7 @@ def write_task(task: MigrationTask) -> list[Outcome]:
 def _write(task: MigrationTask, parts: list[pa.Table], part: int) -> WrittenFile:
     table = concatenated(parts, task.schema)
     if task.cluster_by:
-        by_name = {column.name: column for column in task.schema.columns}
-        keys = [
-            (own.name, "ascending")
-            for name in task.cluster_by
-            for own in native_columns(by_name[name])
-        ]
+        keys = sort_keys(task.schema, task.cluster_by)
         table = table.take(pc.sort_indices(table, sort_keys=keys))
     # Numbered in the order of the chunks; the rest of the name is this attempt's own.
     name = f"{task.number:05d}-{part:03d}-{uuid.uuid4().hex[:12]}.parquet"
