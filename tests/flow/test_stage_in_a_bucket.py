@@ -5,7 +5,10 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
+import subprocess
+import sys
 import uuid
+from typing import TYPE_CHECKING
 
 import boto3
 import httpx
@@ -14,95 +17,33 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 import snowmelt
-from fix_service import KeyPair, prepare_loading
+from fix_s3 import S3Process
+from fix_service import KeyPair, ServiceProcess, prepare_loading
+from ports import free_port
 from sdk_table import SOON, rows
 from snowmelt.blob.layout import blob_path
-from snowmelt.catalog import deployment
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.keys import KeyRing, load_master_key
-from snowmelt.client.calls import Calls
 from snowmelt.client.tokens import KeyPairTokens, load_private_key
-from snowmelt.client.transport import Transport, parse_url
-from snowmelt.clock import ManualClock, SystemClock
-from snowmelt.schema.types import TableName
-from snowmelt.storage.opening import open_store
-from snowmelt.table.cleanup import collect
-from snowmelt.table.migration import MigrationSettings, migrate_locally
+from snowmelt.client.transport import parse_url
+from snowmelt.clock import SystemClock
 from snowmelt.table.reading import read_table
+from stage_house import NAME, House, T
 
-T = "demo.public.t"
-NAME = TableName("DEMO", "PUBLIC", "T")
+if TYPE_CHECKING:
+    from snowmelt.client.calls import Calls
+
 NOW = dt.datetime.now(dt.UTC)
 OTHERS = KeyPair.generate()
 
 
-class House:
-    """A service whose clients upload to its S3 endpoint, and its parts from behind."""
-
-    def __init__(self, process, stage_url: str, key_pair: KeyPair) -> None:
-        self.process, self.stage_url, self._key_pair = process, stage_url, key_pair
-        self._transports: list[Transport] = []
-        self.start()
-        prepare_loading(process.service, key_pair)
-        settings = process.service.settings
-        self.settings = settings
-        self.keyring = KeyRing(load_master_key(settings.keys_dir))
-        self.database = open_database(settings.catalog_url)
-        self.stage = open_store(stage_url)
-        self.warehouse = open_store(settings.warehouse_url)
-
-    def start(self, **settings: object) -> None:
-        given = {"stage_url": self.stage_url, "stage_endpoint": self.process.url}
-        self.process.start(**(given | settings))
-
-    def client(self, **options):
-        options.setdefault("max_client_lag", dt.timedelta(milliseconds=100))
-        return snowmelt.Client(
-            self.process.service.url,
-            user="loader",
-            private_key=self._key_pair.private_pem,
-            **options,
-        )
-
-    def calls(self, user: str = "loader", key_pair: KeyPair | None = None) -> Calls:
-        """Configure a client of a user without opening its stage."""
-        service = parse_url(self.process.service.url)
-        key = load_private_key((key_pair or self._key_pair).private_pem)
-        tokens = KeyPairTokens(service.account, user, key, SystemClock())
-        transport = Transport(service, tokens, SystemClock(), timeout_s=10)
-        self._transports.append(transport)
-        return Calls(transport, None, 10)
-
-    def close(self) -> None:
-        for transport in self._transports:
-            transport.stop()
-        self.database.close()
-
-    def ids(self) -> list[int]:
-        found = read_table(self.database, self.keyring, self.stage, NAME)
-        return sorted(int(each) for each in found.column("ID").to_pylist())
-
-    def blobs(self) -> list[str]:
-        return sorted(each.path for each in self.stage.list())
-
-    def migrate(self) -> None:
-        settings = MigrationSettings(self.stage_url, self.settings.warehouse_url)
-        assert migrate_locally(self.database, self.keyring, NAME, settings) is not None
-
-    def clean(self) -> None:
-        clock = ManualClock(dt.datetime.now(dt.UTC) + dt.timedelta(hours=2))
-        collect(self.database, self.stage, self.warehouse, clock=clock, retention_s=3601)
-
-    @property
-    def suffix(self) -> str:
-        with self.database.reading() as connection:
-            return f"_{deployment.deployment_id(connection)}"
+both = pytest.mark.parametrize(
+    "house", ["folder", pytest.param("bucket", marks=pytest.mark.slow)], indirect=True
+)
 
 
-@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.slow)])
+@pytest.fixture
 def house(request, own_s3, tmp_path, key_pair, monkeypatch):
     stage_url = str(tmp_path / "elsewhere")
-    if request.param == "bucket":
+    if getattr(request, "param", "folder") == "bucket":
         seaweed = request.getfixturevalue("seaweed")
         own_s3.service.environment.update(seaweed.environment)
         for name, value in seaweed.environment.items():
@@ -141,6 +82,7 @@ def refusal(call, *arguments, **named) -> str:
     return refused.value.response["Error"]["Code"]
 
 
+@both
 def test_rows_are_streamed_read_migrated_and_cleaned_up_through_a_service_killed(house):
     with house.client() as client:
         channel = client.open_channel("c", table=T)
@@ -162,6 +104,7 @@ def test_rows_are_streamed_read_migrated_and_cleaned_up_through_a_service_killed
     assert sorted(map(int, migrated.column("ID").to_pylist())) == list(range(2100))
 
 
+@both
 def test_the_official_clients_kind_of_upload_is_taken(house):
     calls = house.calls()
     assert calls.grant.location.locationType == "S3"
@@ -265,7 +208,6 @@ def test_the_official_client_goes_on_with_its_first_prefix_after_it_asked_again(
     assert refusal(client.put_object, Bucket=bucket, Key=folder + foreign, Body=b"x")
 
 
-@pytest.mark.parametrize("house", ["folder"], indirect=True)
 def test_credentials_are_renewed_before_they_expire_and_none_is_logged(house, caplog):
     house.process.service.kill()
     house.start(stage_credentials_s=2, log_level="debug")
@@ -285,3 +227,23 @@ def test_credentials_are_renewed_before_they_expire_and_none_is_logged(house, ca
     hidden = {each for each in seen if not each.startswith("SMST")}
     assert len(hidden) == 4
     assert not [each for each in hidden if each in written]
+
+
+def test_beyond_loopback_clients_upload_over_tls_to_the_name_they_know(tmp_path, key_pair):
+    certs = tmp_path / "certs"
+    command = [sys.executable, "-m", "snowmelt", "cert", "--out", str(certs)]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    service = ServiceProcess(tmp_path / "data", free_port(), ca_file=certs / "ca.pem")
+    given = {"tls_cert": certs / "server.pem", "tls_key": certs / "server.key"}
+    s3 = S3Process(service).start(host="0.0.0.0", **given)
+    try:
+        prepare_loading(service, key_pair)
+        who = {"user": "loader", "private_key": key_pair.private_pem}
+        url = f"https://localhost:{service.port}"
+        with snowmelt.Client(url, **who, ca_file=str(service.ca_file)) as client:
+            assert client._calls.grant.location.endPoint == f"https://localhost:{s3.port}"
+            channel = client.open_channel("c", table=T)
+            channel.insert_rows(rows(0, 100), "all")
+            channel.wait_for_commit("all", timeout=SOON)
+    finally:
+        service.kill()

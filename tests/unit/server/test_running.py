@@ -36,6 +36,14 @@ def test_what_trusts_everybody_is_refused_beyond_loopback(
         RunningService(settings(tmp_path, host="0.0.0.0", **changes))
 
 
+@pytest.mark.parametrize("changes", [{"host": "0.0.0.0"}, {"stage_url": "memory:///"}])
+def test_a_stage_that_clients_cannot_reach_by_themselves_needs_the_s3_endpoint(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"s3_port: .* give it a port"):
+        RunningService(settings(tmp_path, **changes))
+
+
 def test_nothing_is_deleted_while_a_query_may_still_read_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"retention_s: .* for 3,000 s; it must be longer"):
         RunningService(settings(tmp_path, retention_s=3000))

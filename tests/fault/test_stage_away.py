@@ -1,0 +1,124 @@
+"""A stage in a bucket that is away, answers 503, or is slow, while rows come in."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import socket
+import threading
+import uuid
+
+import pytest
+
+from sdk_table import rows
+from snowmelt.clock import SystemClock
+from stage_house import House, T
+
+pytestmark = pytest.mark.slow
+
+MINUTE = dt.timedelta(minutes=1)
+SAID = b"<Error><Code>SlowDown</Code><Message>Too much.</Message></Error>"
+ANSWER = (
+    b"HTTP/1.1 503 Slow Down\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(SAID) + SAID
+)
+
+
+class Gate:
+    """A way to another port that may be `open`, `away`, `busy` (503) or `slow` (2 s more)."""
+
+    def __init__(self, port: int) -> None:
+        self.mode, self._port = "open", port
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._open: set[socket.socket] = set()
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+
+    def be(self, mode: str) -> None:
+        """Change, and end what is under way."""
+        self.mode = mode
+        for each in list(self._open):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self.be("away")
+        for thread in self._threads:
+            thread.join()
+        self._socket.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._socket.accept()
+                thread = threading.Thread(target=self._serve, args=(near,))
+                self._threads.append(thread)
+                thread.start()
+
+    def _serve(self, near: socket.socket) -> None:
+        mode = self.mode
+        self._open.add(near)
+        with contextlib.suppress(OSError), near:
+            if mode == "busy":
+                near.recv(65536)
+                near.sendall(ANSWER)
+            elif mode != "away":
+                if mode == "slow":
+                    SystemClock().sleep(2)
+                self._forward(near)
+        self._open.discard(near)
+
+    def _forward(self, near: socket.socket) -> None:
+        with socket.create_connection(("127.0.0.1", self._port)) as far:
+            self._open.add(far)
+            back = threading.Thread(target=_copy, args=(far, near))
+            back.start()
+            _copy(near, far)
+            back.join()
+            self._open.discard(far)
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
+
+
+@pytest.fixture
+def gate(seaweed):
+    gate = Gate(seaweed.port)
+    yield gate
+    gate.close()
+
+
+@pytest.fixture
+def house(gate, seaweed, own_s3, key_pair, monkeypatch):
+    environment = seaweed.environment
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    own_s3.service.environment.update(environment | {"AWS_ENDPOINT": gate.url})
+    house = House(own_s3, f"s3://behind/stage-{uuid.uuid4().hex[:8]}", key_pair)
+    yield house
+    house.close()
+
+
+def test_rows_wait_for_the_stage_and_are_there_once(house, gate):
+    with house.client() as client:
+        channel = client.open_channel("c", table=T)
+        for number, mode in enumerate(("away", "busy", "slow")):
+            first = number * 100
+            channel.insert_rows(rows(first, first + 50), f"{mode} before")
+            channel.wait_for_commit(f"{mode} before", timeout=MINUTE)
+            gate.be(mode)
+            channel.insert_rows(rows(first + 50, first + 100), mode)
+            SystemClock().sleep(3)
+            gate.be("open")
+            channel.wait_for_commit(mode, timeout=MINUTE)
+    assert house.ids() == list(range(300))
+    assert len(house.blobs()) == 6
