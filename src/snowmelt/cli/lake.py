@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import tempfile
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from snowmelt.spark.lake import Snowmelt
 
 _STDERR = 2
+# How Python writes an error of ours, whichever room it is of.
+_OURS = re.compile(r"\bsnowmelt(?:\.\w+)+: (.+)")
 
 
 @contextlib.contextmanager
@@ -98,10 +101,10 @@ def plain_errors() -> Iterator[None]:
 
 def _sentence(text: str) -> str:
     """Return the sentence in a message that may hold plans and traces of two languages."""
-    for line in text.splitlines():
-        _, found, message = line.partition("snowmelt.errors.")
-        if found and ": " in message:
-            return message.partition(": ")[2]
+    ours = _OURS.findall(text)
+    if ours:
+        # What an error came from stands before it.
+        return str(ours[-1])
     first, _, rest = text.strip().partition("\n")
     if first.startswith("An error occurred while calling") and rest:
         # The bridge's own words; Java's come after its class, on the next line.

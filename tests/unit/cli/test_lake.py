@@ -13,6 +13,15 @@ WORKER = """[PYTHON_DATA_SOURCE_ERROR] Failed when Python data source instance r
 snowmelt.errors.BlobCorrupt: Blob a/b.bdec, chunk at 0: MD5 differs.
  SQLSTATE: 38000
 """
+CALLED = """An exception was thrown from the Python worker:
+Traceback (most recent call last):
+snowmelt.functions.refusals.TransportFailed: 127.0.0.1:8700: Connection refused.
+
+The above exception was the direct cause of the following exception:
+
+  File "attempts.py", line 1, in ask
+snowmelt.functions.refusals.CallFailed: city, batch q:1:0:0:abc: it failed (status 500).
+"""
 JAVA = """An error occurred while calling o73.collectToPython.
 : org.apache.spark.SparkException: Job aborted: Python worker exited unexpectedly (crashed).
 	at org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:1)
@@ -23,6 +32,7 @@ JAVA = """An error occurred while calling o73.collectToPython.
     ("raised", "said"),
     [
         (PythonException(WORKER), "Blob a/b.bdec, chunk at 0: MD5 differs."),
+        (PythonException(CALLED), "city, batch q:1:0:0:abc: it failed (status 500)."),
         (
             AnalysisException('[A.B] Cannot resolve "max(v)". SQLSTATE: 42K09; line 1\n\'Plan [x]'),
             'Cannot resolve "max(v)".',
