@@ -1,0 +1,89 @@
+"""Spark reads what maintenance has joined, also files of older columns, and tells what was done."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from fix_chunks import NUMBERS
+from snowmelt import faults
+from snowmelt.catalog.execution import execute
+from snowmelt.faults import Point
+from snowmelt.schema.arrow import chunk_schema
+from snowmelt.schema.types import Column, Kind
+from snowmelt.spark import Snowmelt
+from snowmelt.table.compaction import compact
+from snowmelt.table.maintenance import MaintenanceSettings
+from snowmelt.table.reading import read_table
+
+COLUMNS = (
+    Column("ID", Kind.FIXED, 1, nullable=False, precision=5, scale=0),
+    Column("COST", Kind.FIXED, 2, precision=12, scale=2),
+    Column("WORD", Kind.TEXT, 3, length=10, byte_length=40),
+    Column("GONE", Kind.REAL, 4),
+)
+TABLE = "demo.public.numbers"
+
+
+@pytest.fixture(autouse=True)
+def disarmed():
+    yield
+    faults.disarm()
+
+
+def put(house, **values: object) -> None:
+    """Register one row for the table's columns as they are now, and make it native."""
+    schema = chunk_schema(house.table().schema)
+    arrays = [pa.array([values.get(field.name)], field.type) for field in schema]
+    house.put(pa.table(arrays, schema=schema))
+    house.migrate()
+
+
+def alter(house, change: str) -> None:
+    execute(house.database, f"ALTER TABLE {TABLE} {change}", user=None, clock=house.clock)
+
+
+@pytest.fixture
+def altered(lakehouse):
+    """Two rows of old columns and one of new; compacted, while one more column came."""
+    lakehouse.create(columns=COLUMNS)
+    put(lakehouse, ID=Decimal(1), COST=Decimal("1.25"), WORD="old", GONE=1.0)
+    put(lakehouse, ID=Decimal(2), COST=Decimal("2.50"), WORD="old", GONE=None)
+    alter(lakehouse, "ALTER COLUMN id TYPE NUMBER(12)")
+    alter(lakehouse, "DROP COLUMN gone")
+    alter(lakehouse, "RENAME COLUMN word TO name")
+    alter(lakehouse, "ADD COLUMN gone VARCHAR")
+    put(lakehouse, ID=Decimal(10**11), COST=Decimal("3.75"), NAME="new", GONE="here")
+    faults.arm(Point.COMPACTION_WRITTEN, lambda: alter(lakehouse, "ADD COLUMN late BOOLEAN"))
+    settings = MaintenanceSettings(lakehouse.warehouse.url, min_files=2)
+    done = compact(lakehouse.database, NUMBERS, settings, clock=lakehouse.clock)
+    assert (done.rows, done.files_before, done.files_after) == (3, 3, 1)
+    return lakehouse
+
+
+def test_files_of_older_columns_are_joined_as_rows_of_the_table_as_it_is(altered):
+    put(altered, ID=Decimal(4), LATE=True)
+    rows = read_table(altered.database, altered.keyring, altered.stage, NUMBERS)
+    found = {int(row["ID"]): row for row in rows.to_pylist()}
+    assert sorted(found) == [1, 2, 4, 10**11]
+    assert [found[key]["NAME"] for key in (1, 2, 10**11)] == ["old", "old", "new"]
+    assert [found[key]["GONE"] for key in (1, 2, 10**11)] == [None, None, "here"]
+    assert [found[key]["LATE"] for key in (1, 4)] == [None, True]
+
+
+@pytest.mark.spark
+def test_spark_reads_joined_files_and_the_history_tells_of_them(altered, spark, tmp_path):
+    with Snowmelt.local(tmp_path, spark=spark) as lake:
+        rows = lake.sql(f"SELECT id, cost, name, gone, late FROM {TABLE} ORDER BY id").collect()
+        assert [tuple(row) for row in rows] == [
+            (1, Decimal("1.25"), "old", None, None),
+            (2, Decimal("2.50"), "old", None, None),
+            (10**11, Decimal("3.75"), "new", "here", None),
+        ]
+        [run] = lake.sql(
+            "SELECT kind, state, num_rows, files_before, files_after, table_name "
+            "FROM ACCOUNT_USAGE.MAINTENANCE_HISTORY"
+        ).collect()
+    assert tuple(run) == ("compaction", "committed", 3, 3, 1, "NUMBERS")
