@@ -11,7 +11,7 @@ from snowmelt.schema.types import TableName
 from snowmelt.spark.history import is_history
 from snowmelt.spark.predicates import predicates
 from snowmelt.spark.queries import in_full, needed_columns
-from snowmelt.spark.visible import TableRead, visible_columns
+from snowmelt.spark.visible import TableRead, file_names, visible_columns
 from snowmelt.table.reading import chunk_tasks
 from snowmelt.table.scan import prune_chunks, prune_files
 from snowmelt.table.snapshot import take_snapshots
@@ -152,6 +152,9 @@ class Planner:
             schema=schema,
             columns=wanted.columns,
             files=tuple(kept),
+            file_names=file_names(schema, snapshot.schemas.values())
+            if len(snapshot.schemas) > 1
+            else {},
             is_whole=len(kept) == len(files),
             tasks=tuple(
                 chunk_tasks(self._database, self._keyring, self._stage_url, chunks, schema)

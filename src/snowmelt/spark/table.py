@@ -6,6 +6,7 @@ How each type arrives is decided in `docs/decisions/0010-types-in-spark.md`.
 from __future__ import annotations
 
 from collections import OrderedDict
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -21,7 +22,7 @@ from snowmelt.spark.source import ChunkRead, chunks_frame
 from snowmelt.spark.visible import TableRead, VisibleColumn, quoted, visible_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 _KEPT_FRAMES = 32
@@ -48,9 +49,8 @@ class TableReader:
         if not read.columns:
             return self._counted(read)
         parts = []
-        raw = [quoted(visible.name) for visible in read.columns]
         if read.files:
-            parts.append(self._native(read).selectExpr(*raw))
+            parts.append(self._native(read).selectExpr(*_of_files(read)))
         if read.tasks:
             parts += self._chunks.frames(read)
         if read.files:
@@ -80,7 +80,7 @@ class TableReader:
         )
 
     def _listed(self, read: TableRead, paths: tuple[str, ...]) -> DataFrame:
-        reader = self._spark.read.schema(_schema(visible_columns(read.schema)))
+        reader = self._spark.read.schema(_schema(visible_columns(read.schema), read.file_names))
         for name, value in _PARQUET_OPTIONS.items():
             reader = reader.option(name, value)
         java = _java(self._spark)
@@ -190,13 +190,29 @@ _PARQUET_OPTIONS = {
 }
 
 
-def _schema(columns: Sequence[VisibleColumn]) -> st.StructType:
+def _of_files(read: TableRead) -> list[str]:
+    """Return the columns of native files, under the names that the query has for them."""
+    names = read.file_names
+    return [
+        f"{quoted(names[each.field_id])} AS {quoted(each.name)}"
+        if each.field_id in names
+        else quoted(each.name)
+        for each in read.columns
+    ]
+
+
+def _schema(
+    columns: Sequence[VisibleColumn], names: Mapping[int, str] = MappingProxyType({})
+) -> st.StructType:
     # By field id, so that a column keeps its data whatever it is called; nullable throughout,
     # because both readers must agree.
     return st.StructType(
         [
             st.StructField(
-                visible.name, visible.raw_type, True, {"parquet.field.id": visible.field_id}
+                names.get(visible.field_id, visible.name),
+                visible.raw_type,
+                True,
+                {"parquet.field.id": visible.field_id},
             )
             for visible in columns
         ]

@@ -16,6 +16,7 @@ from snowmelt.schema.types import SEMI_STRUCTURED, Column, Kind, TableSchema
 
 if TYPE_CHECKING:
     import datetime as dt
+    from collections.abc import Iterable, Mapping
 
     from snowmelt.table.chunk import ChunkTask
     from snowmelt.table.iceberg import NativeFile
@@ -83,7 +84,8 @@ class VisibleColumn:
 class TableRead:
     """What a query reads of one table: chosen columns, files and chunks, out of how many.
 
-    `pointer` names the native snapshot, `is_whole` tells that `files` are all of its files;
+    `pointer` names the native snapshot, `is_whole` tells that `files` are all of its files,
+    `file_names` what the Parquet reader calls columns (see there);
     `present` are all of the snapshot's chunks by commit number. No columns at all means that rows
     are only counted.
     """
@@ -94,6 +96,7 @@ class TableRead:
     schema: TableSchema
     columns: tuple[VisibleColumn, ...]
     files: tuple[NativeFile, ...]
+    file_names: Mapping[int, str]
     is_whole: bool
     tasks: tuple[ChunkTask, ...]
     present: frozenset[int]
@@ -124,6 +127,29 @@ def visible_columns(schema: TableSchema) -> list[VisibleColumn]:
                 )
             )
     return visible
+
+
+def file_names(schema: TableSchema, versions: Iterable[TableSchema]) -> dict[int, str]:
+    """Return by field id what the Parquet reader must call a column, where that is not its name.
+
+    Spark finds a file's columns by field id, but compares conditions with the statistics of the
+    column that has the *name* in the file, and cuts a number down to the width it has there (4.3:
+    `c < 3000000000` leaves out every row of a NUMBER(9)). So a column does not go by a name that
+    another has had, nor by its own once its numbers have grown: such conditions stay with Spark.
+    """
+    had: dict[str, set[tuple[int, st.DataType]]] = {}
+    for version in (*versions, schema):
+        for visible in visible_columns(version):
+            had.setdefault(visible.name.lower(), set()).add((visible.field_id, visible.raw_type))
+    names: dict[int, str] = {}
+    for visible in visible_columns(schema):
+        if len(had[visible.name.lower()]) > 1:
+            name = visible.name
+            while name.lower() in had:
+                name = f"{name}_{visible.field_id}"
+            names[visible.field_id] = name
+            had[name.lower()] = set()
+    return names
 
 
 def quoted(name: str) -> str:

@@ -1,0 +1,87 @@
+"""Spark SQL over a table whose columns have changed: native files and chunks of every age."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from fix_chunks import NUMBERS
+from snowmelt.schema.arrow import chunk_schema
+from snowmelt.schema.types import Column, Kind
+from snowmelt.spark import Snowmelt
+
+pytestmark = pytest.mark.spark
+
+FIRST = (
+    Column("ID", Kind.FIXED, 1, nullable=False, precision=5, scale=0),
+    Column("COST", Kind.FIXED, 2, precision=18, scale=2),
+    Column("TINY", Kind.FIXED, 3, precision=4, scale=1),
+    Column("WORD", Kind.TEXT, 4, length=10, byte_length=40),
+    Column("GONE", Kind.REAL, 5),
+)
+
+
+def put(house, **values: object) -> None:
+    """Register one row for the table's columns as they are now."""
+    schema = chunk_schema(house.table().schema)
+    arrays = [pa.array([values.get(field.name)], field.type) for field in schema]
+    house.put(pa.table(arrays, schema=schema))
+
+
+@pytest.fixture
+def lake(tmp_path, lakehouse, spark):
+    lakehouse.create(columns=FIRST)
+    return Snowmelt.local(tmp_path, spark=spark)
+
+
+def one(lake, text: str) -> list[tuple[object, ...]]:
+    return [tuple(row) for row in lake.sql(text).collect()]
+
+
+@pytest.mark.parametrize("is_migrated", [False, True], ids=["chunks", "native"])
+def test_rows_of_every_age_are_one_table(lake, lakehouse, is_migrated):
+    old = {"COST": Decimal("1.25"), "TINY": Decimal("2.5"), "WORD": "old", "GONE": 1.0}
+    put(lakehouse, ID=Decimal(1), **old)
+    lakehouse.migrate()
+    put(lakehouse, ID=Decimal(2), **old)
+    t = "demo.public.numbers"
+    assert one(lake, f"SELECT sum(id), max(word) FROM {t}") == [(3, "old")]
+    for change in (
+        "ALTER COLUMN id TYPE NUMBER(12), cost TYPE NUMBER(38,2), tiny TYPE NUMBER(15,1)",
+        "DROP COLUMN gone",
+        "RENAME COLUMN word TO name",
+        "ADD COLUMN word VARCHAR, at TIMESTAMP_TZ(9)",
+        "CLUSTER BY (name)",
+    ):
+        lake.sql(f"ALTER TABLE {t} {change}")
+    big = Decimal("9" * 36 + ".99")
+    put(lakehouse, ID=Decimal(10**11), COST=big, NAME="new", WORD="w", TINY=Decimal("1e13"))
+    if is_migrated:
+        lakehouse.migrate()
+    assert lake.table(t).columns == ["ID", "COST", "TINY", "NAME", "WORD", "AT", "AT$ns", "AT$tz"]
+    found = one(lake, f"SELECT id, cost, tiny, name, word, at FROM {t} ORDER BY id")
+    assert found == [
+        (1, Decimal("1.25"), Decimal("2.5"), "old", None, None),
+        (2, Decimal("1.25"), Decimal("2.5"), "old", None, None),
+        (10**11, big, Decimal(10**13), "new", "w", None),
+    ]
+    # Conditions reach the Parquet reader, whose files have the narrower types.
+    assert one(lake, f"SELECT id FROM {t} WHERE cost = 1.25 AND id < 2 AND tiny > 2") == [(1,)]
+    assert one(lake, f"SELECT id FROM {t} WHERE cost > 10 OR tiny > 100000") == [(10**11,)]
+    # As an INT32, which the older files have, this number would be negative.
+    assert one(lake, f"SELECT count(*) FROM {t} WHERE tiny < 300000000.0") == [(2,)]
+    assert one(lake, f"SELECT count(*) FROM {t} WHERE cost < 300000000000000000.00") == [(2,)]
+    assert one(lake, f"SELECT count(*) FROM {t} WHERE word IS NULL AND name = 'old'") == [(2,)]
+    assert one(lake, f"SELECT count(*) FROM {t}") == [(3,)]
+    assert lakehouse.table(NUMBERS).cluster_by == ("NAME",)
+
+
+def test_a_table_is_queried_by_its_new_name(lake, lakehouse):
+    put(lakehouse, ID=Decimal(1), WORD="w")
+    lakehouse.migrate()
+    put(lakehouse, ID=Decimal(2), WORD="v")
+    [answer] = one(lake, "ALTER TABLE demo.public.numbers RENAME TO demo.public.counts")
+    assert answer == ("Table DEMO.PUBLIC.NUMBERS is called DEMO.PUBLIC.COUNTS now.",)
+    assert one(lake, "SELECT sum(id) FROM demo.public.counts") == [(3,)]
