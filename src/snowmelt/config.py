@@ -175,6 +175,20 @@ def inherited_environment() -> dict[str, str]:
     return dict(os.environ)
 
 
+# Settings of tests and of single parts, which are read where they are used.
+_OTHER_VARIABLES = frozenset({PARENT_PIPE, "SNOWMELT_FAULT"})
+
+
+def unknown_variables() -> list[str]:
+    """Return the variables of the environment that look like settings and are none, sorted."""
+    known = {_PREFIX + each.name.upper() for each in dataclasses.fields(Settings)}
+    return sorted(
+        name
+        for name in os.environ
+        if name.startswith(_PREFIX) and name not in known | _OTHER_VARIABLES
+    )
+
+
 def environment_value(name: str) -> str | None:
     """Return a variable that somebody refers to by its name, None where it is not set."""
     return os.environ.get(name)

@@ -10,7 +10,13 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from snowmelt.catalog import model
-from snowmelt.catalog.database import open_database
+from snowmelt.catalog.database import (
+    CatalogVersion,
+    catalog_version,
+    open_database,
+    server_time,
+)
+from snowmelt.clock import SystemClock
 from snowmelt.errors import CatalogBusy, CatalogUnavailable, ConfigurationError, UnknownOutcome
 
 
@@ -193,3 +199,23 @@ def test_an_error_does_not_tell_the_values_of_its_statement(database):
     with database.writing() as connection, pytest.raises(sa.exc.DBAPIError) as raised:
         connection.execute(insert, {"value": "a column's minimum"})
     assert "minimum" not in str(raised.value)
+
+
+def test_a_catalog_tells_its_version_and_is_not_changed_by_being_asked(database):
+    with database.writing() as connection:
+        newest = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
+    assert catalog_version(database.url) == CatalogVersion("0001", newest, is_known=True)
+    with database.writing() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    assert catalog_version(database.url) == CatalogVersion("9999", newest, is_known=False)
+
+
+def test_a_database_elsewhere_tells_its_time(database):
+    with database.reading() as connection:
+        at = server_time(connection)
+    if database.dialect == "sqlite":
+        assert at is None
+    else:
+        assert at is not None
+        assert abs((at - SystemClock().now()).total_seconds()) < 60

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
+from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -174,6 +175,41 @@ def open_database(
         database.close()
         raise
     return database
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogVersion:
+    """Which version the tables of a catalog have (None: there are none), and the newest there is."""
+
+    current: str | None
+    newest: str
+    is_known: bool
+
+
+def catalog_version(url: str, *, busy_timeout_s: float = 10.0) -> CatalogVersion:
+    """Tell a catalog's version; unlike `open_database`, change nothing.
+
+    Raises:
+        ConfigurationError: The URL is of another kind.
+        CatalogUnavailable: The database cannot be reached.
+    """
+    database = Database(_parse_url(url), busy_timeout_s=busy_timeout_s)
+    script = _script()
+    try:
+        with database.reading() as connection:
+            current = _revision(connection)
+    finally:
+        database.close()
+    known = {step.revision for step in script.walk_revisions()}
+    return CatalogVersion(current, script.get_current_head() or "", current in known)
+
+
+def server_time(connection: sa.Connection) -> dt.datetime | None:
+    """Return the time of the database's machine, None where that is this one."""
+    if connection.dialect.name != "postgresql":
+        return None
+    found: dt.datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
+    return found
 
 
 def _parse_url(text: str) -> sa.URL:

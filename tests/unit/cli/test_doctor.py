@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import json
+import sqlite3
+
+import pytest
+
+from snowmelt.cli.checks.finding import Finding, clock_check
+from snowmelt.cli.checks.places import check_places
+from snowmelt.clock import ManualClock, SystemClock
+from snowmelt.config import Settings
 from snowmelt.embedded import Embedded
 from snowmelt.schema.types import TableName
 from snowmelt.table.migration import MigrationSettings, migrate_locally
@@ -23,7 +33,9 @@ def test_doctor_finds_nothing_wrong_before_the_first_start(snowmelt, tmp_path):
 
 def test_doctor_counts_what_is_in_the_catalog(snowmelt):
     snowmelt("sql", "CREATE DATABASE demo; CREATE TABLE demo.public.t (a INT)")
-    assert "ok     catalog     sqlite, 1 tables, 0 channels\n" in snowmelt("doctor").stdout
+    told = snowmelt("doctor").stdout
+    assert "ok     contents        sqlite, 1 tables, 0 channels\n" in told
+    assert "ok     catalog         reachable, version 0" in told
 
 
 def test_doctor_finds_what_is_wrong_and_goes_on(snowmelt, tmp_path):
@@ -55,6 +67,84 @@ def test_doctor_names_chunks_that_were_set_aside(snowmelt, tmp_path):
         )
     ended = snowmelt("doctor")
     assert ended.returncode == 1
-    start = "wrong  chunk       1 of DEMO.PUBLIC.T (2 rows) cannot be read"
+    start = "wrong  chunk           1 of DEMO.PUBLIC.T (2 rows) cannot be read"
     (line,) = (line for line in ended.stdout.splitlines() if line.startswith(start))
     assert blob.name in line
+
+
+def test_each_check_is_an_object_where_json_is_asked_for(snowmelt):
+    ended = snowmelt("doctor", "--format", "json", port="1")
+    found = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert {"finding", "what", "detail"} == set.intersection(*map(set, found))
+    assert {"versions", "java", "settings", "stage", "catalog"} <= {each["what"] for each in found}
+
+
+def test_a_setting_that_does_not_fit_is_a_finding(snowmelt):
+    ended = snowmelt("doctor", select_dialect="oracle")
+    assert ended.returncode == 1
+    assert lines(ended.stdout)["settings"] == "wrong"
+    assert "it is aws, ceph or ceph-2020" in ended.stdout
+
+
+def test_a_variable_that_is_no_setting_is_told_with_the_one_meant(snowmelt):
+    ended = snowmelt("doctor", stage_ulr="s3://b", port="1")
+    assert ended.returncode == 0
+    assert (
+        "SNOWMELT_STAGE_ULR is set, and there is no such setting; SNOWMELT_STAGE_URL"
+        in ended.stdout
+    )
+
+
+def test_stores_are_written_and_read_and_left_as_they_were(snowmelt, tmp_path):
+    for name in ("stage", "warehouse"):
+        (tmp_path / "snowmelt-data" / name).mkdir(parents=True)
+    told = snowmelt("doctor", port="1").stdout
+    assert lines(told)["stage"] == lines(told)["warehouse"] == "ok"
+    assert told.count("written and read") == 2
+    files = [path for path in (tmp_path / "snowmelt-data").rglob("*") if path.is_file()]
+    assert files == []
+
+
+def test_a_place_that_cannot_be_written_is_a_finding(tmp_path):
+    stage = tmp_path / "data" / "stage"
+    stage.parent.mkdir()
+    stage.write_text("a file, not a folder")
+    found = check_places(Settings.load(tmp_path / "data"), SystemClock())
+    (check,) = (check for check in found if check.what == "stage")
+    assert check.finding is Finding.WRONG
+    assert "cannot be written and read" in check.detail
+
+
+def test_a_catalog_of_a_newer_snowmelt_is_a_finding_and_an_older_one_stays_as_it_is(
+    snowmelt, tmp_path
+):
+    snowmelt("sql", "CREATE DATABASE demo")
+    catalog = tmp_path / "snowmelt-data" / "catalog.db"
+    for version, finding, text in (
+        ("9999", "wrong", "install the Snowmelt that the other services run"),
+        ("0001", "note", "the next `snowmelt serve` brings it to"),
+    ):
+        with sqlite3.connect(catalog) as connection:
+            connection.execute("UPDATE alembic_version SET version_num = ?", [version])
+        connection.close()
+        told = snowmelt("doctor", port="1").stdout
+        assert lines(told)["catalog"] == finding
+        assert text in told
+
+
+@pytest.mark.parametrize(("days", "finding"), [(0, "ok"), (390, "note"), (400, "wrong")])
+def test_a_certificate_is_told_of_before_it_ends(snowmelt, tmp_path, days, finding):
+    assert snowmelt("cert", "--out", "certs").returncode == 0
+    certs = tmp_path / "certs"
+    settings = Settings.load(
+        tmp_path, tls_cert=str(certs / "server.pem"), tls_key=str(certs / "server.key")
+    )
+    now = dt.datetime.now(dt.UTC) + dt.timedelta(days=days)
+    (check,) = (check for check in check_places(settings, ManualClock(now)) if check.what == "tls")
+    assert check.finding == finding, check.detail
+
+
+def test_clocks_that_differ_are_a_finding():
+    assert clock_check("t", 1.0, "it").finding is Finding.FINE
+    assert "30 s behind" in clock_check("t", -30.0, "it").detail
+    assert clock_check("t", 30.0, "it").finding is Finding.WRONG

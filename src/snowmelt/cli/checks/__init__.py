@@ -1,0 +1,1 @@
+"""What `snowmelt doctor` looks at."""

@@ -1,0 +1,122 @@
+"""Checks of the places where a service keeps things, and of the certificate that it shows."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import shutil
+import stat
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from snowmelt.cli.checks.finding import Check, clock_check, fine, note, wrong
+from snowmelt.errors import SnowmeltError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from snowmelt.clock import Clock
+    from snowmelt.config import Settings
+    from snowmelt.storage.store import Store
+
+_LITTLE_SPACE = 1 << 30
+_SOON = dt.timedelta(days=14)
+_PROBE = b"written by snowmelt doctor"
+
+
+def check_places(settings: Settings, clock: Clock) -> Iterator[Check]:
+    """Check folders, stores and certificate; writes a small object to each store and deletes it."""
+    yield _data_folder(settings.data_dir)
+    yield _keys_folder(settings.keys_dir)
+    yield from _store("stage", settings.stage_url, clock)
+    yield from _store("warehouse", settings.warehouse_url, clock)
+    if settings.tls_cert or settings.tls_key:
+        yield _certificate(settings, clock.now())
+
+
+def _data_folder(folder: Path) -> Check:
+    there = folder if folder.exists() else next(p for p in folder.parents if p.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        return wrong("data", f"{there} cannot be written by this user; chown or chmod it")
+    made = "" if folder.exists() else ", not made yet"
+    return _with_space("data", there, f"{folder}{made}")
+
+
+def _with_space(what: str, folder: Path, text: str) -> Check:
+    free = shutil.disk_usage(folder).free
+    if free < _LITTLE_SPACE:
+        return wrong(
+            what, f"{text} has {free >> 20:,} MiB left, too little; make room or take another disk"
+        )
+    return fine(what, f"{text}, {free >> 30:,} GiB free")
+
+
+def _keys_folder(folder: Path) -> Check:
+    if not folder.exists():
+        return note("keys", f"{folder} is not made yet")
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if mode & 0o077:
+        return wrong(
+            "keys", f"{folder} has mode {mode:o}: others may read the master key; chmod 700 it"
+        )
+    return fine("keys", f"{folder}, for this user alone")
+
+
+def _store(what: str, url: str, clock: Clock) -> Iterator[Check]:
+    from snowmelt.storage.opening import open_store
+
+    if "://" not in url and not Path(url).exists():
+        yield note(what, f"{url} is not made yet")
+        return
+    path = f"doctor/{uuid.uuid4().hex}"
+    try:
+        store = open_store(url)
+        ahead_s = _write_and_read(store, path, clock)
+    except (SnowmeltError, OSError) as error:
+        yield wrong(what, f"{url} cannot be written and read by this user: {error}")
+        return
+    if "://" in url:
+        yield fine(what, f"{url}, written and read")
+        if ahead_s is not None:
+            yield clock_check(f"{what}-time", ahead_s, f"the {what}")
+    else:
+        yield _with_space(what, Path(url), f"{url}, written and read")
+
+
+def _write_and_read(store: Store, path: str, clock: Clock) -> float | None:
+    """Return how many seconds the store's clock is ahead, None when it keeps no times."""
+    before = clock.now()
+    store.put(path, _PROBE)
+    try:
+        after = clock.now()
+        if store.get(path) != _PROBE:
+            raise OSError("what was read is not what was written")
+        found = store.head(path)
+    finally:
+        store.delete(path)
+    if found is None:
+        raise OSError("what was written is not there")
+    # Stores tell whole seconds.
+    middle = before + (after - before) / 2
+    return (found.modified_at + dt.timedelta(seconds=0.5) - middle).total_seconds()
+
+
+def _certificate(settings: Settings, now: dt.datetime) -> Check:
+    from cryptography import x509
+
+    from snowmelt.server.tls import certificate_of
+
+    try:
+        certificate_of(settings)
+        pem = Path(settings.tls_cert).expanduser().read_bytes()
+        ends = x509.load_pem_x509_certificates(pem)[0].not_valid_after_utc
+    except (SnowmeltError, OSError, ValueError) as error:
+        return wrong("tls", str(error))
+    day = f"{ends:%Y-%m-%d}"
+    renew = "put a new one in its place and send the service SIGHUP"
+    if ends <= now:
+        return wrong("tls", f"{settings.tls_cert} ended on {day}; {renew}")
+    if ends - now < _SOON:
+        return note("tls", f"{settings.tls_cert} ends on {day}; {renew}")
+    return fine("tls", f"{settings.tls_cert}, good until {day}")

@@ -1,0 +1,39 @@
+"""The page for operators names every metric and every field of the log."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from snowmelt.catalog.backlogs import MigrationCount, TableBacklog
+from snowmelt.catalog.history import MigrationState
+from snowmelt.ingest.tally import Tally
+from snowmelt.schema.types import TableName
+from snowmelt.server.logs import CONTEXT
+from snowmelt.server.metrics import CatalogFacts, Sources, page
+
+PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+
+
+def test_the_metrics_of_the_page_are_those_of_the_service():
+    now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    facts = CatalogFacts(
+        now,
+        [TableBacklog(1, TableName("D", "P", "T"), 1, 1, now)],
+        [MigrationCount(MigrationState.COMMITTED, 1, 1, 1.0)],
+    )
+    sources = Sources(lambda: Tally().taken(0), selects=[lambda: (0, 0, 0)])
+    text = page(sources, facts, names_tables=True).decode()
+    found = {
+        family.name + ("_total" if family.type == "counter" else "")
+        for family in text_string_to_metric_families(text)
+    }
+    told = set(re.findall(r"^\| `(snowmelt_\w+)` ", PAGE, re.MULTILINE))
+    assert told == {name for name in found if name.startswith("snowmelt_")}
+
+
+def test_the_fields_of_the_log_are_on_the_page():
+    assert [name for name in CONTEXT if f"`{name}`" not in PAGE] == []
