@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import datetime as dt
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+import snowmelt
+from snowmelt.catalog.backlogs import backlogs, migration_counts, tables_with_more
+from snowmelt.catalog.database import open_database
+from snowmelt.catalog.keys import KeyRing, load_master_key
+from snowmelt.schema.types import TableName
+from snowmelt.table.migration import MigrationSettings, migrate_locally
+
+TABLE = TableName("DEMO", "PUBLIC", "T")
+
+
+def test_either_database_tells_what_waits_and_what_was_migrated(service_on_each_catalog, key_pair):
+    service = service_on_each_catalog
+    client = snowmelt.Client(service.url, user="loader", private_key=key_pair.private_pem)
+    with client, client.open_channel("c", table="demo.public.t") as channel:
+        channel.insert_rows([{"id": 1}, {"id": 2}, {"id": 3}], offset_token="3")
+        channel.wait_for_commit("3", timeout=dt.timedelta(seconds=20))
+    page = httpx.get(f"{service.url}/metrics").text
+    values = {family.name: family.samples for family in text_string_to_metric_families(page)}
+    assert [sample.value for sample in values["snowmelt_backlog_chunks"]] == [1]
+    database = open_database(service.settings.catalog_url)
+    try:
+        with database.reading() as connection:
+            (waiting,) = backlogs(connection)
+            assert (waiting.name, waiting.chunks) == (TABLE, 1)
+            assert waiting.bytes > 0
+            assert len(tables_with_more(connection, chunks=0, size=None)) == 1
+            assert len(tables_with_more(connection, chunks=None, size=1)) == 1
+            assert tables_with_more(connection, chunks=1, size=waiting.bytes) == frozenset()
+        settings = service.settings
+        keyring = KeyRing(load_master_key(settings.keys_dir))
+        places = MigrationSettings(settings.stage_url, settings.warehouse_url)
+        migrate_locally(database, keyring, TABLE, places)
+        with database.reading() as connection:
+            assert backlogs(connection) == []
+            done = {count.state: count for count in migration_counts(connection)}
+        assert (done["committed"].runs, done["committed"].rows) == (1, 3)
+        assert 0 < done["committed"].seconds < 60
+        assert done["failed"].runs == 0
+    finally:
+        database.close()
