@@ -97,6 +97,8 @@ class BucketStage:
         self._trusted = trusted
         self._context: ssl.SSLContext | None = None
         self._lock = threading.Lock()
+        # Apart from the other, which nobody should have to wait for: held while the service is asked.
+        self._renewing = threading.Lock()
         self._idle: list[tuple[str, http.client.HTTPConnection]] = []
         self._closed = False
         # What the store's clock is ahead of ours.
@@ -154,7 +156,7 @@ class BucketStage:
 
     def _renewed(self, old: _Place) -> _Place:
         """Renew the credentials unless another thread has."""
-        with self._lock:
+        with self._renewing:
             if self._place is not old:
                 return self._place
             try:
