@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,6 +78,26 @@ def test_a_migrator_that_dies_is_started_again(
     os.kill(first, 9)
     wait_until(lambda: children(service_id) not in ([], [first]), "another one follows")
     assert "the migrator ended with -9" in service_process.log
+
+
+@pytest.mark.parametrize("compact", [1, 0])
+def test_native_files_of_loads_alone_are_maintained_too(
+    service_process: ServiceProcess, compact: int
+) -> None:
+    folder = service_process.data_dir
+    folder.mkdir()
+    service_process.sql("CREATE DATABASE demo", "CREATE TABLE demo.public.t (a INT)")
+    (folder / "a.csv").write_text("1\n")
+    command = [sys.executable, "-m", "snowmelt", "--data-dir", str(folder), "copy"]
+    subprocess.run([*command, f"COPY demo.public.t FROM '{folder / 'a.csv'}'"], check=True)
+    service_process.start(migrate=1, compact=compact, compact_interval_s=0.2)
+    assert service_process.process is not None
+    service_id = service_process.process.pid
+    if compact:
+        wait_until(lambda: children(service_id), "a maintainer starts")
+    else:
+        time.sleep(2)
+        assert children(service_id) == []
 
 
 def ready(process_id: int) -> bool:

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from fix_catalog import START
+from snowmelt.catalog import maintenance
+from snowmelt.catalog.maintenance import Maintained, MaintenanceKind, MaintenanceState
+
+
+@pytest.fixture
+def writing(database):
+    with database.writing() as connection:
+        yield connection
+
+
+def _at(seconds: float) -> dt.datetime:
+    return START + dt.timedelta(seconds=seconds)
+
+
+def test_a_run_is_closed_once_with_what_it_did(writing):
+    maintenance.start_run(writing, "a", 7, MaintenanceKind.COMPACTION, _at(0))
+    maintenance.start_run(writing, "b", 7, MaintenanceKind.EXPIRY, _at(1))
+    maintenance.start_run(writing, "c", 8, MaintenanceKind.COMPACTION, _at(2))
+    assert [run.run_id for run in maintenance.running_runs(writing, 7)] == ["a", "b"]
+    done = Maintained(
+        rows=10, files_before=8, bytes_before=80, files_after=1, bytes_after=60, snapshot_id=2**60
+    )
+    state = MaintenanceState.COMMITTED
+    assert maintenance.finish_run(writing, "a", state, now=_at(5), done=done)
+    assert not maintenance.finish_run(writing, "a", MaintenanceState.LOST, now=_at(6))
+    assert maintenance.finish_run(
+        writing, "b", MaintenanceState.FAILED, now=_at(7), message="the disk is full"
+    )
+    assert maintenance.running_runs(writing, 7) == []
+    assert maintenance.commits_of(writing, 7) == {"a": _at(5)}
+    assert maintenance.commits_of(writing, 8) == {}
+    second, first = maintenance.runs_of(writing, 7)
+    assert (second.state, second.message) == (MaintenanceState.FAILED, "the disk is full")
+    assert (first.rows, first.files_before, first.snapshot_id) == (10, 8, 2**60)
+    assert [run.run_id for run in maintenance.runs_of(writing)] == ["c", "b", "a"]
+    assert maintenance.find_run(writing, "c").kind is MaintenanceKind.COMPACTION
+    assert maintenance.find_run(writing, "d") is None
