@@ -14,6 +14,11 @@ from snowmelt.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from snowmelt.catalog.database import Database
+    from snowmelt.clock import Clock
+
+# A look is followed by a rest of so many times its length: adding up the bytes of a million waiting
+# chunks takes half a second of a processor.
+_REST = 20
 
 TOO_MUCH_WAITS = Refusal(
     ResponseCode.QUEUE_FULL,
@@ -25,8 +30,12 @@ TOO_MUCH_WAITS = Refusal(
 class Pressure:
     """Which tables have too long a backlog, as of the last look; limits of 0 are none."""
 
-    def __init__(self, database: Database, *, max_chunks: int, max_bytes: int) -> None:
+    def __init__(
+        self, database: Database, *, clock: Clock, max_chunks: int, max_bytes: int
+    ) -> None:
         self._database = database
+        self._clock = clock
+        self._not_before = clock.monotonic()
         self._max_chunks = max_chunks or None
         self._max_bytes = max_bytes or None
         self.tables: frozenset[int] = frozenset()
@@ -37,12 +46,17 @@ class Pressure:
         return self._max_chunks is not None or self._max_bytes is not None
 
     def look(self) -> None:
-        """Read the catalog; what was known stays when that fails.
+        """Read the catalog, unless that took long just now; what was known stays when it fails.
 
         Raises:
             CatalogUnavailable: The catalog cannot be reached.
         """
+        began = self._clock.monotonic()
+        if began < self._not_before:
+            return
         with self._database.reading() as connection:
             self.tables = tables_with_more(
                 connection, chunks=self._max_chunks, size=self._max_bytes
             )
+        ended = self._clock.monotonic()
+        self._not_before = ended + _REST * (ended - began)

@@ -100,7 +100,10 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
         deployment_id = deployment.deployment_id(connection)
     known = Known(database, keyring)
     pressure = Pressure(
-        database, max_chunks=settings.backlog_max_chunks, max_bytes=settings.backlog_max_bytes
+        database,
+        clock=clock,
+        max_chunks=settings.backlog_max_chunks,
+        max_bytes=settings.backlog_max_bytes,
     )
     verifier = Verifier(
         known,
