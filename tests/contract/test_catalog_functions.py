@@ -165,6 +165,14 @@ def test_or_alter_leaves_alone_what_callers_count_on(demo, change, field):
         demo(CREATE_ECHO.replace("CREATE", "CREATE OR ALTER").replace(*change))
 
 
+def test_a_cache_is_for_functions_whose_values_stay(demo):
+    with pytest.raises(StatementError, match=r"CACHE is for IMMUTABLE functions.*column 70"):
+        demo(CREATE_ECHO.replace("API_", "CACHE = 9 API_"))
+    demo(CREATE_ECHO.replace("API_", "CACHE = OFF API_"))
+    with pytest.raises(StatementError, match="CACHE is for IMMUTABLE functions"):
+        demo("ALTER FUNCTION demo.public.echo(INT) SET CACHE = 9")
+
+
 def test_or_alter_creates_what_is_not_there(demo):
     created = demo(CREATE_ECHO.replace("CREATE", "CREATE OR ALTER"))
     assert created.message == "Function DEMO.PUBLIC.ECHO(NUMBER) created."

@@ -21,7 +21,7 @@ from snowmelt.catalog.statements import (
 from snowmelt.catalog.tables import schema_of
 from snowmelt.catalog.translators import TranslatorRecord
 from snowmelt.errors import DatabaseNotFound, NotFound, SchemaNotFound, StatementError, UserError
-from snowmelt.functions.definition import Language
+from snowmelt.functions.definition import Language, Volatility
 from snowmelt.functions.refusals import UrlRefused
 from snowmelt.functions.urls import allowed_address
 from snowmelt.schema.types import display_name
@@ -207,7 +207,14 @@ def _translator(session: Session, function: FunctionName, name: Name | None) -> 
 
 
 def _check(session: Session, function: ExternalFunction, places: Mapping[str, Place]) -> None:
-    """Check that the role may use the integration, and that it lets calls go to the URL."""
+    """Check that the role may use the integration, that it lets calls go to the URL, and the cache."""
+    cache = places.get("CACHE")
+    if cache is not None and function.cache_bytes and function.volatility is Volatility.VOLATILE:
+        raise StatementError(
+            reason="CACHE is for IMMUTABLE functions: a VOLATILE one is asked for each row",
+            line=cache.line,
+            column=cache.column,
+        )
     session.find_integration(function.integration)
     integrations.lock_integration(session.connection, function.integration)
     integration = session.find_integration(function.integration).integration

@@ -38,7 +38,8 @@ class FunctionCalls:
 
     `places` is how often the plan calls it for the rows there. `rows` are those of all places, at
     most; `calls` are at least as many as that takes, and each partition may need one more. Both
-    are None where Spark does not know; after a dry run they are exact.
+    are None where Spark does not know. A dry run counts what was asked for with every value NULL: what a
+    filter or a join on values would let through, it does not see.
     """
 
     function: str
@@ -48,9 +49,10 @@ class FunctionCalls:
     warnings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        rows = "an unknown number of" if self.rows is None else f"{self.rows}"
-        calls = "" if self.calls is None else f" in {self.calls} calls"
-        text = f"{self.function}: {rows} rows{calls}, at {self.places} places of the plan"
+        rows = "an unknown number of rows" if self.rows is None else _counted(self.rows, "row")
+        calls = "" if self.calls is None else f" in {_counted(self.calls, 'call')}"
+        places = _counted(self.places, "place")
+        text = f"{self.function}: {rows}{calls}, at {places} of the plan"
         return "\n  ".join([text, *self.warnings])
 
 
@@ -72,6 +74,10 @@ class _Line:
         if len(self.below) != 1 or self.text.startswith(_MULTIPLYING):
             return None
         return self.below[0].rows
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def explained(asked: Asked, plan: str, *, table_rows: int | None) -> list[FunctionCalls]:

@@ -323,7 +323,7 @@ class Snowmelt:
             text: The query.
             database: As for `sql`.
             schema: As for `sql`.
-            dry_run: Run the query without calling anything, every value NULL, and count exactly.
+            dry_run: Run the query without calling anything, every value NULL, and count what it asks for.
 
         Raises:
             SnowmeltError: What `sql` would raise.
