@@ -10,7 +10,7 @@ from importlib import import_module
 
 import pytest
 
-COMMANDS = ("serve", "sql", "migrate", "channels", "user", "doctor", "demo", "version")
+COMMANDS = ("serve", "sql", "migrate", "maintain", "channels", "user", "doctor", "demo", "version")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
