@@ -310,9 +310,11 @@ def _read_keys(
 
 def _read_renamed(connection: sa.Connection, offers: Sequence[ChunkOffer], ledger: Ledger) -> None:
     """Find out what the tables are called whose chunks come under names that they had before."""
-    for offer in offers:
+    # One of each table and key speaks for all: every channel has left its sequencer.
+    asking = {(offer.table, offer.key_id): offer for offer in offers}
+    for offer in asking.values():
         key = ledger.keys.get(offer.key_id)
-        if offer.table in ledger.tables or key is None or key[0] in ledger.renamed:
+        if offer.table in ledger.tables or key is None:
             continue
         # A renaming leaves the channels' sequencers behind under the old name.
         if last_sequencer(connection, offer.table, offer.channels[0].name) is not None:
