@@ -55,6 +55,7 @@ def _create_function(statement: CreateExternalFunction, session: Session) -> Res
         request_translator=_translator(session, name, statement.request_translator),
         response_translator=_translator(session, name, statement.response_translator),
     )
+    _check_cache(function, statement.places)
     _check(session, function, statement.places)
     if there is not None and statement.existing in {Existing.REPLACE, Existing.ALTER}:
         session.require("FUNCTION", there.function_id, "OWNERSHIP", there.shown)
@@ -85,6 +86,7 @@ def _alter_function(statement: AlterFunction, session: Session) -> Result:
         if field in changes:
             changes[field] = _translator(session, record.name, changes[field])
     function = replace(record.function, **changes)
+    _check_cache(function, statement.places)
     if "integration" in changes:
         _check(session, function, statement.places)
     external_functions.update_function(session.connection, record, function)
@@ -207,14 +209,7 @@ def _translator(session: Session, function: FunctionName, name: Name | None) -> 
 
 
 def _check(session: Session, function: ExternalFunction, places: Mapping[str, Place]) -> None:
-    """Check that the role may use the integration, that it lets calls go to the URL, and the cache."""
-    cache = places.get("CACHE")
-    if cache is not None and function.cache_bytes and function.volatility is Volatility.VOLATILE:
-        raise StatementError(
-            reason="CACHE is for IMMUTABLE functions: a VOLATILE one is asked for each row",
-            line=cache.line,
-            column=cache.column,
-        )
+    """Check that the role may use the integration, and that it lets calls go to the URL."""
     session.find_integration(function.integration)
     integrations.lock_integration(session.connection, function.integration)
     integration = session.find_integration(function.integration).integration
@@ -225,6 +220,16 @@ def _check(session: Session, function: ExternalFunction, places: Mapping[str, Pl
         raise StatementError(
             reason=f"AS: {str(error).rstrip('.')}", line=place.line, column=place.column
         ) from None
+
+
+def _check_cache(function: ExternalFunction, places: Mapping[str, Place]) -> None:
+    place = places.get("CACHE")
+    if place is not None and function.cache_bytes and function.volatility is Volatility.VOLATILE:
+        raise StatementError(
+            reason="CACHE is for IMMUTABLE functions: a VOLATILE one is asked for each row",
+            line=place.line,
+            column=place.column,
+        )
 
 
 def _require_same(
