@@ -1,0 +1,190 @@
+"""External functions where Spark does a task twice, by speculation or as it failed, on two hosts.
+
+Spark starts no copy on the host of the original, so there are two workers here, each on a loopback
+address of its own. The straggler holds one of them, so the other does all the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from fix_functions import Counted, counting
+from functions_service import hosted
+from snowmelt.clock import SystemClock
+from snowmelt.functions.service import Context, RemoteService
+from snowmelt.spark.java import use_java
+from snowmelt.testing.crashes import SHORT_LIVED_JAVA
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+
+HOSTS = ("127.0.0.2", "127.0.0.3")
+PROGRAM = """
+import json, sys, time
+
+from pyspark import TaskContext
+
+from snowmelt.spark import Snowmelt
+from snowmelt.spark.session import local_session
+
+folder, url, master = sys.argv[1:]
+speculation = {"quantile": 0.75, "multiplier": 1.1, "interval": "100ms", "minTaskRuntime": "1s"}
+spark = local_session("speculating", master, {
+    "spark.executor.memory": "512m",
+    "spark.speculation": "true",
+    **{f"spark.speculation.{name}": str(value) for name, value in speculation.items()},
+})
+lake = Snowmelt.local(folder, spark=spark)
+lake.sql("create database demo")
+lake.sql(
+    "create api integration here api_provider = http "
+    f"api_allowed_prefixes = ('{url}') enabled = true"
+)
+lake.sql(
+    "create external function demo.public.doubled(n number(10,0)) returns number(10,0)"
+    f" max_batch_rows = 10 api_integration = here as '{url}/doubled'"
+)
+
+
+def breaking(batches):
+    yield from batches
+    if TaskContext.get().partitionId() == 1 and TaskContext.get().attemptNumber() == 0:
+        raise ValueError("a first attempt breaks after its last row")
+
+
+def told(given):
+    print(json.dumps(given), flush=True)
+
+
+while spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() < 3:
+    time.sleep(0.05)
+found = lake.sql("select id, int(demo.public.doubled(id)) v from range(0, 40, 1, 4)")
+told(sorted(tuple(row) for row in found.mapInArrow(breaking, found.schema).collect()))
+# The copy that lost had its answer too, and writes that down in its own time.
+for _ in range(50):
+    calls = [(row.BATCH_ID, row.ATTEMPT, row.ATTEMPTS) for row in lake.calls().collect()]
+    if sum(attempt for _, attempt, _ in calls) == 2 and len(calls) == 6:
+        break
+    time.sleep(0.1)
+told(calls)
+spark.stop()
+"""
+
+
+def at_home(folder: Path) -> list[int]:
+    """Return the processes that work in a folder or beneath it."""
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            if process.name.isdigit() and (process / "cwd").readlink().is_relative_to(folder):
+                found.append(int(process.name))
+        except OSError:
+            continue  # gone, or not ours
+    return found
+
+
+def until(given, wanted):
+    """Return what a function gives, as soon as it is wanted, or after half a minute."""
+    clock = SystemClock()
+    end = clock.monotonic() + 30
+    while not wanted(found := given()) and clock.monotonic() < end:
+        clock.sleep(0.05)
+    return found
+
+
+@contextmanager
+def daemon(folder: Path, name: str, *arguments: str):
+    """Run a daemon of Spark's standalone mode; yields the file of its log."""
+    home = Path(pyspark.__file__).parent
+    log = folder / f"{name.rpartition('.')[2]}-{arguments[1]}.log"
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [home / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *arguments],
+            cwd=folder,
+            env={
+                **os.environ,
+                "JAVA_HOME": str(use_java()),
+                "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA,
+                "SPARK_HOME": str(home),
+                "SPARK_DAEMON_MEMORY": "256m",
+                "SPARK_LOCAL_DIRS": str(folder),
+            },
+            stdout=file,
+            stderr=file,
+        )
+    try:
+        yield log
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.fixture
+def master(tmp_path):
+    """The URL of a cluster with two hosts; all of it ends with the test."""
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    with ExitStack() as daemons:
+        anywhere = ("--port", "0", "--webui-port", "0")
+        log = daemons.enter_context(
+            daemon(folder, "master.Master", "--host", "127.0.0.1", *anywhere)
+        )
+        started = until(lambda: re.search(r"master at (spark://\S+)", log.read_text()), bool)
+        assert started, log.read_text()
+        size = ("--cores", "1", "--memory", "600m", "--work-dir", str(folder))
+        for host in HOSTS:
+            daemons.enter_context(
+                daemon(folder, "worker.Worker", "--host", host, *anywhere, *size, started[1])
+            )
+        yield started[1]
+    assert until(lambda: at_home(folder), lambda found: not found) == []
+
+
+@pytest.fixture
+def service():
+    """A service that answers the batch with the number 0 only when it is asked for it again."""
+    svc, counted, worked = RemoteService("straggling"), Counted(), []
+    clock = SystemClock()
+
+    @svc.function(mode="batch")
+    async def doubled(n: list[int], context: Context) -> list[int]:
+        worked.append(context.batch_id)
+        end = clock.monotonic() + 45
+        while 0 in n and counted.ids.count(context.batch_id) < 2 and clock.monotonic() < end:
+            await clock.pause(0.05)
+        return [2 * each for each in n]
+
+    with hosted(counting(svc.asgi(), counted)) as url:
+        yield url, counted, worked
+
+
+def test_copies_and_attempts_of_a_task_are_worked_on_once(master, service, tmp_path):
+    url, counted, worked = service
+    answer = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "lake"), url, master],
+        env={**os.environ, "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert answer.returncode == 0, answer.stderr[-5000:]
+    rows, calls = map(json.loads, answer.stdout.splitlines())
+    assert rows == [[n, 2 * n] for n in range(40)]
+    requests = {batch: {} for batch in counted.ids}
+    for batch, attempt, count in calls:
+        requests[batch][attempt] = count
+    # Both copies of one task and both attempts at another asked, none of them a second time.
+    for first in (0, 10):
+        [batch] = {batch for _, batch, data in counted.calls if [0, first] in data}
+        assert requests[batch] == {0: 1, 1: 1}
+    assert Counter(counted.ids) == {batch: len(attempts) for batch, attempts in requests.items()}
+    assert Counter(worked) == dict.fromkeys(requests, 1)
