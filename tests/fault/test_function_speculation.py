@@ -34,6 +34,7 @@ import json, sys, time
 from pyspark import TaskContext
 
 from snowmelt.spark import Snowmelt
+from snowmelt.spark.function_hosts import hosts_of
 from snowmelt.spark.session import local_session
 
 folder, url, master = sys.argv[1:]
@@ -65,7 +66,7 @@ def told(given):
     print(json.dumps(given), flush=True)
 
 
-while spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() < 3:
+while hosts_of(spark) < 2:
     time.sleep(0.05)
 found = lake.sql("select id, int(demo.public.doubled(id)) v from range(0, 40, 1, 4)")
 told(sorted(tuple(row) for row in found.mapInArrow(breaking, found.schema).collect()))

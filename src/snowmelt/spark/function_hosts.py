@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 def hosts_of(spark: SparkSession) -> int:
     """Return how many machines have executors now; 1 over Spark Connect, which does not tell."""
     try:
-        context = spark.sparkContext
-        java: Any = context._jvm  # noqa: SLF001  Spark's own list has no other way
-        members = context._jsc.sc().getExecutorMemoryStatus().keys().iterator()  # noqa: SLF001
-        places = set()
-        while members.hasNext():
-            places.add(str(members.next()))
-        # The driver is listed like an executor; in local mode it is the only one.
-        driver = java.org.apache.spark.SparkEnv.get().blockManager().blockManagerId().hostPort()
+        # Spark's own list has no other way. `SparkEnv` would tell the driver apart as well, but
+        # names a class that is not in Spark's jars, so that no method of it can be looked up.
+        store: Any = spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001
+        listed = store.executorList(True).iterator()
+        places = {}
+        while listed.hasNext():
+            each = listed.next()
+            places[str(each.id())] = str(each.hostPort()).rpartition(":")[0]
     except Exception:  # noqa: BLE001  Spark Connect has no context, and says so in several ways
         return 1
-    executors = places - {str(driver)} or places
-    return len({place.rpartition(":")[0] for place in executors})
+    # The driver is listed like an executor; in local mode it is the only one.
+    return len({host for name, host in places.items() if name != "driver"}) or 1
