@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -58,3 +58,17 @@ def ask(plan, batches, *, ledger=None, place=None, clock=None, trying=False):
     ledger = ListLedger() if ledger is None else ledger
     arrays = calling(plan, place or calls.place(), iter(batches), ledger, clock)
     return [value for array in arrays for value in array.to_pylist()]
+
+
+@dataclass
+class Connection:
+    """Somebody who reads values, or does not."""
+
+    open: bool
+    unread: int | None = 0
+
+    def is_open(self):
+        return self.open
+
+    def unread_bytes(self):
+        return self.unread

@@ -53,7 +53,7 @@ _FULL = 3
 # Names of Python functions that a session keeps for queries; a plan holds what it uses by itself.
 _MOST_REGISTERED = 256
 _BUFFER = "spark.sql.execution.pandas.udf.buffer.size"
-_BUFFER_BYTES = 4096
+_BUFFER_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,26 +1,43 @@
-"""A worker knows when nobody reads any more what it says."""
+"""A worker knows how much of what it says is not read yet, and when nobody reads any more."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import socket
-ours, theirs = socket.socketpair()
+{pair}
 from snowmelt.spark.function_reader import reader
-said = [reader()()]
-ours.send(b"values")
-said.append(reader()())
+said = [reader().is_open(), reader().unread_bytes()]
+ours.send(b"values" * 1000)
+said += [reader().is_open(), reader().unread_bytes() >= 6000]
+while len(theirs.recv(6000, socket.MSG_DONTWAIT | socket.MSG_PEEK)):
+    theirs.recv(6000)
+    if not reader().unread_bytes():
+        break
+said += [reader().unread_bytes()]
 theirs.close()
-said.append(reader()())
+said += [reader().is_open()]
 print(said)
+"""
+LOCAL = "ours, theirs = socket.socketpair()"
+# As Spark's JVM listens: for both versions of IP.
+TCP = """
+listening = socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+ours = socket.create_connection(("127.0.0.1", listening.getsockname()[1]))
+theirs, _ = listening.accept()
+listening.close()
 """
 
 
-def test_a_connection_that_is_closed_is_read_by_nobody():
+@pytest.mark.parametrize("pair", [LOCAL, TCP])
+def test_what_the_other_end_has_read_is_known(pair):
     # In a process of its own, as workers are: others' sockets would count as well.
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=30, check=False
-    )
-    assert (done.stdout, done.stderr) == ("[True, True, False]\n", "")
+        [sys.executable, "-c", SCRIPT.format(pair=pair)],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("[True, 0, True, True, 0, False]\n", "")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, Self
 
-from snowmelt.errors import SnowmeltError
+from snowmelt.errors import SnowmeltError, UserError
 from snowmelt.functions.calling.connection import Bounds
 from snowmelt.functions.calling.course import ACCEPTED, OK, TOO_LARGE, Course, retry_after_s
 from snowmelt.functions.calling.outgoing import Dispatch
@@ -95,6 +95,7 @@ class Attempts:
         Raises:
             TooLarge: The batch or its reply is larger than it may be; halves may do.
             CallFailed: There is no answer, and will be none.
+            UserError: Nothing could be sent at all: the URL is refused, a secret is missing.
         """
         if batch.body is not None and len(batch.body) > self._max_bytes:
             raise TooLarge(
@@ -106,6 +107,8 @@ class Attempts:
             return await self._answered(batch, record)
         except TooLarge as error:
             record.status = error.fields["status"]  # type: ignore[assignment]
+            raise
+        except UserError:
             raise
         except SnowmeltError as error:
             raise call_failed(record, str(error)) from error

@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from snowmelt.clock import SystemClock
+from snowmelt.errors import RemoteError
 from snowmelt.functions.calling.forms import arrow_form, trying_form
 from snowmelt.functions.calling.pipeline import Pipeline
 from snowmelt.functions.definition import BatchFailure, RowErrors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Generator, Iterable
 
     from snowmelt.clock import Clock
+    from snowmelt.errors import SnowmeltError
+    from snowmelt.functions.calling.demand import Reader
     from snowmelt.functions.calling.ledger import Ledger
     from snowmelt.functions.calling.pipeline import Outcome, Part
     from snowmelt.functions.calling.plan import CallPlan, Place
@@ -30,7 +33,7 @@ def call(
     batches: Iterable[pa.RecordBatch],
     ledger: Ledger,
     clock: Clock | None = None,
-    is_read: Callable[[], bool] | None = None,
+    reader: Reader | None = None,
 ) -> Generator[pa.Array, None, None]:
     """Return the function's values, one for each row, in the rows' order.
 
@@ -45,15 +48,17 @@ def call(
             arguments needs one that only says how many rows there are.
         ledger: Told of each batch.
         clock: The machine's if None.
-        is_read: Tells whether anybody still reads values that were taken, where that can be told:
-            if not, no more batches are called for than one at a time.
+        reader: Who reads values that were taken; None if that is who takes them. Where nobody
+            does any more, batches are called for one at a time.
 
     Raises:
         CallFailed: A batch has no answer, or a row has an error, and the function's clauses do not
             say RETURN_NULL. Names function, batch, status, attempts and time.
-        SnowmeltError: The circuit breaker is open, or the budget is spent; under the same clauses.
+        CircuitOpen: Its service is left alone; under the same clause.
+        SnowmeltError: Nothing may be called: the budget is spent, the URL is refused, a secret is
+            missing. No clause makes that NULL.
     """
-    pipeline = Pipeline(plan, place, ledger, clock or SystemClock(), is_read)
+    pipeline = Pipeline(plan, place, ledger, clock or SystemClock(), reader)
     form = arrow_form(plan.function.signature.returns, plan.zone)
     try:
         for outcomes in pipeline.outcomes(batches):
@@ -74,12 +79,17 @@ def _values(part: Part, plan: CallPlan, pipeline: Pipeline) -> pa.Array:
             f"row {at} of {part.request.rows}: {failure.code}"
             + (f": {failure.message}" if plan.options.debug_payload else "")
         )
-    elif plan.function.on_batch_failure is BatchFailure.RETURN_NULL:
+    elif plan.function.on_batch_failure is BatchFailure.RETURN_NULL and not _is_refusal(error):
         error = None
     if error is not None:
         pipeline.remember(part, error)
         raise error
     return part.values
+
+
+def _is_refusal(error: SnowmeltError | None) -> bool:
+    """Tell whether calls are not allowed, or not possible as they are asked for."""
+    return error is not None and not isinstance(error, RemoteError)
 
 
 def call_trying(
@@ -88,7 +98,7 @@ def call_trying(
     batches: Iterable[pa.RecordBatch],
     ledger: Ledger,
     clock: Clock | None = None,
-    is_read: Callable[[], bool] | None = None,
+    reader: Reader | None = None,
 ) -> Generator[pa.StructArray, None, None]:
     """Return value, error, status and batch id of each row, in the rows' order.
 
@@ -100,9 +110,12 @@ def call_trying(
         batches: As for `call`.
         ledger: As for `call`.
         clock: As for `call`.
-        is_read: As for `call`.
+        reader: As for `call`.
+
+    Raises:
+        SnowmeltError: As for `call`, where nothing may be called at all.
     """
-    pipeline = Pipeline(plan, place, ledger, clock or SystemClock(), is_read)
+    pipeline = Pipeline(plan, place, ledger, clock or SystemClock(), reader)
     form = trying_form(plan.function.signature.returns, plan.zone)
     try:
         for outcomes in pipeline.outcomes(batches):
@@ -118,6 +131,8 @@ def call_trying(
 def _tried(part: Part, form: pa.StructType) -> pa.StructArray:
     rows = part.request.rows
     if part.error is not None:
+        if _is_refusal(part.error):
+            raise part.error
         errors = pa.repeat(pa.scalar(str(part.error), pa.string()), rows)
     elif part.failures:
         texts: list[str | None] = [None] * rows

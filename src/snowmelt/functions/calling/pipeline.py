@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from snowmelt.errors import SnowmeltError
+from snowmelt.errors import RemoteError, SnowmeltError
 from snowmelt.functions.calling.attempts import call_failed
 from snowmelt.functions.calling.batching import Batcher
 from snowmelt.functions.calling.breaker import breaker_of
 from snowmelt.functions.calling.budget import Budget
+from snowmelt.functions.calling.demand import Demand
 from snowmelt.functions.calling.exchange import Exchange
 from snowmelt.functions.calling.failures import Failures
 from snowmelt.functions.calling.flights import Flights
@@ -23,9 +24,10 @@ from snowmelt.functions.definition import NullInput
 from snowmelt.functions.refusals import CallFailed, ReplyInvalid, TooLarge, TranslatorFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from snowmelt.clock import Clock
+    from snowmelt.functions.calling.demand import Reader
     from snowmelt.functions.calling.flights import Flight
     from snowmelt.functions.calling.ledger import Ledger
     from snowmelt.functions.calling.plan import CallPlan, Place
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
 _MAX_BYTES_UNDER_WAY = 64 * 1024 * 1024
 # What takes the values has costs for each array.
 _TOGETHER_ROWS = 1_000
-_REACTION_S = 0.01
 
 
 @dataclass(slots=True)
@@ -54,6 +55,8 @@ class Part:
     values: pa.Array | None = None
     failures: Mapping[int, RowFailure] = field(default_factory=dict)
     error: SnowmeltError | None = None
+    # Whether the service's answer, or that there is none, made the error.
+    blames_service: bool = False
 
     def failed(self, reason: str) -> CallFailed:
         """Return the error of this request."""
@@ -83,7 +86,7 @@ class Pipeline:
         place: Place,
         ledger: Ledger,
         clock: Clock,
-        is_read: Callable[[], bool] | None = None,
+        reader: Reader | None = None,
     ) -> None:
         """Prepare; nothing is sent before `outcomes` is taken from.
 
@@ -92,8 +95,7 @@ class Pipeline:
             place: Where.
             ledger: Told of each batch.
             clock: Tells the time.
-            is_read: Whether values that were taken are read by anybody; nothing is lost where it
-                is wrong.
+            reader: Who reads values that were taken; None if that is who takes them.
         """
         function, options = plan.function, plan.options
         self._plan, self._place, self._ledger, self._clock = plan, place, ledger, clock
@@ -104,14 +106,12 @@ class Pipeline:
             function.max_batch_bytes or options.max_batch_bytes,
             strict=function.null_input is NullInput.STRICT,
         )
-        self._most = function.max_in_flight or options.max_in_flight
-        self._allowed = self._most
-        self._is_read = is_read
+        most = function.max_in_flight or options.max_in_flight
+        self._demand = Demand(most, clock, reader)
         self._flights = Flights()
         self._under_way: deque[Outcome] = deque()
         self._bytes = 0
-        self._gave = False
-        # Ready to be sent once an answer is there; not before the first values were taken.
+        # Ready to be sent once an answer is there; not before more values are surely wanted.
         self._ahead: Work | None = None
         self._sizes = sizes_of(function)
         self._breaker = breaker_of(function.url, clock)
@@ -126,7 +126,7 @@ class Pipeline:
                 self._begin(work)
             if not self._under_way:
                 return
-            if self._gave:
+            if self._demand.is_sure:
                 self._ahead = self._next(works)
             yield self._finished()
             self._look_who_reads(works)
@@ -136,17 +136,11 @@ class Pipeline:
         return ahead or next(works, None)
 
     def _look_who_reads(self, works: Iterator[Work]) -> None:
-        """Decide how many batches may be under way, after values were given."""
-        first, self._gave = not self._gave, True
-        if self._is_read is None:
-            return
-        if first:
+        # Without more rows there is nothing to decide, and nobody to wait for.
+        if not self._under_way:
             self._ahead = self._next(works)
-            if self._ahead is None:
-                return
-            # Who has enough rows with the first ones needs a moment to say so.
-            self._clock.sleep(_REACTION_S)
-        self._allowed = self._most if self._is_read() else 1
+        if self._under_way or self._ahead is not None:
+            self._demand.gave()
 
     def _finished(self) -> list[Outcome]:
         """Wait for the next batch, and take those after it that need not be waited for."""
@@ -162,7 +156,7 @@ class Pipeline:
                         self._flights.land(part.flight)
             if (
                 self._ahead is not None
-                and len(self._under_way) <= self._allowed
+                and len(self._under_way) <= self._demand.allowed
                 and self._bytes < _MAX_BYTES_UNDER_WAY
             ):
                 # Its place under way is free; reading the answer is not what it should wait for.
@@ -175,7 +169,7 @@ class Pipeline:
             self._under_way.popleft()
             self._bytes -= outcome.body_bytes
             found.append(outcome)
-            if not self._gave:
+            if not self._demand.is_sure:
                 break
         return found
 
@@ -195,7 +189,7 @@ class Pipeline:
         self._under_way.clear()
 
     def _has_room(self) -> bool:
-        return len(self._under_way) < self._allowed and (
+        return len(self._under_way) < self._demand.allowed and (
             self._bytes < _MAX_BYTES_UNDER_WAY or not self._under_way
         )
 
@@ -252,7 +246,7 @@ class Pipeline:
             self._budget.spend(rows=rows)
             outgoing, part.kept = self._exchange.outgoing(part.request)
         except TranslatorFailed as error:
-            part.error = part.failed(str(error))
+            part.error = part.failed(_without_function(error))
             return
         except SnowmeltError as error:
             part.error = error
@@ -273,6 +267,7 @@ class Pipeline:
                         self._send(half, rows=0)
                     continue
                 part.error = part.failed(f"row {part.first_row} alone is too large: {error}")
+                part.blames_service = True
             self._settle(part)
             at += 1
         work = outcome.work
@@ -292,10 +287,12 @@ class Pipeline:
             answers = self._exchange.answers(part.request, part.kept, body)
         except TooLarge:
             raise
-        except (ReplyInvalid, TranslatorFailed) as error:
-            part.error = part.failed(str(error))
+        except ReplyInvalid as error:
+            part.error, part.blames_service = part.failed(str(error)), True
+        except TranslatorFailed as error:
+            part.error = part.failed(_without_function(error))
         except SnowmeltError as error:
-            part.error = error
+            part.error, part.blames_service = error, isinstance(error, RemoteError)
         else:
             part.values, part.failures = answers.values, answers.failures
 
@@ -307,7 +304,7 @@ class Pipeline:
                 self._breaker.succeeded()
                 if part.split is not None:
                     part.split.half_answered()
-            else:
+            elif part.blames_service:
                 self._breaker.failed(str(part.error), part.record.status)
         if part.error is not None:
             part.record.error = str(part.error)
@@ -344,3 +341,8 @@ class Pipeline:
             record.bytes_out, record.bytes_in = whole.bytes_out, whole.bytes_in
             record.ms_waiting, record.ms_calling = whole.ms_waiting, whole.ms_calling
         return record
+
+
+def _without_function(error: TranslatorFailed) -> str:
+    """The error of the batch names the function."""
+    return f"its {error.fields['which']} translator failed: {error.fields['reason']}"

@@ -16,6 +16,7 @@ import pytest
 import functions_service as kit
 from raw_service import RawService, reply
 from snowmelt.clock import ManualClock, SystemClock
+from snowmelt.errors import UserError
 from snowmelt.functions.calling.attempts import Attempts, Unlimited
 from snowmelt.functions.calling.http import HttpClient
 from snowmelt.functions.calling.ledger import CallRecord
@@ -101,7 +102,7 @@ def call(asked, batch=None, *, clock=None, limits=None, client=None):
         attempts = Attempts(asked, mine, clock, limits or Unlimited())
         try:
             made.body = await attempts.ask(batch, record)
-        except (CallFailed, TooLarge) as error:
+        except (CallFailed, TooLarge, UserError) as error:
             made.error = error
         finally:
             await mine.close()

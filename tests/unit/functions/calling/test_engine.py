@@ -11,6 +11,7 @@ import tempfile
 import textwrap
 import threading
 import time
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from snowmelt.functions.definition import BatchFailure, NullInput, RowErrors, Vo
 from snowmelt.functions.proxy.faults import parse_fault
 from snowmelt.functions.proxy.http1 import Message, written
 from snowmelt.functions.proxy.relay import FaultProxy, HttpServer
-from snowmelt.functions.refusals import BudgetExceeded, CallFailed, CircuitOpen
+from snowmelt.functions.refusals import BudgetExceeded, CallFailed, CircuitOpen, UrlRefused
 from snowmelt.functions.service import RemoteService
 
 LETTERS = [f"row {at}" for at in range(10)]
@@ -135,11 +136,12 @@ def test_what_nobody_reads_is_called_for_one_batch_at_a_time(service, log):
     plan = called.plan(f"{service}/", max_batch_rows=1, max_in_flight=4)
     batches = iter(called.rows(LETTERS))
     values = engine.call(
-        plan, calls.place(), batches, ListLedger(), called.clock(), is_read=lambda: False
+        plan, calls.place(), batches, ListLedger(), called.clock(), called.Connection(open=False)
     )
     got = []
     while len(got) < 4:
         got += next(values).to_pylist()
+    # Those in flight, and one: that is when it is seen.
     assert len(log.batches) <= 5
     # It may be wrong: nothing is lost.
     assert [*got, *(each for array in values for each in array.to_pylist())] == LETTERS
@@ -346,12 +348,52 @@ def test_a_service_that_fails_again_and_again_is_left_alone(service):
         assert len(proxy.requests) == asked
 
 
-def test_a_budget_ends_the_query_before_it_is_exceeded(service, log):
+@pytest.mark.parametrize("trying", [False, True])
+@pytest.mark.parametrize("clause", list(BatchFailure))
+def test_a_budget_ends_the_query_before_it_is_exceeded(service, log, clause, trying):
     log.clear()
-    plan = called.plan(f"{service}/", max_batch_rows=2, options={"max_calls_per_task": 3})
+    plan = called.plan(
+        f"{service}/",
+        max_batch_rows=2,
+        options={"max_calls_per_task": 3},
+        on_batch_failure=clause,
+    )
     with pytest.raises(BudgetExceeded, match="max_calls_per_task = 3"):
-        called.ask(plan, called.rows(LETTERS))
+        called.ask(plan, called.rows(LETTERS), trying=trying)
     assert len(log.batches) <= 3
+
+
+@pytest.mark.parametrize("trying", [False, True])
+def test_a_refused_url_ends_the_query_whatever_its_clauses_say(service, log, trying):
+    log.clear()
+    plan = called.plan(f"{service}/", on_batch_failure=BatchFailure.RETURN_NULL)
+    elsewhere = replace(plan.integration, allowed_prefixes=("https://x.example/",))
+    with pytest.raises(UrlRefused):
+        called.ask(replace(plan, integration=elsewhere), called.rows(LETTERS), trying=trying)
+    assert log.batches == []
+
+
+def test_a_response_translator_that_fails_does_not_close_the_service(service, log):
+    log.clear()
+
+    def read(event):
+        raise KeyError("secret")
+
+    plan = called.plan(
+        f"{service}/", max_batch_rows=1, max_in_flight=1, response_translator=read,
+        on_batch_failure=BatchFailure.RETURN_NULL,
+    )  # fmt: skip
+    assert called.ask(plan, called.rows(LETTERS)) == [None] * 10
+    assert len(log.batches) == 10
+    with pytest.raises(CallFailed, match=r"its response translator failed: KeyError") as caught:
+        called.ask(replace(plan, function=_aborting(plan)), called.rows(LETTERS[:1]))
+    assert caught.value.fields["batch"] == log.ids[-1]
+    assert log.ids[-1] in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def _aborting(plan):
+    return replace(plan.function, on_batch_failure=BatchFailure.ABORT)
 
 
 def test_the_next_attempt_at_a_task_does_not_repeat_what_failed_for_good(service):
