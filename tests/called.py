@@ -60,6 +60,11 @@ def ask(plan, batches, *, ledger=None, place=None, clock=None, trying=False):
     return [value for array in arrays for value in array.to_pylist()]
 
 
+def put_values(plan, column, attempt, results):
+    """Put into a queue what an attempt at a column gives; what another process begins with."""
+    results.put(ask(plan, rows(column), place=calls.place(attempt)))
+
+
 @dataclass
 class Connection:
     """Somebody who reads values, or does not."""

@@ -110,7 +110,8 @@ def test_a_service_that_is_killed_and_started_again_is_asked_again_and_works_onc
     values, killed = [], 0
     for array in engine.call(plan(service, name), calls.place(), iter(called.rows(ROWS)), ledger):
         values.extend(array.to_pylist())
-        if len(values) in {400, 1000}:
+        # Small arrays may come joined, so the number may be passed over.
+        if killed < 2 and len(values) >= (400, 1000)[killed]:
             service.kill()
             killed += 1
             threading.Timer(0.3, service.start).start()
@@ -126,17 +127,15 @@ def test_a_service_that_is_killed_and_started_again_is_asked_again_and_works_onc
     assert sum(record.attempts for record in ledger.records) > len(ledger.records)
 
 
-def _run(plan, attempt, results):
-    results.put(called.ask(plan, called.rows(ROWS[:600]), place=calls.place(attempt)))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["waited_for", "polled"])
 def test_two_attempts_at_the_same_time_are_worked_on_once(service, name):
     context = get_context("spawn")
     results = context.SimpleQueue()
     attempts = [
-        context.Process(target=_run, args=(plan(service, name), attempt, results))
+        context.Process(
+            target=called.put_values, args=(plan(service, name), ROWS[:600], attempt, results)
+        )
         for attempt in range(2)
     ]
     for each in attempts:
