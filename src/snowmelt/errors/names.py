@@ -1,0 +1,86 @@
+"""Names that are not there or are taken, and what a role may not do."""
+
+from __future__ import annotations
+
+from snowmelt.errors.tree import UserError
+
+
+class TableNotFound(UserError):
+    """Table {table} does not exist, or this role may not use it."""
+
+    code = "table_not_found"
+    status = 404
+    response_code = 4
+
+
+class DatabaseNotFound(UserError):
+    """Database {database} does not exist, or this role may not use it."""
+
+    code = "database_not_found"
+    status = 404
+    response_code = 8
+
+
+class SchemaNotFound(UserError):
+    """Schema {schema} does not exist, or this role may not use it."""
+
+    code = "schema_not_found"
+    status = 404
+    response_code = 9
+
+
+class ColumnNotFound(UserError):
+    """Column {column} does not exist; there are {columns}."""
+
+    code = "column_not_found"
+    status = 404
+
+
+class AlreadyExists(UserError):
+    """{kind} {name} exists already."""
+
+    code = "already_exists"
+    status = 409
+
+
+class NotEmpty(UserError):
+    """{kind} {name} still holds {tables} tables; drop them first, or leave RESTRICT out."""
+
+    code = "not_empty"
+    status = 409
+
+
+class NotFound(UserError):
+    """{kind} {name} does not exist."""
+
+    code = "not_found"
+    status = 404
+
+
+class RoleNotGranted(UserError):
+    """Role {role} is not granted to user {user}."""
+
+    code = "role_not_granted"
+    status = 403
+    response_code = 37
+
+
+class PrivilegeMissing(UserError):
+    """Role {role} lacks {privilege} on {object}."""
+
+    code = "privilege_missing"
+    status = 403
+    response_code = 4
+
+
+class AuthenticationFailed(UserError):
+    """The token was not accepted: {reason}."""
+
+    code = "authentication_failed"
+    status = 401
+
+
+class InvalidPublicKey(UserError):
+    """The public key cannot be used: {reason}."""
+
+    code = "invalid_public_key"

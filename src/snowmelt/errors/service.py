@@ -1,0 +1,45 @@
+"""Requests to the service."""
+
+from __future__ import annotations
+
+from snowmelt.errors.tree import ConflictError, RemoteError, UserError
+
+
+class RequestMalformed(UserError):
+    """The request cannot be read: {reason}."""
+
+    code = "request_malformed"
+
+
+class RegistrationRefused(UserError):
+    """The whole registration is refused: {reason}."""
+
+    code = "registration_refused"
+
+    def __init__(self, reason: str, response_code: int) -> None:
+        super().__init__(reason=reason)
+        self.wire_code = response_code
+
+
+class NameMissing(UserError):
+    """The request lacks the name of the {what}."""
+
+    code = "name_missing"
+
+    def __init__(self, what: str, response_code: int) -> None:
+        super().__init__(what=what)
+        self.wire_code = response_code
+
+
+class ServiceBusy(RemoteError):
+    """The service cannot take this now: {reason}."""
+
+    code = "service_busy"
+    status = 503
+    response_code = 10
+
+
+class DataFolderBusy(ConflictError):
+    """Folder {folder} is served by another process already; stop it or give another folder."""
+
+    code = "data_folder_busy"
