@@ -162,7 +162,11 @@ class Seaweed:
 
 @pytest.fixture(scope="session")
 def seaweed(tmp_path_factory: pytest.TempPathFactory):
-    """A SeaweedFS server with its S3 gateway, open to everybody on loopback."""
+    """A SeaweedFS server with its S3 gateway, open to everybody on loopback.
+
+    Bucket `behind` is shared: whoever uses it stays in a folder of its own.
+    Bucket `front` is that of the tests of backends.
+    """
     folder = tmp_path_factory.mktemp("seaweed")
     port = free_port()
     ports = {name: free_port() for name in ("master", "volume", "filer")}
@@ -192,6 +196,7 @@ def seaweed(tmp_path_factory: pytest.TempPathFactory):
         assert process.poll() is None, (folder / "log").read_text()
         assert time.monotonic() < give_up_at, (folder / "log").read_text()
         time.sleep(0.2)
+    server.client().create_bucket(Bucket="front")
     yield server
     process.terminate()
     try:

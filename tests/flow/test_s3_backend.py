@@ -21,7 +21,7 @@ def front(own_s3, seaweed, tmp_path):
     (folder / "deep").mkdir(parents=True)
     (folder / "deep" / "a.csv").write_bytes(b"1,2\n")
     own_s3.service.environment.update(seaweed.environment)
-    own_s3.start(s3_backend=f"s3://behind,files={folder}")
+    own_s3.start(s3_backend=f"s3://front,files={folder}")
     own_s3.add_user("admin", "accountadmin")
     return own_s3
 
@@ -33,52 +33,52 @@ def keys_of(listed) -> list[str]:
 @pytest.mark.slow
 def test_a_bucket_elsewhere_is_read_and_written_through(front, seaweed):
     behind, client = seaweed.client(), front.client()
-    behind.put_object(Bucket="behind", Key="was/there", Body=b"old", ContentType="text/csv")
+    behind.put_object(Bucket="front", Key="was/there", Body=b"old", ContentType="text/csv")
     names = {each["Name"] for each in client.list_buckets()["Buckets"]}
-    assert names == {"behind", "files"}
-    found = client.get_object(Bucket="behind", Key="was/there")
+    assert names == {"front", "files"}
+    found = client.get_object(Bucket="front", Key="was/there")
     assert (found["Body"].read(), found["ContentType"]) == (b"old", "text/csv")
     etag = client.put_object(
-        Bucket="behind", Key="new", Body=b"x" * 1000, ContentType="a/b", Metadata={"m": "1"}
+        Bucket="front", Key="new", Body=b"x" * 1000, ContentType="a/b", Metadata={"m": "1"}
     )["ETag"]
-    direct = behind.get_object(Bucket="behind", Key="new")
+    direct = behind.get_object(Bucket="front", Key="new")
     assert (direct["Body"].read(), direct["ContentType"]) == (b"x" * 1000, "a/b")
     assert (direct["Metadata"], direct["ETag"]) == ({"m": "1"}, etag)
-    ranged = client.get_object(Bucket="behind", Key="new", Range="bytes=990-", IfMatch=etag)
+    ranged = client.get_object(Bucket="front", Key="new", Range="bytes=990-", IfMatch=etag)
     assert ranged["Body"].read() == b"x" * 10
     with pytest.raises(ClientError) as refused:
-        client.put_object(Bucket="behind", Key="new", Body=b"y", IfNoneMatch="*")
+        client.put_object(Bucket="front", Key="new", Body=b"y", IfNoneMatch="*")
     assert code_of(refused) == "PreconditionFailed"
-    client.copy_object(Bucket="behind", Key="copied", CopySource={"Bucket": "behind", "Key": "new"})
-    assert behind.head_object(Bucket="behind", Key="copied")["Metadata"] == {"m": "1"}
+    client.copy_object(Bucket="front", Key="copied", CopySource={"Bucket": "front", "Key": "new"})
+    assert behind.head_object(Bucket="front", Key="copied")["Metadata"] == {"m": "1"}
     data = bytes(range(256)) * (12 * MIB // 256)
-    client.upload_fileobj(io.BytesIO(data), "behind", "big")
-    assert behind.get_object(Bucket="behind", Key="big")["Body"].read() == data
-    assert client.get_object(Bucket="behind", Key="big")["Body"].read() == data
-    assert keys_of(client.list_objects_v2(Bucket="behind")) == ["big", "copied", "new", "was/there"]
-    listed = client.list_objects_v2(Bucket="behind", Delimiter="/", MaxKeys=2)
+    client.upload_fileobj(io.BytesIO(data), "front", "big")
+    assert behind.get_object(Bucket="front", Key="big")["Body"].read() == data
+    assert client.get_object(Bucket="front", Key="big")["Body"].read() == data
+    assert keys_of(client.list_objects_v2(Bucket="front")) == ["big", "copied", "new", "was/there"]
+    listed = client.list_objects_v2(Bucket="front", Delimiter="/", MaxKeys=2)
     assert keys_of(listed) == ["big", "copied"]
     listed = client.list_objects_v2(
-        Bucket="behind", Delimiter="/", ContinuationToken=listed["NextContinuationToken"]
+        Bucket="front", Delimiter="/", ContinuationToken=listed["NextContinuationToken"]
     )
     assert keys_of(listed) == ["new"]
     assert [each["Prefix"] for each in listed["CommonPrefixes"]] == ["was/"]
-    assert keys_of(client.list_objects_v2(Bucket="behind", Prefix="was/th")) == ["was/there"]
-    assert keys_of(client.list_objects_v2(Bucket="behind", StartAfter="copied")) == [
+    assert keys_of(client.list_objects_v2(Bucket="front", Prefix="was/th")) == ["was/there"]
+    assert keys_of(client.list_objects_v2(Bucket="front", StartAfter="copied")) == [
         "new",
         "was/there",
     ]
     wanted = [{"Key": key} for key in ("big", "copied", "new", "was/there", "none")]
-    assert "Errors" not in client.delete_objects(Bucket="behind", Delete={"Objects": wanted})
-    assert "Contents" not in behind.list_objects_v2(Bucket="behind")
+    assert "Errors" not in client.delete_objects(Bucket="front", Delete={"Objects": wanted})
+    assert "Contents" not in behind.list_objects_v2(Bucket="front")
     with pytest.raises(ClientError) as refused:
-        client.get_object(Bucket="behind", Key="new")
+        client.get_object(Bucket="front", Key="new")
     assert code_of(refused) == "NoSuchKey"
     with pytest.raises(ClientError) as refused:
-        client.put_object(Bucket="behind", Key="a//b", Body=b"")
+        client.put_object(Bucket="front", Key="a//b", Body=b"")
     assert code_of(refused) == "InvalidArgument"
     with pytest.raises(ClientError) as refused:
-        client.delete_bucket(Bucket="behind")
+        client.delete_bucket(Bucket="front")
     assert code_of(refused) == "MethodNotAllowed"
 
 

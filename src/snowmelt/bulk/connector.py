@@ -127,6 +127,7 @@ class Connector:
                 self._hand_on(stop.is_set())
                 if stop.is_set():
                     break
+                self._check_channels()
         self._hand_on(everything=True)
         self._client.flush()
 
@@ -158,6 +159,11 @@ class Connector:
             default_timezone="UTC",
         )
         return channel
+
+    def _check_channels(self) -> None:
+        # A refusal comes after the insert call, and the next message may be long in coming.
+        for channel in self._channels.values():
+            channel.state.check_valid()
 
     def _keep(self, place: MessagePlace | None, value: bytes) -> None:
         if place is None:
