@@ -79,6 +79,33 @@ deployment = Table(
     metadata,
     Column("deployment_id", BigInteger, primary_key=True, autoincrement=False),
     Column("created_at", Instant, nullable=False),
+    # Tells the master key without being of use for anything else.
+    Column("master_key_check", Text),
+)
+
+# Running services, and those that ended without a word. Both instants are by the catalog's clock.
+services = Table(
+    "services",
+    metadata,
+    Column("service_id", Text, primary_key=True),
+    Column("host", Text, nullable=False),
+    Column("process", BigInteger, nullable=False),
+    Column("url", Text, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("started_at", Instant, nullable=False),
+    Column("seen_at", Instant, nullable=False),
+    Column("ahead_ms", BigInteger, nullable=False),
+)
+
+# Definitions are JSON as `catalog.security_integrations` writes it.
+security_integrations = Table(
+    "security_integrations",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("issuer", Text, nullable=False, unique=True),
+    Column("definition", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
 )
 
 databases = Table(
