@@ -22,7 +22,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import event
 from sqlalchemy.pool import QueuePool
 
-from snowmelt.catalog import load_model, model
+from snowmelt.catalog import load_model, model, rows_model
 from snowmelt.clock import SystemClock
 from snowmelt.errors import (
     CatalogBusy,
@@ -335,7 +335,9 @@ def _upgrade(connection: sa.Connection, now: dt.datetime) -> None:
         _alembic,
         EnvironmentContext(Config(), script, fn=steps, destination_rev="head") as environment,
     ):
-        environment.configure(connection=connection, target_metadata=load_model.loads.metadata)
+        # Of one metadata; naming them here is what brings them into it.
+        declared = (load_model.loads, rows_model.pipes)
+        environment.configure(connection=connection, target_metadata=declared[0].metadata)
         environment.run_migrations()
     if connection.execute(sa.select(model.deployment.c.deployment_id)).first() is None:
         connection.execute(
