@@ -17,6 +17,7 @@ from snowmelt.buckets.refusals import S3Refusal
 from snowmelt.errors import ObjectChanged, SnowmeltError
 from snowmelt.select import events
 from snowmelt.select.asking import DIALECT_HEADER, OBJECTS_HEADER
+from snowmelt.select.compression import ManyReaders
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.engine import open_select
 from snowmelt.select.envelope import read_request
@@ -27,6 +28,7 @@ from snowmelt.select.request import CsvOutput, JsonOutput
 from snowmelt.server.s3.answers import client_has_gone, start_message
 from snowmelt.server.s3.objects import check_version
 from snowmelt.server.s3.warming import Warming
+from snowmelt.storage.files import OpenFile
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -275,15 +277,18 @@ class _Source:
         self._lock = threading.Lock()
 
     def read_into(self, offset: int, view: memoryview) -> int:
+        with self._lock:
+            return self._read(offset, view)
+
+    def _read(self, offset: int, view: memoryview) -> int:
         # What is appended meanwhile is not part of the object that was opened.
         wanted = max(0, min(len(view), self.size - offset))
-        with self._lock:
-            try:
-                count = self._opened.read_into(offset, view[:wanted])
-            except ObjectChanged as error:
-                raise self._changed() from error
-            except SnowmeltError as error:
-                raise SelectError("Busy", f"{self.name} cannot be read: {error}") from error
+        try:
+            count = self._opened.read_into(offset, view[:wanted])
+        except ObjectChanged as error:
+            raise self._changed() from error
+        except SnowmeltError as error:
+            raise SelectError("Busy", f"{self.name} cannot be read: {error}") from error
         if count < wanted:
             # A file that somebody has cut where it lies would otherwise seem to be whole.
             raise self._changed()
@@ -297,6 +302,13 @@ class _Source:
     def close(self) -> None:
         with self._lock:
             self._opened.close()
+
+
+class _FileSource(_Source, ManyReaders):
+    """An object that is a local file: each read says where, so none waits for another."""
+
+    def read_into(self, offset: int, view: memoryview) -> int:
+        return self._read(offset, view)
 
 
 def _as_known(error: BaseException, dialect: Dialect) -> BaseException:
@@ -317,7 +329,8 @@ def _many(call: AuthorisedRequest, pattern: str) -> ManySources:
 
 
 def _open(call: AuthorisedRequest, key: str) -> _Source:
-    return _Source(key, call.open_object(key)[1])
+    opened = call.open_object(key)[1]
+    return (_FileSource if isinstance(opened, OpenFile) else _Source)(key, opened)
 
 
 def _keys(call: AuthorisedRequest, pattern: str) -> Iterator[str]:
