@@ -25,6 +25,7 @@ from snowmelt.schema.arrow import (
     decimal_from_words,
     nulls_of,
 )
+from snowmelt.schema.compatibility import Compatibility
 from snowmelt.schema.numbers import fixed
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, TIMESTAMPS, Column, Kind
 from snowmelt.schema.values import rule_of
@@ -61,12 +62,19 @@ _ISO = re.compile(
 class ColumnConverter:
     """Converts the values of one column, many at a time."""
 
-    def __init__(self, column: Column, zone: ZoneInfo) -> None:
+    def __init__(
+        self,
+        column: Column,
+        zone: ZoneInfo,
+        compatibility: Compatibility = Compatibility.SNOWFLAKE,
+    ) -> None:
         self.column = column
         self.type = chunk_type(column)
         self._zone = zone
         self._offsets = {zone.key: DayOffsets(zone)}
-        self._rule = rule_of(column, zone)
+        self._rule = rule_of(column, zone, compatibility)
+        # A clock time of TIMESTAMP_NTZ that passes through no zone is never moved.
+        self._unzoned = column.kind is Kind.TIMESTAMP_NTZ and compatibility is Compatibility.STRICT
         self._limit = _int64_limit(column)
         self._fast = self._choose()
 
@@ -218,7 +226,7 @@ class ColumnConverter:
         if array is None:
             return None
         clock, nulls = _int64s(array), _nulls(array)
-        if zone is not None and self.column.kind is Kind.TIMESTAMP_NTZ:
+        if self.column.kind is Kind.TIMESTAMP_NTZ and (zone is not None or self._unzoned):
             return self._scaled(clock, _NO_OFFSET, nulls)
         offsets = self._offset_of(zone, clock)
         if offsets is None:

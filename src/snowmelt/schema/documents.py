@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from snowmelt.schema.json import Duplicate, InvalidJson, LoneSurrogate, Unwritable, normalise, write
+from snowmelt.schema.likenesses import likeness
 from snowmelt.schema.numbers import BLANKS
 from snowmelt.schema.refusals import wrong_type, wrong_value
 from snowmelt.schema.types import MAX_TEXT_BYTES, Column, Kind
@@ -13,7 +14,10 @@ if TYPE_CHECKING:
     from snowmelt.errors import InvalidValue
 
 _LIMIT = MAX_TEXT_BYTES - 64
-_ALLOWED = "str (JSON), bool, int, float, decimal.Decimal, datetime.*, bytes, list, tuple, dict with str keys"
+_ALLOWED = (
+    "str (JSON), bool, int, float, decimal.Decimal, datetime.date, datetime.time, datetime.datetime, uuid.UUID, bytes, list, tuple, set, "
+    "numpy.ndarray, dict with str keys, a dataclass's instance"
+)
 _TOO_LONG = {
     Kind.VARIANT: "Variant too long: length={} maxLength={}",
     Kind.ARRAY: "Array too large. length={} maxLength={}",
@@ -21,13 +25,20 @@ _TOO_LONG = {
 }
 
 
-def document(value: object, column: Column, row_index: int) -> str | None:
-    """Return compact JSON; a string is read as JSON, and a blank VARIANT is null."""
+def document(
+    value: object, column: Column, row_index: int, *, several_roots: bool = True
+) -> str | None:
+    """Return compact JSON; a string is read as JSON, and a blank VARIANT is null.
+
+    A text with several JSON values stays one text, as with the official clients, or is refused.
+    """
     text = (
-        _of_text(value, column, row_index)
+        _of_text(value, column, row_index, several_roots=several_roots)
         if isinstance(value, str)
         else _of_value(value, column, row_index)
     )
+    if text == "null" and likeness(value) is None:
+        return None
     if text is None:
         if column.kind is Kind.VARIANT:
             return None
@@ -42,11 +53,11 @@ def document(value: object, column: Column, row_index: int) -> str | None:
     return text
 
 
-def _of_text(value: str, column: Column, row_index: int) -> str | None:
+def _of_text(value: str, column: Column, row_index: int, *, several_roots: bool) -> str | None:
     if not value.strip(BLANKS):
         return None
     try:
-        return normalise(value)
+        return normalise(value, several_roots=several_roots)
     except Duplicate as error:
         reason = f"Not a valid JSON: duplicate field {error}"
     except LoneSurrogate:

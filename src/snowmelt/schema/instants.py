@@ -76,6 +76,11 @@ def parse_moment(text: str) -> Moment:
     return Moment(local_s - offset_s + own, nanos, own)
 
 
+def is_integer(text: str) -> bool:
+    """Tell whether a text is a number of seconds or parts of them, whose unit is guessed."""
+    return _INTEGER.fullmatch(text.strip(BLANKS)) is not None
+
+
 def parse_time(text: str) -> tuple[int, int]:
     """Read a time of day or an integer; return seconds and nanoseconds.
 

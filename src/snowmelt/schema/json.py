@@ -7,16 +7,23 @@ nests deeper than the interpreter can follow: the reader is a loop over tokens.
 from __future__ import annotations
 
 import re
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import fields as dataclass_fields
+from dataclasses import is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from enum import Enum
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import numpy as np
 
+from snowmelt.schema.likenesses import datetime_and_nanos, has_clock, is_missing
 from snowmelt.schema.numbers import float_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Sequence
 
 MAX_DEPTH = 1000
 MAX_NUMBER_LENGTH = 1000
@@ -64,21 +71,24 @@ class Unwritable(TypeError):
         self.value = value
 
 
-def normalise(text: str) -> str:
-    """Return the one JSON value in a text without white space and with canonical escapes.
+def normalise(text: str, *, several_roots: bool = False) -> str:
+    """Return the JSON value in a text without white space and with canonical escapes.
+
+    With `several_roots` there may be more than one; a blank parts them.
 
     Raises:
-        InvalidJson: if it is not exactly one value of strict JSON.
+        InvalidJson: if it is not a value of strict JSON, or more than are wanted.
     """
     if not text.isascii() and _SURROGATE.search(text):
         raise LoneSurrogate
-    return "".join(_Normaliser().pieces(text))
+    return "".join(_Normaliser(several_roots=several_roots).pieces(text))
 
 
 class _Normaliser:
     """The state of one reading: open containers (a set of keys, or None for an array)."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, several_roots: bool) -> None:
+        self._several_roots = several_roots
         self.open: list[set[str] | None] = []
         self.state = _VALUE
 
@@ -88,12 +98,18 @@ class _Normaliser:
             token = _TOKEN.match(text, position)
             if token is None:
                 raise InvalidJson
-            position = token.end()
             kind = token.lastgroup
             if kind == "end":
                 if self.state != _DONE:
                     raise InvalidJson
                 return
+            if self.state == _DONE and self._several_roots:
+                # A bare number must end before the next value begins.
+                if text[position - 1].isalnum() and token.start(kind or 0) == position:
+                    raise InvalidJson
+                self.state = _VALUE
+                yield " "
+            position = token.end()
             written = token[kind or 0]
             if kind == "mark":
                 self._mark(written)
@@ -166,8 +182,14 @@ def _write(value: object, pieces: list[str], depth: int) -> None:
         _write_object(value, pieces, depth + 1)
     elif isinstance(value, (list, tuple)):
         _write_array(value, pieces, depth + 1)
+    elif (text := _scalar_text(value)) is not None:
+        pieces.append(text)
+    elif (fields := _fields(value)) is not None:
+        _write_object(fields, pieces, depth + 1)
+    elif (items := _items(value)) is not None:
+        _write_array(items, pieces, depth + 1)
     else:
-        pieces.append(_scalar_text(value))
+        raise Unwritable(value)
 
 
 def _write_object(value: Mapping[object, object], pieces: list[str], depth: int) -> None:
@@ -186,7 +208,7 @@ def _write_object(value: Mapping[object, object], pieces: list[str], depth: int)
     pieces.append("{}" if before == "{" else "}")
 
 
-def _write_array(value: list[object] | tuple[object, ...], pieces: list[str], depth: int) -> None:
+def _write_array(value: Sequence[object], pieces: list[str], depth: int) -> None:
     if depth > MAX_DEPTH // 4:
         raise InvalidJson
     before = "["
@@ -197,7 +219,22 @@ def _write_array(value: list[object] | tuple[object, ...], pieces: list[str], de
     pieces.append("[]" if before == "[" else "]")
 
 
-def _scalar_text(value: object) -> str:
+def _fields(value: object) -> Mapping[object, object] | None:
+    if isinstance(value, Mapping):
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclass_fields(value)}
+    return None
+
+
+def _items(value: object) -> list[object] | None:
+    if isinstance(value, np.ndarray):
+        # Not tolist(): a float32 keeps its own shortest text.
+        return [value[()]] if value.ndim == 0 else list(value)
+    return list(value) if isinstance(value, (set, frozenset, deque)) else None
+
+
+def _scalar_text(value: object) -> str | None:
     if isinstance(value, str):
         return _text(value)
     if value is None or isinstance(value, (bool, np.bool_)):
@@ -211,10 +248,20 @@ def _scalar_text(value: object) -> str:
     return _other_text(value)
 
 
-def _other_text(value: object) -> str:
+def _other_text(value: object) -> str | None:
+    if isinstance(value, Enum):
+        return _scalar_text(value.value)
+    if isinstance(value, UUID):
+        return quoted(str(value))
+    if is_missing(value):
+        return "null"
+    if isinstance(value, np.datetime64):
+        return _numpy_moment(value)
+    return _moment_or_bytes(value)
+
+
+def _moment_or_bytes(value: object) -> str | None:
     if isinstance(value, datetime):
-        if value.isoformat() == "NaT":
-            raise Unwritable(value)
         nanos = value.microsecond * 1000 + getattr(value, "nanosecond", 0)
         return quoted(f"{value.date().isoformat()}T{_clock(value, nanos)}{_zone(value)}")
     if isinstance(value, time):
@@ -224,7 +271,16 @@ def _other_text(value: object) -> str:
     if isinstance(value, (bytes, bytearray, memoryview)):
         signed = (byte - 256 if byte > 127 else byte for byte in bytes(value))
         return "[" + ",".join(map(str, signed)) + "]"
-    raise Unwritable(value)
+    return None
+
+
+def _numpy_moment(value: np.datetime64) -> str:
+    found = datetime_and_nanos(value)
+    if found is None:
+        raise Unwritable(value)
+    clock, nanos = found
+    day = clock.date().isoformat()
+    return quoted(f"{day}T{_clock(clock, nanos)}" if has_clock(value) else day)
 
 
 def _text(value: str) -> str:

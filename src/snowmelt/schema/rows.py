@@ -18,6 +18,7 @@ import pyarrow as pa
 from snowmelt.errors import InternalError, InvalidRow, RowTooLarge
 from snowmelt.schema.arrow import chunk_schema, nulls_of
 from snowmelt.schema.batches import ColumnConverter
+from snowmelt.schema.compatibility import Compatibility
 from snowmelt.schema.refusals import type_name
 from snowmelt.schema.types import TIMESTAMPS, Column, Kind, TableSchema, internal_name
 from snowmelt.schema.values import rule_of
@@ -75,18 +76,25 @@ class RowConverter:
     """Converts rows for one version of a table; safe to use from one thread at a time."""
 
     def __init__(
-        self, schema: TableSchema, *, zone: ZoneInfo, max_row_bytes: int = MAX_ROW_BYTES
+        self,
+        schema: TableSchema,
+        *,
+        zone: ZoneInfo,
+        compatibility: Compatibility = Compatibility.SNOWFLAKE,
+        max_row_bytes: int = MAX_ROW_BYTES,
     ) -> None:
         self.schema = schema
         self._max_row_bytes = max_row_bytes
         self._arrow_schema = chunk_schema(schema)
         self._columns = schema.columns
-        self._converters = [ColumnConverter(column, zone) for column in schema.columns]
+        self._converters = [
+            ColumnConverter(column, zone, compatibility) for column in schema.columns
+        ]
         self._widths = [value_bytes(column) for column in schema.columns]
         self._places = {column.name: place for place, column in enumerate(schema.columns)}
         self._spellings: dict[str, int] = {}
         self._shapes: dict[tuple[str, ...], Shape] = {}
-        self._rules = [rule_of(column, zone) for column in schema.columns]
+        self._rules = [rule_of(column, zone, compatibility) for column in schema.columns]
         self._required = [
             place for place, column in enumerate(schema.columns) if not column.nullable
         ]
@@ -363,6 +371,11 @@ def value_bytes(column: Column) -> float | None:
     if column.kind is Kind.TIME or column.kind in TIMESTAMPS or column.kind is Kind.DATE:
         return {"SB4": 4, "SB8": 8, "SB16": 16}[column.physical_type]
     return 8 if column.kind is Kind.REAL else None
+
+
+def stored_bytes(value: Stored, column: Column) -> float:
+    """Return the estimated size of a stored value in a buffer (§5.4)."""
+    return _stored_bytes(value, value_bytes(column))
 
 
 def _stored_bytes(value: Stored, width: float | None) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import numpy as np
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     from snowmelt.schema.types import Column
 
+_TEXTS = "str, int, float, decimal.Decimal, bool, uuid.UUID"
+_BINARIES = "bytes, bytearray, memoryview, str, uuid.UUID"
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2})*")
 
 
@@ -28,8 +31,10 @@ def text(value: object, column: Column, row_index: int) -> str:
         written = "true" if value else "false"
     elif isinstance(value, NUMBERS):
         written = _plain(value, column, row_index)
+    elif isinstance(value, UUID):
+        written = str(value)
     else:
-        raise wrong_type(value, column, row_index, "str, int, float, decimal.Decimal, bool")
+        raise wrong_type(value, column, row_index, _TEXTS)
     try:
         size = len(written) if written.isascii() else len(written.encode())
     except UnicodeEncodeError:
@@ -45,13 +50,15 @@ def binary(value: object, column: Column, row_index: int) -> bytes:
     """Return a copy of bytes, or the bytes that hexadecimal text stands for."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         content = bytes(value)
+    elif isinstance(value, UUID):
+        content = value.bytes
     elif isinstance(value, str):
         digits = value.strip(BLANKS)
         if not _HEX.fullmatch(digits):
             raise wrong_value(column, row_index, "Not a valid hex string")
         content = bytes.fromhex(digits)
     else:
-        raise wrong_type(value, column, row_index, "bytes, bytearray, memoryview, str")
+        raise wrong_type(value, column, row_index, _BINARIES)
     limit = MAX_BINARY_BYTES if column.byte_length is None else column.byte_length
     if len(content) > limit:
         reason = f"Binary too long: length={len(content)} maxLength={limit}"

@@ -10,14 +10,16 @@ from snowmelt.schema.instants import (
     DAY_S,
     Moment,
     Unreadable,
+    is_integer,
     parse_moment,
     parse_time,
     year_of_day,
 )
-from snowmelt.schema.refusals import wrong_type, wrong_value, year_out_of_range
+from snowmelt.schema.refusals import Stored, wrong_type, wrong_value, year_out_of_range
 from snowmelt.schema.types import Column, Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from zoneinfo import ZoneInfo
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local clock times are counted from a local epoch
@@ -30,6 +32,8 @@ _MOMENTS = "str, datetime.date, datetime.datetime"
 _DATE_FORMS = (
     "Not a valid value; use ISO 8601 such as 2013-04-28T20:57:01.123+09:00, or an integer as text"
 )
+_STRICT_DATE_FORMS = "Not a valid value; use ISO 8601 such as 2013-04-28T20:57:01.123+09:00"
+_STRICT_TIME_FORMS = "Not a valid time; use ISO 8601 such as 20:57:01.123"
 _TIME_FORMS = "Not a valid time; use ISO 8601 such as 20:57:01.123, or an integer as text"
 
 
@@ -70,8 +74,21 @@ def time_of_day(value: object, column: Column, row_index: int) -> int:
     return scaled(seconds, nanos, column.scale or 0)
 
 
-def timestamp(value: object, column: Column, zone: ZoneInfo, row_index: int) -> int:
-    """Return the stored value of a TIMESTAMP_*: scaled, floored, TZ with its packed offset."""
+def sane(
+    convert: Callable[[object, Column, int], Stored], value: object, column: Column, row_index: int
+) -> Stored:
+    """Convert a moment, but refuse text that is an integer: nobody can tell its unit."""
+    if isinstance(value, str) and is_integer(value):
+        forms = _STRICT_TIME_FORMS if column.kind is Kind.TIME else _STRICT_DATE_FORMS
+        raise wrong_value(column, row_index, forms)
+    return convert(value, column, row_index)
+
+
+def timestamp(value: object, column: Column, row_index: int, *, zone: ZoneInfo | None) -> int:
+    """Return the stored value of a TIMESTAMP_*: scaled, floored, TZ with its packed offset.
+
+    Without a `zone`, clock times that name none are taken as they are.
+    """
     instant = _instant(value, column, zone, row_index)
     scale = column.scale or 0
     if column.kind is Kind.TIMESTAMP_NTZ:
@@ -92,11 +109,14 @@ def offset_minutes(offset_s: int) -> int:
     return offset_s // _MINUTE_S if offset_s >= 0 else -(-offset_s // _MINUTE_S)
 
 
-def resolve(local_s: int, nanos: int, zone: ZoneInfo, fold: int) -> Instant:
+def resolve(local_s: int, nanos: int, zone: ZoneInfo | None, fold: int) -> Instant:
     """Give a local clock time its offset in a zone.
 
     In a gap the clock moves forward; in an overlap the earlier offset holds unless `fold` is 1.
+    Without a zone it stays as it is.
     """
+    if zone is None:
+        return Instant(local_s, nanos, 0)
     local = _EPOCH + timedelta(seconds=local_s)
     before = _offset_s(local.replace(tzinfo=zone, fold=0))
     after = _offset_s(local.replace(tzinfo=zone, fold=1))
@@ -105,7 +125,7 @@ def resolve(local_s: int, nanos: int, zone: ZoneInfo, fold: int) -> Instant:
     return Instant(local_s, nanos, after if fold else before)
 
 
-def _instant(value: object, column: Column, zone: ZoneInfo, row_index: int) -> Instant:
+def _instant(value: object, column: Column, zone: ZoneInfo | None, row_index: int) -> Instant:
     if isinstance(value, datetime):
         value = _whole(value, column, row_index)
         nanos = value.microsecond * 1000 + getattr(value, "nanosecond", 0)

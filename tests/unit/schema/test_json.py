@@ -111,7 +111,7 @@ def test_python_values_are_written_as_the_official_client_does():
     )
 
 
-@pytest.mark.parametrize("value", [object(), {1: 2}, {"a": {3}}, [object]])
+@pytest.mark.parametrize("value", [object(), {1: 2}, {"a": {object()}}, [object]])
 def test_what_has_no_json_form_is_refused(value):
     with pytest.raises(Unwritable):
         write(value)

@@ -1,0 +1,86 @@
+"""Values of other libraries' types, and enumerations, as the plain values that they mean."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import Enum
+
+import numpy as np
+
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a local clock's epoch
+_UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+_MISSING = frozenset({("pandas", "NaTType"), ("pandas", "NAType")})
+_LONGEST_CHAIN = 8
+
+
+def likeness(value: object) -> object:
+    """Return what an enumeration's member, `numpy.datetime64` or a missing value stands for.
+
+    Anything else is returned as it is. `NaT` and `pandas.NA` are None; a `datetime64` is a date,
+    a datetime, or ISO 8601 text where a datetime is too narrow for it.
+    """
+    for _ in range(_LONGEST_CHAIN):
+        if not isinstance(value, Enum):
+            break
+        value = value.value
+    if isinstance(value, np.datetime64):
+        return _moment(value)
+    return None if is_missing(value) else value
+
+
+def is_missing(value: object) -> bool:
+    """Tell whether a value is pandas' or numpy's null; neither library is loaded for it."""
+    if isinstance(value, np.datetime64):
+        return bool(np.isnat(value))
+    kind = type(value)
+    return (kind.__module__.partition(".")[0], kind.__name__) in _MISSING
+
+
+def datetime_and_nanos(value: np.datetime64) -> tuple[datetime, int] | None:
+    """Return the clock time to the second, and its nanoseconds; None beyond years 1 to 9999."""
+    seconds, nanos = _split(value)
+    try:
+        return _EPOCH + timedelta(seconds=seconds), nanos
+    except OverflowError:
+        return None
+
+
+def has_clock(value: np.datetime64) -> bool:
+    """Tell whether a value is a moment rather than a day, month or year."""
+    return np.datetime_data(value.dtype)[0] not in {"Y", "M", "W", "D"}
+
+
+def _moment(value: np.datetime64) -> object:
+    if np.isnat(value):
+        return None
+    found = datetime_and_nanos(value)
+    if not has_clock(value):
+        return found[0].date() if found else _expanded(value.astype("datetime64[D]"))
+    if found is None:
+        return _expanded(value)
+    clock, nanos = found
+    if nanos % 1000 == 0:
+        return clock.replace(microsecond=nanos // 1000)
+    return f"{clock.isoformat()}.{nanos:09}"
+
+
+def _split(value: np.datetime64) -> tuple[int, int]:
+    unit = np.datetime_data(value.dtype)[0]
+    if unit not in {"ps", "fs", "as"}:
+        # Days to nanoseconds, whatever the multiple; exactly, in Python's integers.
+        finer = unit if unit in _UNIT_NS else "s"
+        value = value.astype(f"datetime64[{finer}]")
+    else:
+        finer, value = "ns", value.astype("datetime64[ns]")
+    total = int(value.astype(np.int64)) * _UNIT_NS[finer]
+    return divmod(total, 10**9)
+
+
+def _expanded(value: np.datetime64) -> str:
+    """Write a year beyond four digits with its sign, as ISO 8601 wants."""
+    text = str(value)
+    sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
+    year, rest = digits.split("-", 1)
+    if len(year) > len("9999"):
+        sign = sign or "+"
+    return f"{sign}{year.rjust(4, '0')}-{rest}"
