@@ -231,6 +231,7 @@ class Pipeline:
         )
         if request is None:
             record.outcome = Result.NOT_SENT
+            record.started_at = self._clock.now().isoformat()
         else:
             record.rows_sent = request.rows
         return record

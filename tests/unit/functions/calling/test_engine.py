@@ -219,6 +219,7 @@ def test_rows_that_are_all_null_cost_no_call(service, log):
     assert called.ask(plan, nothing, trying=True) == [None] * 3
     assert log.batches == []
     assert [(each.outcome, each.rows_sent) for each in ledger.records] == [(Result.NOT_SENT, 0)]
+    assert ledger.records[0].started_at
 
 
 def test_null_is_sent_to_a_function_that_is_called_on_it(service, log):
