@@ -9,7 +9,7 @@ import pytest
 from snowmelt.catalog.database import open_database
 from snowmelt.catalog.keys import KeyRing, load_master_key
 from snowmelt.config import Settings
-from snowmelt.errors import ChannelInvalid, InvalidRow
+from snowmelt.errors import ChannelFenced, ChannelInvalid, InvalidRow
 from snowmelt.schema.types import TableName
 from snowmelt.storage.opening import open_store
 from snowmelt.table.reading import read_table
@@ -40,7 +40,7 @@ def read(service, name="T"):
         catalog.close()
 
 
-def test_a_channel_goes_on_while_its_rows_fit(connect, service):
+def test_a_channel_goes_on_and_sees_a_column_that_was_added(connect, service):
     client = connect()
     channel = client.open_channel("c", table=T)
     channel.insert_rows(rows(0, 5), "4")
@@ -50,45 +50,62 @@ def test_a_channel_goes_on_while_its_rows_fit(connect, service):
         f"ALTER TABLE {T} ALTER COLUMN id DROP NOT NULL",
     )
     channel.insert_rows(rows(5, 10), "9")
+    channel.insert_rows(rows(10, 11, extra=7), "10")
+    channel.insert_row({"id": None, "extra": 8}, "11")
     channel.flush(LATER)
-    with pytest.raises(InvalidRow, match=r"Extra columns: \[extra\]"):
-        channel.insert_rows(rows(10, 11, extra=1), "10")
-    channel = client.open_channel("c", table=T)
-    assert channel.latest_committed_offset_token() == "9"
-    channel.insert_rows(rows(10, 12, extra=7), "11")
-    channel.flush(LATER)
+    with pytest.raises(InvalidRow, match=r"Extra columns: \[absent\]"):
+        channel.insert_rows(rows(12, 13, absent=1), "12")
+    assert channel.is_valid
+    assert channel.client_sequencer == 0
     found = read(service)
-    assert [int(row["ID"]) for row in found] == list(range(12))
-    assert [row["EXTRA"] for row in found] == [None] * 10 + [7, 7]
+    assert [row["ID"] for row in found] == [*range(11), None]
+    assert [row["EXTRA"] for row in found] == [None] * 10 + [7, 8]
 
 
 @pytest.mark.parametrize(
-    ("change", "reason", "renamed"),
+    ("change", "later", "names"),
     [
-        ("RENAME COLUMN name TO title", "its column NAME is called TITLE", "title"),
-        ("DROP COLUMN name", "it has no column NAME any more", None),
+        ("RENAME COLUMN name TO title", {"title": "later"}, {"TITLE": ["row 0", "row 9", "later"]}),
+        ("DROP COLUMN name", {}, {}),
+        ("ALTER COLUMN id SET DATA TYPE NUMBER(20,0)", {}, {"NAME": ["row 0", "row 9", None]}),
     ],
 )
-def test_rows_that_do_not_fit_any_more_are_sent_again_after_reopening(
-    connect, service, change, reason, renamed
-):
+def test_rows_that_are_held_follow_their_table(connect, service, change, later, names):
     client = connect(max_client_lag=dt.timedelta(minutes=5))
-    channel = client.open_channel("c", table=T)
-    channel.insert_rows(rows(0, 5), "4")
-    channel.flush(LATER)
-    channel.insert_rows(rows(5, 10), "9")
+    channels = [client.open_channel(f"c{number}", table=T) for number in range(3)]
+    channels[0].insert_rows(rows(0, 5), "4")
+    client.flush(LATER)
+    channels[0].insert_rows(rows(5, 9), "8")
+    channels[0].insert_row(rows(9, 10)[0], "9")
+    channels[1].insert_rows(rows(10, 20), "19")
     service.sql(f"ALTER TABLE {T} {change}")
-    with pytest.raises(ChannelInvalid, match=f"was altered since .*{reason}.*'4'"):
-        channel.flush(LATER)
-    assert not channel.is_valid
-    channel = client.open_channel("c", table=T)
-    assert channel.latest_committed_offset_token() == "4"
-    again = [{"id": row["id"]} for row in rows(5, 10)]
-    if renamed is not None:
-        again = [{**row, renamed: "later"} for row in again]
-    channel.insert_rows(again, "9")
-    channel.flush(LATER)
-    assert [int(row["ID"]) for row in read(service)] == list(range(10))
+    channels[2].insert_rows(rows(20, 25), "24")
+    client.flush(LATER)
+    channels[0].insert_rows([{"id": 30, **later}], "30")
+    client.flush(LATER)
+    assert [channel.client_sequencer for channel in channels] == [0, 0, 0]
+    found = sorted(read(service), key=lambda row: row["ID"])
+    assert [int(row["ID"]) for row in found] == [*range(25), 30]
+    for name, values in names.items():
+        assert [found[at][name] for at in (0, 9, -1)] == values
+    assert ("NAME" in found[0]) == ("NAME" in names)
+
+
+def test_a_former_owner_does_not_take_an_altered_table_back(connect, service):
+    mine, theirs = connect(max_client_lag=dt.timedelta(minutes=5)), connect()
+    lost, kept = mine.open_channel("lost", table=T), mine.open_channel("kept", table=T)
+    lost.insert_rows(rows(0, 5), "4")
+    kept.insert_rows(rows(5, 10), "9")
+    taken = theirs.open_channel("lost", table=T)
+    service.sql(f"ALTER TABLE {T} RENAME COLUMN name TO title")
+    with pytest.raises(ChannelFenced, match="another client"):
+        mine.flush(LATER)
+    assert not lost.is_valid
+    assert kept.is_valid
+    taken.insert_rows([{"id": 11, "title": "x"}], "11")
+    taken.flush(LATER)
+    assert taken.is_valid
+    assert sorted(int(row["ID"]) for row in read(service)) == [5, 6, 7, 8, 9, 11]
 
 
 def test_a_renamed_table_is_opened_under_its_new_name(connect, service):

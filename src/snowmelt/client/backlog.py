@@ -10,8 +10,10 @@ import contextlib
 import math
 import queue
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from snowmelt.client.fitting import as_tables
 from snowmelt.clock import Clock, milliseconds
 from snowmelt.errors import BufferFull, CommitTimeout, SnowmeltError
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from snowmelt.client.buffer import Batch
     from snowmelt.client.settings import ClientSettings
     from snowmelt.client.state import ChannelState, Entry, Failure
-    from snowmelt.schema.types import TableName
+    from snowmelt.schema.types import TableName, TableSchema
 
 # A channel's buffer of this size is flushed at once, far below the 64 MiB that the specification
 # of v1, §3.6, allows: so a fast loader's rows are encoded while it goes on, not after its last one.
@@ -103,10 +105,17 @@ class Backlog:
             state.check()
             if batch.rows:
                 self._admit(state, batch.size_bytes)
+            batch = _settled(batch, state)
+            if batch.rows:
                 self._bytes += batch.size_bytes
             state.buffer.add(batch, milliseconds(self._clock.now()))
             if batch.rows:
                 self._schedule(state)
+
+    def adopt(self, state: ChannelState, schema: TableSchema) -> None:
+        """Let a channel go on with newer columns of its table."""
+        with self._lock:
+            state.adopt(schema)
 
     def _admit(self, state: ChannelState, size_bytes: int) -> None:
         limit = self._settings.max_buffered_bytes
@@ -257,3 +266,12 @@ class Backlog:
         """Give everything up in a forked child, where the lock may be held by nobody."""
         self._new_lock()
         self.stop(failure)
+
+
+def _settled(batch: Batch, state: ChannelState) -> Batch:
+    """Return a batch that says for itself which columns it is for, if the channel's are newer."""
+    made_for = batch.schema
+    if made_for is None or made_for is state.target.schema or not isinstance(batch.part, tuple):
+        return batch
+    (table,) = as_tables([[batch.part]], made_for)
+    return replace(batch, part=table)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from snowmelt.schema.types import TableSchema
+
 Stored: TypeAlias = tuple[int | float | bool | str | bytes | None, ...]
 
 
@@ -15,7 +17,7 @@ Stored: TypeAlias = tuple[int | float | bool | str | bytes | None, ...]
 class Batch:
     """The good rows of one insert call: a table in chunk form, or one row as stored values.
 
-    Without rows it only moves the offset token.
+    Without rows it only moves the offset token. `schema` is what one row's values are for.
     """
 
     part: pa.Table | Stored | None
@@ -23,6 +25,7 @@ class Batch:
     size_bytes: int
     start_token: str | None = None
     end_token: str | None = None
+    schema: TableSchema | None = None
 
 
 @dataclass(slots=True)
@@ -89,6 +92,10 @@ class Buffer:
     def brings(self, token: str) -> bool:
         """Tell whether the next portion commits this offset token."""
         return token in self._portion.tokens
+
+    def parts(self) -> list[pa.Table | list[Stored]]:
+        """Return what is held, to be changed in place."""
+        return self._portion.parts
 
     def take(self) -> Portion:
         """Return what is held, and hold nothing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from snowmelt.client.transport import AnswerType, Transport
+    from snowmelt.wire.streaming import ColumnMetadata
 
 _CONFIGURE = "/v1/streaming/client/configure/"
 _OPEN = "/v1/streaming/channels/open/"
@@ -95,7 +97,9 @@ class Calls:
         )
         return opened(self._ask(_OPEN, request, OpenResponse), zone)
 
-    def statuses(self, channels: Sequence[ChannelState]) -> list[ChannelStatus]:
+    def statuses(
+        self, channels: Sequence[ChannelState], *, with_columns: bool = False
+    ) -> list[ChannelStatus]:
         """Return the status of each channel, in the same order.
 
         Raises:
@@ -108,6 +112,7 @@ class Calls:
                 table=channel.target.table.table,
                 channel_name=channel.name,
                 client_sequencer=channel.client_sequencer,
+                with_columns=with_columns,
             )
             for channel in channels
         ]
@@ -149,6 +154,16 @@ def _grant(configured: ConfigureResponse) -> Grant:
     return Grant(configured.stage_location, configured.stage_expires_in_s)
 
 
+def schema_of(columns: Sequence[ColumnMetadata], version: int) -> TableSchema:
+    """Return a table's columns as the service described them.
+
+    Raises:
+        Unsupported: One of them cannot be streamed into.
+    """
+    read = (column_from_fields(msgspec.structs.asdict(column)) for column in columns)
+    return TableSchema(version, tuple(sorted(read, key=lambda column: column.ordinal)))
+
+
 def opened(answer: OpenResponse, zone: ZoneInfo) -> ChannelState:
     """Return the state of a channel as the service opened it.
 
@@ -160,11 +175,7 @@ def opened(answer: OpenResponse, zone: ZoneInfo) -> ChannelState:
     numbers = (answer.client_sequencer, answer.row_sequencer, answer.encryption_key_id)
     if None in names or None in numbers or not (answer.table_columns and answer.encryption_key):
         raise InternalError("The service's answer to open is not complete.")
-    columns = sorted(
-        (column_from_fields(msgspec.structs.asdict(column)) for column in answer.table_columns),
-        key=lambda column: column.ordinal,
-    )
-    schema = TableSchema(answer.schema_version or 1, tuple(columns))
+    schema = schema_of(answer.table_columns, answer.schema_version or 1)
     target = Target(
         TableName(str(answer.database), str(answer.schema), str(answer.table)),
         schema,
@@ -174,7 +185,7 @@ def opened(answer: OpenResponse, zone: ZoneInfo) -> ChannelState:
     return ChannelState(
         str(answer.channel),
         target,
-        RowConverter(schema, zone=zone),
+        partial(RowConverter, zone=zone),
         (answer.client_sequencer or 0, answer.row_sequencer or 0),
         answer.offset_token,
     )

@@ -15,7 +15,7 @@ from snowmelt.errors import (
     SnowmeltError,
     TokenNotInserted,
 )
-from snowmelt.schema.rows import Conversion, RowError, value_bytes
+from snowmelt.schema.rows import RowError, value_bytes
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from snowmelt.client.desk import Desk
     from snowmelt.client.state import ChannelState
+    from snowmelt.schema.rows import Conversion, RowConverter
     from snowmelt.schema.types import TableName
 
 _log = logging.getLogger(__name__)
@@ -64,9 +65,7 @@ class Channel:
         self._desk = desk
         self._on_error = on_error
         self._converting = threading.Lock()
-        widths = [value_bytes(column) for column in state.target.schema.columns]
-        self._texts = [place for place, width in enumerate(widths) if width is None]
-        self._row_bytes = sum(_VALUE_BYTES if width is None else width + 0.25 for width in widths)
+        self._measured: RowConverter | None = None
 
     def __repr__(self) -> str:
         state = "valid" if self.is_valid else "invalid"
@@ -130,10 +129,12 @@ class Channel:
         self._state.check()
         try:
             with self._converting:
-                stored = self._state.converter.convert_row(row)
+                converter = self._state.converter
+                stored = converter.convert_row(row)
+                size = self._size(converter, stored)
         except InvalidRow:
             return self.insert_rows([row], offset_token, start_offset_token=offset_token)
-        self._insert(Batch(stored, 1, self._size(stored), offset_token, offset_token))
+        self._insert(Batch(stored, 1, size, offset_token, offset_token, converter.schema))
         return InsertResult()
 
     def insert_rows(
@@ -165,8 +166,9 @@ class Channel:
         self._state.check()
         batch = rows if isinstance(rows, list) else list(rows)
         abort = self._on_error is OnError.ABORT
-        with self._converting:
-            converted: Conversion = self._state.converter.convert(batch, stop_at_first=abort)
+        converted = self._converted(batch, stop_at_first=abort)
+        if converted.errors and self._desk.has_columns(self._state, converted.errors):
+            converted = self._converted(batch, stop_at_first=abort)
         if converted.errors and abort:
             raise converted.errors[0].error
         if not (converted.errors and self._on_error is OnError.SKIP_BATCH):
@@ -277,7 +279,19 @@ class Channel:
         self._desk.start()
         faults.point(faults.Point.ROWS_BUFFERED)
 
-    def _size(self, stored: Stored) -> int:
+    def _converted(self, rows: list[Mapping[str, object]], *, stop_at_first: bool) -> Conversion:
+        with self._converting:
+            return self._state.converter.convert(rows, stop_at_first=stop_at_first)
+
+    def _measure(self, converter: RowConverter) -> None:
+        widths = [value_bytes(column) for column in converter.schema.columns]
+        self._texts = [place for place, width in enumerate(widths) if width is None]
+        self._row_bytes = sum(_VALUE_BYTES if width is None else width + 0.25 for width in widths)
+        self._measured = converter
+
+    def _size(self, converter: RowConverter, stored: Stored) -> int:
+        if self._measured is not converter:
+            self._measure(converter)
         size = self._row_bytes
         for place in self._texts:
             value = stored[place]

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from snowmelt.client.backlog import Backlog
 from snowmelt.client.calls import Calls, ChannelName
 from snowmelt.client.channel import Channel, OnError
+from snowmelt.client.columns import Columns
 from snowmelt.client.desk import DROPPED, Desk
 from snowmelt.client.encoding import Encoder
 from snowmelt.client.flush import Flusher
@@ -93,9 +94,10 @@ class Client:
         )
         self._backlog = Backlog(settings, lambda: encoder.trouble or transport.trouble)
         encoder = Encoder(stage, calls.prefix, self._backlog, settings, transport.stopping)
-        registrar = Registrar(transport, who, encoder, self._backlog, give_up_s)
+        columns = Columns(calls, self._backlog, settings.clock)
+        registrar = Registrar(transport, who, encoder, columns, self._backlog, give_up_s)
         self._flusher = Flusher(self._backlog, encoder, registrar, transport)
-        self._desk = Desk(self._backlog, self._flusher, calls, self._commit_timeout_s)
+        self._desk = Desk(self._backlog, self._flusher, calls, columns, self._commit_timeout_s)
         # The threads end when neither client nor channels are left, and their rows are committed.
         weakref.finalize(self._desk, self._flusher.orphan).atexit = False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from snowmelt.client.calls import Calls, ChannelName
-from snowmelt.client.refusals import reason_of
+from snowmelt.client.columns import Columns, lost
 from snowmelt.client.state import Failure
 from snowmelt.wire.codes import ResponseCode
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from snowmelt.client.backlog import Backlog
     from snowmelt.client.flush import Flusher
     from snowmelt.client.state import ChannelState
+    from snowmelt.schema.rows import RowError
     from snowmelt.wire.streaming import ChannelStatus
 
 DROPPED = Failure("it was dropped by this client")
@@ -30,12 +31,18 @@ class Desk:
     """
 
     def __init__(
-        self, backlog: Backlog, flusher: Flusher, calls: Calls, commit_timeout_s: float
+        self,
+        backlog: Backlog,
+        flusher: Flusher,
+        calls: Calls,
+        columns: Columns,
+        commit_timeout_s: float,
     ) -> None:
         self.backlog = backlog
         self.commit_timeout_s = commit_timeout_s
         self._flusher = flusher
         self._calls = calls
+        self._columns = columns
 
     def start(self) -> None:
         """See that flushes happen."""
@@ -76,10 +83,16 @@ class Desk:
             channel.check_valid()
         return [status.persisted_offset_token for status in statuses]
 
+    def has_columns(self, channel: ChannelState, errors: Sequence[RowError]) -> bool:
+        """Tell whether columns for which rows were refused are there by now.
+
+        Raises:
+            ServiceUnavailable: The service does not answer.
+        """
+        return self._columns.have(channel, errors)
+
     def _lost(self, channel: ChannelState, status: ChannelStatus) -> None:
-        fenced = status.status_code == ResponseCode.STALE_CLIENT_SEQUENCER
-        reason = reason_of(status.status_code, status.message)
-        self.backlog.fail([channel], Failure(reason, fenced=fenced))
+        self.backlog.fail([channel], lost(status))
 
     def drop(self, channel: ChannelState) -> None:
         """Drop a channel if it is still this client's.

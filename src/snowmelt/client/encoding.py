@@ -13,6 +13,7 @@ import pyarrow as pa
 from snowmelt import faults
 from snowmelt.blob.layout import BDEC_VERSION, blob_path
 from snowmelt.blob.writer import Blob, BlobChunk, ChunkSource, build_blob
+from snowmelt.client.fitting import fitted
 from snowmelt.client.planning import ChunkPlan, plan_blobs
 from snowmelt.client.state import Failure
 from snowmelt.clock import milliseconds
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from snowmelt.client.backlog import Backlog
+    from snowmelt.client.buffer import Stored
     from snowmelt.client.settings import ClientSettings
     from snowmelt.client.stage import Stage
 
@@ -101,9 +103,10 @@ class Encoder:
             self._fail(plans, str(error), error)
             return []
         except Exception as error:  # noqa: BLE001 - whatever it is, the rows' channels must hear of it
-            if len(plans) > 1:
-                # One table's rows must not cost another's: encode them apart.
-                return [chunk for plan in plans for chunk in self._stage_or_fail((plan,))]
+            apart = list(plans) if len(plans) > 1 else plans[0].apart()
+            if len(apart) > 1:
+                # One table's, or channel's, rows must not cost another's: encode them apart.
+                return [chunk for plan in apart for chunk in self._stage_or_fail((plan,))]
             _log.exception("Rows could not be encoded.")
             cause = error if isinstance(error, SnowmeltError) else None
             reason = f"its rows could not be encoded: {type(error).__name__}: {error}"
@@ -175,11 +178,11 @@ def _table(plan: ChunkPlan) -> pa.Table:
             # The channel's own converter may be at work in another thread; the zone is not used.
             converter = converter or RowConverter(plan.target.schema, zone=ZoneInfo("UTC"))
             part = converter.table_of(part)
-        tables.append(part)
+        tables.append(fitted(part, plan.target.schema))
     return pa.concat_tables(tables).combine_chunks()
 
 
-def _parts(plan: ChunkPlan) -> Iterable[object]:
+def _parts(plan: ChunkPlan) -> Iterable[pa.Table | list[Stored]]:
     return itertools.chain.from_iterable(entry.portion.parts for entry in plan.entries)
 
 

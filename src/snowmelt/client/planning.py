@@ -33,6 +33,10 @@ class ChunkPlan:
         kept = tuple(entry for entry in self.entries if entry.state not in gone)
         return ChunkPlan(self.target, kept) if kept else None
 
+    def apart(self) -> list[ChunkPlan]:
+        """Return a plan for each entry."""
+        return [ChunkPlan(self.target, (entry,)) for entry in self.entries]
+
 
 def plan_chunks(
     entries: Sequence[Entry], *, max_chunk_bytes: int = MAX_CHUNK_BYTES
@@ -44,7 +48,7 @@ def plan_chunks(
     grouped: dict[Target, list[list[Entry]]] = {}
     sizes: dict[Target, int] = {}
     for entry in entries:
-        target = entry.state.target
+        target = entry.target
         chunks = grouped.setdefault(target, [[]])
         size = sizes.get(target, 0) + entry.portion.size_bytes
         if chunks[-1] and size > max_chunk_bytes:

@@ -1,21 +1,23 @@
 """Staged chunks become committed rows: requests, verdicts, and what a refusal costs.
 
 An unknown outcome (no answer, codes 7 and 10) is asked again with the same bytes. Only a definite
-refusal lets a chunk be rebuilt without the refused channels; the others keep their row sequencers,
-so that rows which were committed after all cannot be committed twice.
+refusal lets a chunk be rebuilt: without the channels that have ended, with the rows of others
+brought into their table's new columns. Client and row sequencers stay, so that rows which were
+committed after all, or whose channel somebody else has opened, cannot be committed.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from snowmelt import faults
-from snowmelt.client.planning import MAX_CHUNKS, ChunkPlan
+from snowmelt.client.planning import MAX_CHUNKS, ChunkPlan, plan_chunks
 from snowmelt.client.refusals import TRANSIENT, reason_of
 from snowmelt.client.state import Failure
-from snowmelt.errors import ServiceUnavailable, SnowmeltError
+from snowmelt.errors import AuthenticationFailed, ServiceUnavailable, SnowmeltError
 from snowmelt.wire.codes import ResponseCode
 from snowmelt.wire.streaming import (
     BlobMetadata,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from snowmelt.client.backlog import Backlog
+    from snowmelt.client.columns import Columns
     from snowmelt.client.encoding import Encoder, StagedChunk
     from snowmelt.client.state import Entry
     from snowmelt.client.transport import Transport
@@ -37,6 +40,21 @@ _log = logging.getLogger(__name__)
 
 _PATH = "/v1/streaming/channels/write/blobs/"
 _SIBLING_OR_NOTHING = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.SIBLING_REFUSED)})
+
+# The table was altered since the rows were encoded.
+_ALTERED = frozenset({int(ResponseCode.REOPEN), int(ResponseCode.EP_COLUMN_MISSING)})
+# The blob is too old, or is not on the stage as it was written; its rows are still here.
+_BLOB_ONLY = frozenset(
+    {
+        int(ResponseCode.CHUNK_MD5_MISSING),
+        int(ResponseCode.CHUNK_LENGTH_INVALID),
+        int(ResponseCode.BLOB_NAME_WRONG),
+        int(ResponseCode.BLOB_FORMAT_WRONG),
+        int(ResponseCode.BLOB_MD5_MISSING),
+    }
+)
+# Beyond this the fault is not one that sending anew mends.
+_MOST_REFUSALS = 5
 
 Identity: TypeAlias = tuple[str | None, str | None, str | None, str | None, int | None]
 
@@ -58,12 +76,14 @@ class Registrar:
         transport: Transport,
         who: Identified,
         encoder: Encoder,
+        columns: Columns,
         backlog: Backlog,
         give_up_s: float,
     ) -> None:
         self._transport = transport
         self._who = who
         self._encoder = encoder
+        self._columns = columns
         self._backlog = backlog
         self._give_up_s = give_up_s
 
@@ -102,9 +122,15 @@ class Registrar:
         )
         try:
             answer = self._transport.ask(_PATH, request, RegisterResponse, patience)
-        except SnowmeltError as error:
+        except AuthenticationFailed as error:
+            # Such as while a key is being replaced: no reason to lose rows.
+            self._wait(error, chunks, patience)
+            return [chunk for chunk in chunks if _alive(chunk)]
+        except ServiceUnavailable as error:
             self._give_up(chunks, error)
             return []
+        except SnowmeltError as error:
+            return self._apart(chunks, error)
         faults.point(faults.Point.REGISTERED)
         verdicts = verdicts_of(answer)
         again: list[StagedChunk] = []
@@ -131,15 +157,36 @@ class Registrar:
         if transient.status_code == ResponseCode.QUEUE_FULL:
             # The service lives and knows that it cannot take more: waiting is what it asks for.
             patience.extend()
+        self._wait(self._transport.unavailable(_reason(transient)), chunks, patience)
+
+    def _wait(
+        self, trouble: SnowmeltError, chunks: Sequence[StagedChunk], patience: Patience
+    ) -> None:
+        if not isinstance(trouble, ServiceUnavailable):
+            trouble = self._transport.unavailable(str(trouble).rstrip("."))
         try:
-            self._transport.pause(patience, self._transport.unavailable(_reason(transient)))
+            self._transport.pause(patience, trouble)
         except ServiceUnavailable as error:
             self._give_up([chunk for chunk in chunks if chunk.sent], error)
+
+    def _apart(self, chunks: list[StagedChunk], error: SnowmeltError) -> list[StagedChunk]:
+        """After a refusal that names no channel: ask for each alone, so that one is to blame."""
+        entries = [entry for chunk in chunks for entry in chunk.plan.entries]
+        if len(entries) == 1:
+            self._give_up(chunks, error)
+            return []
+        _log.warning("A registration was refused as a whole, and is sent in parts: %s", error)
+        again: list[StagedChunk] = []
+        for entry in entries:
+            # One request each: what comes of the others does not matter to it.
+            for chunk in self._encoder.stage_all([ChunkPlan(entry.target, (entry,))]):
+                again += self._attempt([chunk], self._transport.patience(self._give_up_s))
+        return again
 
     def _refused(
         self, chunk: StagedChunk, judged: list[tuple[Entry, ChannelVerdict]]
     ) -> list[StagedChunk]:
-        """Invalidate the channels refused for themselves, rebuild for the others."""
+        """Invalidate the channels that have ended, rebuild for the others."""
         culprits = [
             (entry, verdict)
             for entry, verdict in judged
@@ -147,12 +194,39 @@ class Registrar:
         ]
         # Nobody to blame: leaving the chunk as it is would ask the same question for ever.
         blamed = culprits or judged
-        for entry, verdict in blamed:
-            fenced = verdict.status_code == ResponseCode.STALE_CLIENT_SEQUENCER
-            reason = f"the service refused rows in blob {chunk.path}: {_reason(verdict)}"
-            _log.warning("Channel %s: %s", entry.state.name, reason)
-            self._backlog.fail([entry.state], Failure(reason, fenced=fenced))
-        return self._rebuilt(chunk.plan.without({entry.state for entry, _ in blamed}))
+        ended = {
+            entry.state for entry, verdict in blamed if not self._lives_on(chunk, entry, verdict)
+        }
+        kept = [entry for entry in chunk.plan.entries if entry.state not in ended]
+        return self._encoder.stage_all(plan_chunks(kept))
+
+    def _lives_on(self, chunk: StagedChunk, entry: Entry, verdict: ChannelVerdict) -> bool:
+        """Tell whether a channel's rows can be sent anew; it is invalid from now on if not."""
+        state, reason = entry.state, _reason(verdict)
+        refused = f"the service refused rows in blob {chunk.path}: {reason}"
+        try:
+            failure = self._failure(entry, verdict, refused)
+        except ServiceUnavailable:
+            # Sent as they are, they wait for the service, and are refused once more.
+            return True
+        except SnowmeltError as error:
+            failure = Failure(f"{refused}; {str(error).rstrip('.')}", cause=error)
+        if failure is None:
+            _log.info("Channel %s: %s. Its rows are sent anew.", state.name, refused)
+            return True
+        _log.warning("Channel %s: %s", state.name, failure.reason)
+        self._backlog.fail([state], failure)
+        return False
+
+    def _failure(self, entry: Entry, verdict: ChannelVerdict, refused: str) -> Failure | None:
+        code = verdict.status_code
+        entry.refusals += 1
+        if code in _ALTERED and entry.refusals <= _MOST_REFUSALS:
+            failure = self._columns.fit(entry)
+            return failure and replace(failure, reason=f"{refused}; {failure.reason}")
+        if code in _BLOB_ONLY and entry.refusals <= _MOST_REFUSALS:
+            return None
+        return Failure(refused, fenced=code == ResponseCode.STALE_CLIENT_SEQUENCER)
 
     def _give_up(self, chunks: Sequence[StagedChunk], error: SnowmeltError) -> None:
         reason = str(error).rstrip(".")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from snowmelt.client.buffer import Buffer, Portion
+from snowmelt.client.fitting import as_tables
 from snowmelt.errors import ChannelClosed, ChannelFenced, ChannelInvalid, SnowmeltError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from snowmelt.schema.rows import RowConverter
     from snowmelt.schema.types import TableName, TableSchema
 
@@ -38,11 +41,25 @@ class Failure:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One channel's rows in a chunk."""
+    """One channel's rows in a chunk.
+
+    `target` is the channel's when the rows were taken, or as they were fitted since; `refusals`
+    counts how often the service did not take them as they were.
+    """
 
     state: ChannelState
     portion: Portion
     row_sequencer: int
+    target: Target = field(init=False)
+    refusals: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.target = self.state.target
+
+    def adopt(self, target: Target) -> None:
+        """Be sent for other columns of the table."""
+        self.portion.parts[:] = as_tables(self.portion.parts, self.target.schema)
+        self.target = target
 
 
 class ChannelState:
@@ -52,13 +69,14 @@ class ChannelState:
         self,
         name: str,
         target: Target,
-        converter: RowConverter,
+        converter_for: Callable[[TableSchema], RowConverter],
         sequencers: tuple[int, int],
         token: str | None,
     ) -> None:
         self.name = name
         self.target = target
-        self.converter = converter
+        self.converter = converter_for(target.schema)
+        self._converter_for = converter_for
         self.client_sequencer, self.row_sequencer = sequencers
         self.committed_sequencer = self.row_sequencer
         self.committed_token = token
@@ -67,6 +85,8 @@ class ChannelState:
         self.failure: Failure | None = None
         self.failure_told = False
         self.closed = False
+        # When the service was asked last for columns that the table did not have.
+        self.asked: dict[frozenset[str], float] = {}
         self._recent: deque[str] = deque(maxlen=_REMEMBERED_TOKENS)
 
     @property
@@ -101,6 +121,15 @@ class ChannelState:
         if self.failure is not None:
             self.failure_told = True
             raise self._error(self.failure) from self.failure.cause
+
+    def adopt(self, schema: TableSchema) -> None:
+        """Go on with newer columns of the table; what is held keeps those it was made for."""
+        older = self.target.schema
+        if schema.version <= older.version:
+            return
+        self.buffer.parts()[:] = as_tables(self.buffer.parts(), older)
+        self.target = replace(self.target, schema=schema)
+        self.converter = self._converter_for(schema)
 
     def take(self) -> Entry:
         """Move the buffered rows into flight, under the next row sequencer."""

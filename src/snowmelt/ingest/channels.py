@@ -261,6 +261,9 @@ def _status(
         # application would send again what is committed.
         fenced = ChannelFenced(channel=display_name(channel))
         status.status_code, status.message = fenced.response_code, str(fenced)
+    elif query.with_columns:
+        status.table_columns = [columns.to_wire(column) for column in table.schema.columns]
+        status.schema_version = table.schema.version
     return status
 
 

@@ -117,14 +117,15 @@ class OpenResponse(msgspec.Struct):
     schema_version: int | None = None
 
 
-class ChannelStatusQuery(msgspec.Struct):
-    """One channel of a status request."""
+class ChannelStatusQuery(msgspec.Struct, omit_defaults=True):
+    """One channel of a status request; `with_columns` is an addition of ours."""
 
     database: str | None = None
     schema: str | None = None
     table: str | None = None
     channel_name: str | None = None
     client_sequencer: int | None = None
+    with_columns: bool = False
 
 
 class StatusRequest(msgspec.Struct):
@@ -136,13 +137,18 @@ class StatusRequest(msgspec.Struct):
 
 
 class ChannelStatus(msgspec.Struct):
-    """Answer for the channel at the same position of the request."""
+    """Answer for the channel at the same position of the request.
+
+    `table_columns` and `schema_version` are the table's as it is now, only where asked for.
+    """
 
     status_code: int
     persisted_offset_token: str | None = None
     persisted_client_sequencer: int | None = None
     persisted_row_sequencer: int | None = None
     message: str | None = None
+    table_columns: list[ColumnMetadata] | msgspec.UnsetType = msgspec.UNSET
+    schema_version: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class StatusResponse(msgspec.Struct):

@@ -65,6 +65,17 @@ def test_a_request_refused_as_a_whole_is_not_lost_silently(connect, service):
         assert isinstance(invalid.value.__cause__, RequestRefused)
 
 
+def test_a_request_refused_as_a_whole_is_sent_in_parts(connect, service, ids):
+    with Proxy(service.port, only="write/blobs", plan=[400]) as proxy:
+        client = connect(proxy.url)
+        channels = [client.open_channel(f"c{number}", table=T) for number in range(3)]
+        for number, channel in enumerate(channels):
+            channel.insert_rows(rows(number * 10, number * 10 + 10), "9")
+        client.flush()
+        assert len(proxy.seen) == 4
+    assert sorted(ids()) == list(range(30))
+
+
 def test_a_refused_token_is_replaced_once(connect, service, ids):
     with Proxy(service.port, plan=[401]) as proxy:
         client = connect(proxy.url)
@@ -116,10 +127,27 @@ def test_a_stage_that_stays_full_makes_the_channel_invalid(connect, service):
         channel.flush()
 
 
-def test_a_blob_changed_on_the_stage_is_refused_and_named(connect, service):
+def test_a_blob_changed_on_the_stage_is_written_anew(connect, service, ids):
+    client = connect()
+    channels = [client.open_channel(f"c{number}", table=T) for number in range(2)]
+
+    def damage():
+        blob = max(blobs(service), key=lambda path: path.stat().st_mtime_ns)
+        blob.write_bytes(blob.read_bytes()[:-100])
+
+    faults.arm(faults.Point.BLOB_STAGED, damage)
+    for number, channel in enumerate(channels):
+        channel.insert_rows(rows(number * 10, number * 10 + 10), "9")
+    client.flush()
+    assert all(channel.is_valid for channel in channels)
+    assert sorted(ids()) == list(range(20))
+
+
+def test_a_stage_that_damages_every_blob_makes_the_channel_invalid(connect, service):
     channel = connect().open_channel("c", table=T)
 
     def damage():
+        faults.arm(faults.Point.BLOB_STAGED, damage)
         blob = max(blobs(service), key=lambda path: path.stat().st_mtime_ns)
         blob.write_bytes(blob.read_bytes()[:-100])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+from functools import partial
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -28,7 +29,7 @@ def backlog_with(**options):
 
 def opened(backlog, name="c", *, sequencer=0, token=None):
     state = ChannelState(
-        name, TARGET, RowConverter(SCHEMA, zone=ZoneInfo("UTC")), (sequencer, 0), token
+        name, TARGET, partial(RowConverter, zone=ZoneInfo("UTC")), (sequencer, 0), token
     )
     backlog.attach(state, Failure("reopened", fenced=True))
     return state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from zoneinfo import ZoneInfo
 
 from snowmelt.client.buffer import Batch
@@ -11,12 +12,12 @@ from snowmelt.schema.rows import RowConverter
 from snowmelt.schema.types import Column, Kind, TableName, TableSchema
 
 SCHEMA = TableSchema(1, (Column("A", Kind.REAL, 1),))
-CONVERTER = RowConverter(SCHEMA, zone=ZoneInfo("UTC"))
+CONVERTER_FOR = partial(RowConverter, zone=ZoneInfo("UTC"))
 
 
 def entry(channel, size, *, table="T", key_id=1):
     target = Target(TableName("D", "S", table), SCHEMA, key_id, b"k" * 32)
-    state = ChannelState(channel, target, CONVERTER, (0, 0), None)
+    state = ChannelState(channel, target, CONVERTER_FOR, (0, 0), None)
     state.buffer.add(Batch((1.0,), 1, size), 0)
     return state.take()
 

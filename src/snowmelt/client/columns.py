@@ -1,0 +1,133 @@
+"""What a channel does when its table was altered: ask for the columns of now, and go on.
+
+Nobody is fenced for it: the channel stays the opening it is, and whether it still is the current
+one is told with the columns and checked again with each registration.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from snowmelt.client.calls import schema_of
+from snowmelt.client.fitting import misfit
+from snowmelt.client.refusals import reason_of
+from snowmelt.client.state import Failure
+from snowmelt.schema.types import internal_name
+from snowmelt.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from snowmelt.client.backlog import Backlog
+    from snowmelt.client.calls import Calls
+    from snowmelt.client.state import ChannelState, Entry
+    from snowmelt.clock import Clock
+    from snowmelt.schema.rows import RowError
+    from snowmelt.wire.streaming import ChannelStatus
+
+_log = logging.getLogger(__name__)
+
+# How long a table is not asked again for columns that it did not have.
+_ASKED_AGAIN_S = 10.0
+_MAX_REMEMBERED = 1_000
+
+
+class Standing(NamedTuple):
+    """How a channel stands with the service: its last committed row sequencer, or its end."""
+
+    row_sequencer: int | None
+    failure: Failure | None
+
+
+class Columns:
+    """Keeps the channels of one client up with their tables; thread-safe."""
+
+    def __init__(self, calls: Calls, backlog: Backlog, clock: Clock) -> None:
+        self._calls = calls
+        self._backlog = backlog
+        self._clock = clock
+
+    def refresh(self, state: ChannelState) -> Standing:
+        """Let a channel go on with the columns that its table has now, if it is still its owner's.
+
+        Raises:
+            Unsupported: The table has got a column that cannot be streamed into.
+            ServiceUnavailable: The service does not answer.
+        """
+        status = self._calls.statuses([state], with_columns=True)[0]
+        if status.status_code != 0:
+            return Standing(None, lost(status))
+        columns, version = status.table_columns, status.schema_version
+        if not isinstance(columns, msgspec.UnsetType) and isinstance(version, int):
+            self._backlog.adopt(state, schema_of(columns, version))
+        return Standing(status.persisted_row_sequencer, None)
+
+    def have(self, state: ChannelState, errors: Sequence[RowError]) -> bool:
+        """Tell whether some columns for which rows were refused are there by now.
+
+        The service is asked at most every ten seconds for the same ones.
+
+        Raises:
+            Unsupported: The table has got a column that cannot be streamed into.
+            ServiceUnavailable: The service does not answer.
+        """
+        names = frozenset(
+            internal_name(name) for error in errors for name in error.extra_columns or ()
+        )
+        if not names:
+            return False
+        now = self._clock.monotonic()
+        if not _known(state, names):
+            if now - state.asked.get(names, -_ASKED_AGAIN_S) < _ASKED_AGAIN_S:
+                return False
+            if len(state.asked) >= _MAX_REMEMBERED:
+                state.asked.clear()
+            state.asked[names] = now
+            self.refresh(state)
+        return _known(state, names)
+
+    def fit(self, entry: Entry) -> Failure | None:
+        """Bring rows that the service did not take into the columns of now; say why if not.
+
+        Raises:
+            Unsupported: The table has got a column that cannot be streamed into.
+            ServiceUnavailable: The service does not answer.
+        """
+        state = entry.state
+        standing = self.refresh(state)
+        if standing.failure is not None:
+            return standing.failure
+        if standing.row_sequencer != entry.row_sequencer - 1:
+            return Failure(
+                f"data was lost: the service has its rows up to flush {standing.row_sequencer},"
+                f" and had confirmed them up to {entry.row_sequencer - 1}"
+            )
+        current = state.target
+        if current == entry.target:
+            return Failure("the service does not take its rows, and its table was not altered")
+        reason = misfit(entry.target.schema, current.schema)
+        if reason is not None:
+            return Failure(
+                f"its table was altered so that rows inserted before do not fit: {reason}"
+            )
+        entry.adopt(current)
+        _log.info(
+            "Channel %s of %s goes on with the columns that the table has got.",
+            state.name,
+            current.table,
+        )
+        return None
+
+
+def lost(status: ChannelStatus) -> Failure:
+    """Return what a status other than 0 means for the channel."""
+    fenced = status.status_code == ResponseCode.STALE_CLIENT_SEQUENCER
+    return Failure(reason_of(status.status_code, status.message), fenced=fenced)
+
+
+def _known(state: ChannelState, names: frozenset[str]) -> bool:
+    schema = state.target.schema
+    return any(schema.column(name) is not None for name in names)
