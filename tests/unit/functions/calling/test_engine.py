@@ -10,7 +10,6 @@ import sys
 import tempfile
 import textwrap
 import threading
-import time
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
