@@ -174,4 +174,4 @@ def test_a_service_that_stays_away_ends_the_query_when_patience_does(service):
     )  # fmt: skip
     service.start()
     assert "Remote service cannot be reached" in found[0]["error"]
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60

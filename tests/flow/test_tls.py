@@ -64,7 +64,7 @@ def test_rows_stream_over_tls(secure, key_pair):
     began = time.monotonic()
     with pytest.raises(ConfigurationError, match=r"ca_file.*is not trusted.*name the file"):
         snowmelt.Client(service.url, **who)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
 
 
 def test_objects_go_over_tls(secure):

@@ -124,7 +124,7 @@ def test_time_ends_what_has_no_end(kafka):
     thread.join()
     assert messages == numbered(1, 2, 3)
     assert ends[0].reason is EndReason.DEADLINE
-    assert 1 <= time.monotonic() - begun < 10
+    assert 1 <= time.monotonic() - begun < 30
     silent = {"stop_on_eof": False, "duration": 60 * SECOND, "eof_timeout": SECOND / 2}
     messages, ends = read(made(kafka.brokers, f"{topic}|0|2", **silent))
     assert (messages, ends[0].reason) == (numbered(3), EndReason.END_OF_STREAM)
