@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
@@ -35,10 +36,38 @@ _TOPICS = (
     "fix_chunks",
     "fix_copy",
     "fix_service",
+    "fix_services",
     "fix_s3",
     "fix_kafka",
     "fix_sdk",
+    "fix_java",
     "fix_spark",
     "fix_functions",
 )
 pytest_plugins = [topic for topic in _TOPICS if (TESTS / f"{topic}.py").exists()]
+
+# What is started once for a run, dear things first: the tests that use it stay in one process.
+_SHARED = ("spark", "kafka", "seaweed", "s3", "shared_service")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Say what belongs together when several processes share the run, the longest first."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        used = set(getattr(item, "fixturenames", ()))
+        group = next((name for name in _SHARED if name in used), item.nodeid.partition("::")[0])
+        item.add_marker(pytest.mark.xdist_group(group))
+        groups.setdefault(group, []).append(item)
+    items[:] = [item for group in sorted(groups, key=_place) for item in groups[group]]
+
+
+def _place(group: str) -> tuple[int, str]:
+    """Whole minutes come first and unit tests last, so that all processes end together."""
+    if group in _SHARED:
+        return _SHARED.index(group), group
+    folders = ("tests/fault", "tests/model", "tests/architecture", "tests/flow", "tests/contract")
+    place = [number for number, folder in enumerate(folders) if group.startswith(folder)]
+    return len(_SHARED) + (place[0] if place else len(folders)), group
