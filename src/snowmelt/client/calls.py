@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import itertools
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -13,7 +12,6 @@ from snowmelt.client.bucket import Grant
 from snowmelt.client.state import ChannelState, Target
 from snowmelt.errors import ChannelNotFound, InternalError
 from snowmelt.schema.metadata import column_from_fields
-from snowmelt.schema.rows import RowConverter
 from snowmelt.schema.types import TableName, TableSchema
 from snowmelt.wire.streaming import (
     ChannelStatus,
@@ -30,8 +28,8 @@ from snowmelt.wire.streaming import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from zoneinfo import ZoneInfo
 
+    from snowmelt.client.state import ConverterFor
     from snowmelt.client.transport import AnswerType, Transport
     from snowmelt.wire.streaming import ColumnMetadata
 
@@ -79,7 +77,9 @@ class Calls:
         """Return an id that this client has not used: opening is idempotent by it."""
         return f"{self.prefix}_{next(self._numbers)}"
 
-    def open(self, name: ChannelName, offset_token: str | None, zone: ZoneInfo) -> ChannelState:
+    def open(
+        self, name: ChannelName, offset_token: str | None, converter_for: ConverterFor
+    ) -> ChannelState:
         """Open a channel.
 
         Raises:
@@ -95,7 +95,7 @@ class Calls:
             write_mode="CLOUD_STORAGE",
             offset_token=offset_token,
         )
-        return opened(self._ask(_OPEN, request, OpenResponse), zone)
+        return opened(self._ask(_OPEN, request, OpenResponse), converter_for)
 
     def statuses(
         self, channels: Sequence[ChannelState], *, with_columns: bool = False
@@ -164,7 +164,7 @@ def schema_of(columns: Sequence[ColumnMetadata], version: int) -> TableSchema:
     return TableSchema(version, tuple(sorted(read, key=lambda column: column.ordinal)))
 
 
-def opened(answer: OpenResponse, zone: ZoneInfo) -> ChannelState:
+def opened(answer: OpenResponse, converter_for: ConverterFor) -> ChannelState:
     """Return the state of a channel as the service opened it.
 
     Raises:
@@ -185,7 +185,7 @@ def opened(answer: OpenResponse, zone: ZoneInfo) -> ChannelState:
     return ChannelState(
         str(answer.channel),
         target,
-        partial(RowConverter, zone=zone),
+        converter_for,
         (answer.client_sequencer or 0, answer.row_sequencer or 0),
         answer.offset_token,
     )

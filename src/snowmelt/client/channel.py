@@ -15,12 +15,15 @@ from snowmelt.errors import (
     SnowmeltError,
     TokenNotInserted,
 )
+from snowmelt.schema.arrow_tables import table_from
 from snowmelt.schema.rows import RowError, value_bytes
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable, Mapping
     from types import TracebackType
+
+    import pyarrow as pa
 
     from snowmelt.client.desk import Desk
     from snowmelt.client.state import ChannelState
@@ -165,10 +168,50 @@ class Channel:
         """
         self._state.check()
         batch = rows if isinstance(rows, list) else list(rows)
+        return self._insert_many(batch, start_offset_token, offset_token)
+
+    def insert_arrow(
+        self,
+        data: object,
+        offset_token: str | None = None,
+        *,
+        start_offset_token: str | None = None,
+    ) -> InsertResult:
+        """Check the rows of a table, copy them and keep them for the next flush, as one piece.
+
+        Columns go by name, and values by the rules of `insert_rows`, whatever their Arrow type.
+        A stream is read to its end first: hand over one of many gigabytes batch by batch.
+
+        Args:
+            data: Anything with `__arrow_c_stream__`: a pyarrow Table, RecordBatch or
+                RecordBatchReader, a data frame of pandas, Polars or DuckDB, `toArrow()` of Spark.
+            offset_token: As with `insert_rows`.
+            start_offset_token: As with `insert_rows`.
+
+        Returns:
+            The refused rows, as dicts; what happened to the others is the channel's `on_error`.
+
+        Raises:
+            TypeError: The object is none of these.
+            InvalidRow: It is no valid Arrow data; or as with `insert_rows`.
+            ChannelFenced: Another client has opened the channel.
+            ChannelInvalid: The service refused earlier rows, or they could not be delivered.
+            ChannelClosed: It was closed.
+            BufferFull: Too much has been waiting to be committed for too long; nothing was kept.
+        """
+        self._state.check()
+        return self._insert_many(table_from(data), start_offset_token, offset_token)
+
+    def _insert_many(
+        self,
+        given: list[Mapping[str, object]] | pa.Table,
+        start_offset_token: str | None,
+        offset_token: str | None,
+    ) -> InsertResult:
         abort = self._on_error is OnError.ABORT
-        converted = self._converted(batch, stop_at_first=abort)
+        converted = self._converted(given, stop_at_first=abort)
         if converted.errors and self._desk.has_columns(self._state, converted.errors):
-            converted = self._converted(batch, stop_at_first=abort)
+            converted = self._converted(given, stop_at_first=abort)
         if converted.errors and abort:
             raise converted.errors[0].error
         if not (converted.errors and self._on_error is OnError.SKIP_BATCH):
@@ -279,9 +322,14 @@ class Channel:
         self._desk.start()
         faults.point(faults.Point.ROWS_BUFFERED)
 
-    def _converted(self, rows: list[Mapping[str, object]], *, stop_at_first: bool) -> Conversion:
+    def _converted(
+        self, given: list[Mapping[str, object]] | pa.Table, *, stop_at_first: bool
+    ) -> Conversion:
         with self._converting:
-            return self._state.converter.convert(rows, stop_at_first=stop_at_first)
+            converter = self._state.converter
+            if isinstance(given, list):
+                return converter.convert(given, stop_at_first=stop_at_first)
+            return converter.convert_arrow(given, stop_at_first=stop_at_first)
 
     def _measure(self, converter: RowConverter) -> None:
         widths = [value_bytes(column) for column in converter.schema.columns]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Self, Unpack
 from zoneinfo import ZoneInfo
 
@@ -17,12 +18,13 @@ from snowmelt.client.encoding import Encoder
 from snowmelt.client.flush import Flusher
 from snowmelt.client.naming import split_table_name
 from snowmelt.client.registration import Identified, Registrar
-from snowmelt.client.settings import ClientSettings, Options
+from snowmelt.client.settings import ClientSettings, Options, compatibility_named
 from snowmelt.client.stage import open_stage
 from snowmelt.client.state import ChannelState, Failure
 from snowmelt.client.tokens import KeyPairTokens, Tokens, load_private_key
 from snowmelt.client.transport import Service, Transport, parse_url
 from snowmelt.errors import ClientClosed, ConfigurationError, SnowmeltError
+from snowmelt.schema.rows import RowConverter
 from snowmelt.schema.types import TableName, internal_name
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
     from types import TracebackType
+
+    from snowmelt.schema.compatibility import Compatibility
 
 _log = logging.getLogger(__name__)
 
@@ -117,7 +121,8 @@ class Client:
         *,
         table: str,
         on_error: OnError | str = OnError.ABORT,
-        default_timezone: str | ZoneInfo = "America/Los_Angeles",
+        default_timezone: str | ZoneInfo | None = None,
+        compatibility: Compatibility | str | None = None,
         offset_token: str | None = None,
     ) -> Channel:
         """Open a channel, or open it again: whoever had it open before can write no more.
@@ -129,7 +134,10 @@ class Client:
             name: The channel's name, unique in its table.
             table: `database.schema.table`, with `"…"` around names that SQL would fold.
             on_error: What an insert does with good rows when others are refused.
-            default_timezone: Zone of dates and times that name none.
+            default_timezone: Zone of dates and times that name none; None is that of the
+                official clients, America/Los_Angeles, and UTC under `strict`.
+            compatibility: How values without one obvious meaning are taken, `snowflake` or
+                `strict`; None is the client's setting.
             offset_token: Set the channel's offset token to this; None leaves what was committed.
 
         Raises:
@@ -141,8 +149,13 @@ class Client:
         """
         self._check_open()
         mode = _on_error(on_error)
+        if compatibility is None:
+            compatibility = self._settings.compatibility
+        rules = compatibility_named(compatibility)
+        zone = rules.default_zone if default_timezone is None else _zone(default_timezone)
+        converter_for = partial(RowConverter, zone=zone, compatibility=rules)
         state = self._calls.open(
-            ChannelName(*split_table_name(table), name), offset_token, _zone(default_timezone)
+            ChannelName(*split_table_name(table), name), offset_token, converter_for
         )
         self._backlog.attach(state, _REOPENED)
         return Channel(state, self._desk, mode)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from snowmelt.schema.rows import RowConverter
     from snowmelt.schema.types import TableName, TableSchema
 
+    # Converts rows by the zone and the rules that the channel was opened with.
+    ConverterFor = Callable[[TableSchema], RowConverter]
+
 # Committed tokens that a channel still recognises in wait_for_commit.
 _REMEMBERED_TOKENS = 10_000
 
@@ -69,7 +72,7 @@ class ChannelState:
         self,
         name: str,
         target: Target,
-        converter_for: Callable[[TableSchema], RowConverter],
+        converter_for: ConverterFor,
         sequencers: tuple[int, int],
         token: str | None,
     ) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     Int64s = NDArray[np.int64]
     UInt64s = NDArray[np.uint64]
+    Float64s = NDArray[np.float64]
     Mask = NDArray[np.bool_]
 
 FIELD_ID = b"PARQUET:field_id"

@@ -26,6 +26,7 @@ from snowmelt.schema.arrow import (
     nulls_of,
 )
 from snowmelt.schema.compatibility import Compatibility
+from snowmelt.schema.halving import in_pieces
 from snowmelt.schema.numbers import fixed
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, TIMESTAMPS, Column, Kind
 from snowmelt.schema.values import rule_of
@@ -34,11 +35,11 @@ from snowmelt.schema.zones import DayOffsets
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from snowmelt.schema.arrow import Int64s, Mask
+    from snowmelt.schema.arrow import Float64s, Int64s, Mask
     from snowmelt.schema.refusals import Stored
 
     # The values, the types among them that are not None's, and whether some are None.
-    Fast = Callable[[list[object], set[type], bool], pa.Array | None]
+    Fast = Callable[[Sequence[object], set[type], bool], pa.Array | None]
 
 _MAX_INT64 = 2**63 - 1
 _INT64_DIGITS = 18
@@ -49,6 +50,8 @@ _TZ_BIAS = 1440
 _CERTAIN_BELOW = float(2**40)
 _NEAR_HALF = 1e-3
 _MAX_FLOAT_SCALE = 15
+# A day within the years 1 to 9999, whatever the offset.
+_FIRST_S, _LAST_S = -62_135_510_400, 253_402_214_399
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a local clock's epoch
 _DURATION = pa.duration("us")
 _NO_OFFSET = np.array(0, dtype=np.int64)
@@ -80,16 +83,22 @@ class ColumnConverter:
 
     def convert(self, values: list[object]) -> tuple[pa.Array | pa.ChunkedArray, list[int]]:
         """Return the array, and the positions of values that were refused (null in the array)."""
+        array = self._at_once(values)
+        if array is not None:
+            return array, []
+        if self._fast is _never:
+            return self._exactly(values)
+        return in_pieces(values, self._at_once, self._exactly)
+
+    def _at_once(self, values: Sequence[object]) -> pa.Array | None:
         types = set(map(type, values))
         nulls = type(None) in types
         types.discard(type(None))
-        if not nulls or self.column.nullable:
-            if not types:
-                return pa.nulls(len(values), self.type), []
-            array = self._fast(values, types, nulls)
-            if array is not None:
-                return array, []
-        return self._exactly(values)
+        if nulls and not self.column.nullable:
+            return None
+        if not types:
+            return pa.nulls(len(values), self.type)
+        return self._fast(values, types, nulls)
 
     def stored(self, values: Sequence[Stored]) -> pa.Array | pa.ChunkedArray:
         """Return the array of values that are stored values already."""
@@ -100,7 +109,7 @@ class ColumnConverter:
             return pa.array(values, pa.int32()).view(self.type)
         return pa.array(values, self.type)
 
-    def _exactly(self, values: list[object]) -> tuple[pa.Array | pa.ChunkedArray, list[int]]:
+    def _exactly(self, values: Sequence[object]) -> tuple[pa.Array | pa.ChunkedArray, list[int]]:
         stored: list[Stored] = []
         refused: list[int] = []
         for index, value in enumerate(values):
@@ -124,7 +133,7 @@ class ColumnConverter:
             Kind.TIME: self._times,
         }.get(self.column.kind, _never)
 
-    def _numbers(self, values: list[object], types: set[type], nulls: bool) -> pa.Array | None:
+    def _numbers(self, values: Sequence[object], types: set[type], nulls: bool) -> pa.Array | None:
         if types == {int}:
             return self._integers(values, nulls)
         if types == {Decimal}:
@@ -133,26 +142,32 @@ class ColumnConverter:
             return self._floats(values)
         return None
 
-    def _integers(self, values: list[object], nulls: bool) -> pa.Array | None:
+    def _integers(self, values: Sequence[object], nulls: bool) -> pa.Array | None:
         array = _array(values, pa.int64()) if nulls else _packed(values, "q", pa.int64())
-        if array is None or self._limit == 0:
+        return None if array is None else self.integers(_int64s(array), _nulls(array))
+
+    def integers(self, numbers: Int64s, nulls: Mask | None) -> pa.Array | None:
+        """Return FIXED values; None where only the exact path knows."""
+        if self._limit == 0:
             return None
-        numbers = _int64s(array)
         precision, scale = self.type.precision, self.type.scale
         if numbers.max() > self._limit or numbers.min() < -self._limit:
             return None
         if scale:
             numbers = numbers * np.int64(10**scale)
-        return decimal_from_int64(numbers, _nulls(array), precision, scale)
+        return decimal_from_int64(numbers, nulls, precision, scale)
 
-    def _floats(self, values: list[object]) -> pa.Array | None:
+    def _floats(self, values: Sequence[object]) -> pa.Array | None:
         array = _array(values, pa.float64())
+        return None if array is None else self.floats(_float64s(array), _nulls(array))
+
+    def floats(self, numbers: Float64s, nulls: Mask | None) -> pa.Array | None:
+        """Return FIXED values, rounded; None where only the exact path knows."""
         precision, scale = self.type.precision, self.type.scale
-        if array is None or scale > _MAX_FLOAT_SCALE:
+        if scale > _MAX_FLOAT_SCALE:
             return None
-        nulls = _nulls(array)
         with np.errstate(all="ignore"):
-            scaled = _float64s(array) * float(10**scale)
+            scaled = numbers * float(10**scale)
         # NaN and infinities fail this test.
         if not (np.abs(scaled) < min(_CERTAIN_BELOW, float(10**precision) - 1)).all():
             return None
@@ -162,25 +177,27 @@ class ColumnConverter:
         unscaled = np.copysign(whole + (rest > 0.5), scaled).astype(np.int64)
         for index in np.flatnonzero(np.abs(rest - 0.5) < _NEAR_HALF).tolist():
             try:
-                unscaled[index] = fixed(values[index], self.column, index)
+                unscaled[index] = fixed(float(numbers[index]), self.column, index)
             except InvalidRow:
                 return None
         return decimal_from_int64(unscaled, nulls, precision, scale)
 
-    def _reals(self, values: list[object], types: set[type], nulls: bool) -> pa.Array | None:
+    def _reals(self, values: Sequence[object], types: set[type], nulls: bool) -> pa.Array | None:
         if types == {float} and not nulls:
             return _packed(values, "d", self.type)
         return _array(values, self.type) if types <= {float, int} else None
 
-    def _booleans(self, values: list[object], types: set[type], _: bool) -> pa.Array | None:
+    def _booleans(self, values: Sequence[object], types: set[type], _: bool) -> pa.Array | None:
         return _array(values, self.type) if types == {bool} else None
 
-    def _texts(self, values: list[object], types: set[type], _: bool) -> pa.Array | None:
+    def _texts(self, values: Sequence[object], types: set[type], _: bool) -> pa.Array | None:
         if types != {str}:
             return None
         array = _array(values, self.type)
-        if array is None:
-            return None
+        return None if array is None else self.texts(array)
+
+    def texts(self, array: pa.Array) -> pa.Array | None:
+        """Return texts that fit the column; None when one does not."""
         limit = MAX_TEXT_BYTES if self.column.length is None else self.column.length
         longest = _longest(array)
         if longest <= limit <= MAX_TEXT_BYTES:
@@ -189,23 +206,33 @@ class ColumnConverter:
             return None
         return array
 
-    def _binaries(self, values: list[object], types: set[type], _: bool) -> pa.Array | None:
+    def _binaries(self, values: Sequence[object], types: set[type], _: bool) -> pa.Array | None:
         array = _array(values, self.type) if types == {bytes} else None
-        limit = MAX_BINARY_BYTES if self.column.byte_length is None else self.column.byte_length
-        return None if array is None or _longest(array) > limit else array
+        return None if array is None else self.binaries(array)
 
-    def _dates(self, values: list[object], types: set[type], _: bool) -> pa.Array | None:
+    def binaries(self, array: pa.Array) -> pa.Array | None:
+        """Return bytes that fit the column; None when some do not."""
+        limit = MAX_BINARY_BYTES if self.column.byte_length is None else self.column.byte_length
+        return None if _longest(array) > limit else array
+
+    def _dates(self, values: Sequence[object], types: set[type], _: bool) -> pa.Array | None:
         return _array(values, self.type) if types == {date} else None
 
-    def _times(self, values: list[object], types: set[type], _: bool) -> pa.Array | None:
+    def _times(self, values: Sequence[object], types: set[type], _: bool) -> pa.Array | None:
         array = _array(values, pa.time64("us")) if types == {time} else None
         if array is None:
             return None
-        scale = self.type.scale
-        units = _rescaled(_int64s(array), scale)
-        return decimal_from_int64(units, _nulls(array), self.type.precision, scale)
+        return self.times(_int64s(array), 6, _nulls(array))
 
-    def _timestamps(self, values: list[object], types: set[type], nulls: bool) -> pa.Array | None:
+    def times(self, clock: Int64s, digits: int, nulls: Mask | None) -> pa.Array:
+        """Return times of day that were counted in units of 10**-digits s."""
+        scale = self.type.scale
+        units = _rescaled(clock, digits, scale)
+        return decimal_from_int64(units, nulls, self.type.precision, scale)
+
+    def _timestamps(
+        self, values: Sequence[object], types: set[type], nulls: bool
+    ) -> pa.Array | None:
         if types == {str}:
             read = _datetimes(values)
             return None if read is None else self._moments(read, nulls)
@@ -227,13 +254,48 @@ class ColumnConverter:
             return None
         clock, nulls = _int64s(array), _nulls(array)
         if self.column.kind is Kind.TIMESTAMP_NTZ and (zone is not None or self._unzoned):
-            return self._scaled(clock, _NO_OFFSET, nulls)
+            return self._scaled(clock, 6, _NO_OFFSET, nulls)
         offsets = self._offset_of(zone, clock)
         if offsets is None:
             return None
         if self.column.kind is not Kind.TIMESTAMP_NTZ:
             clock = clock - offsets * 1_000_000
-        return self._scaled(clock, offsets, nulls)
+        return self._scaled(clock, 6, offsets, nulls)
+
+    def instants(
+        self, counted: Int64s, digits: int, zone: tzinfo | None, nulls: Mask | None
+    ) -> pa.Array | None:
+        """Return timestamps counted since 1970 in units of 10**-digits s.
+
+        They are instants shown in `zone`, clock times without one. None where only the exact
+        path knows.
+        """
+        unit = 10**digits
+        first, last = _FIRST_S * unit, _LAST_S * unit
+        if counted.min() < first or counted.max() > last:
+            return None
+        if zone is None and self._unzoned:
+            return self._scaled(counted, digits, _NO_OFFSET, nulls)
+        us = counted * (10 ** (6 - digits)) if digits <= 6 else counted // 1000
+        if zone is None:
+            offsets = self._offset_of(None, us)
+            back = -1
+        else:
+            offsets = self._offset_at(zone, us)
+            back = 1
+        if offsets is None:
+            return None
+        if (zone is None) != (self.column.kind is Kind.TIMESTAMP_NTZ):
+            counted = counted + offsets * (back * unit)
+        return self._scaled(counted, digits, offsets, nulls)
+
+    def _offset_at(self, zone: tzinfo, us: Int64s) -> Int64s | None:
+        """Return the offsets in seconds at instants; None where only the exact path knows."""
+        if type(zone) is timezone:
+            return _fixed_offset(zone)
+        if isinstance(zone, ZoneInfo) and zone.key:
+            return self._offsets_in(zone).of_instant(us)
+        return None
 
     def _offset_of(self, zone: tzinfo | None, clock: Int64s) -> Int64s | None:
         """Return the offsets in seconds; None where only the exact path knows."""
@@ -245,11 +307,14 @@ class ColumnConverter:
             return self._offsets_in(zone).of_local(clock)
         return None
 
-    def _scaled(self, us: Int64s, offsets: Int64s, nulls: Mask | None) -> pa.Array | None:
+    def _scaled(
+        self, counted: Int64s, digits: int, offsets: Int64s, nulls: Mask | None
+    ) -> pa.Array | None:
         precision, scale = self.type.precision, self.type.scale
-        if scale > 6 and max(int(us.max()), -int(us.min())) > _MAX_INT64 // 10 ** (scale - 6):
+        largest = max(int(counted.max()), -int(counted.min()))
+        if scale > digits and largest > _MAX_INT64 // 10 ** (scale - digits):
             return None
-        units = _rescaled(us, scale)
+        units = _rescaled(counted, digits, scale)
         if self.column.kind is not Kind.TIMESTAMP_TZ:
             return decimal_from_int64(units, nulls, precision, scale)
         minutes = np.where(offsets >= 0, offsets // 60, -(-offsets // 60)) + _TZ_BIAS
@@ -271,7 +336,7 @@ def _int64_limit(column: Column) -> int:
     return int(min(10**precision - 1, _MAX_INT64) // 10**scale)
 
 
-def _never(values: list[object], types: set[type], nulls: bool) -> pa.Array | None:  # noqa: ARG001
+def _never(values: Sequence[object], types: set[type], nulls: bool) -> pa.Array | None:  # noqa: ARG001
     return None
 
 
@@ -284,7 +349,7 @@ def _array(values: Sequence[object], arrow_type: pa.DataType) -> pa.Array | None
     return array if isinstance(array, pa.Array) else None
 
 
-def _packed(values: list[object], code: str, arrow_type: pa.DataType) -> pa.Array | None:
+def _packed(values: Sequence[object], code: str, arrow_type: pa.DataType) -> pa.Array | None:
     """Build an array of numbers without nulls, in a third of the time that Arrow takes."""
     try:
         words = struct.pack(f"{len(values)}{code}", *values)
@@ -298,7 +363,7 @@ def _int64s(array: pa.Array) -> Int64s:
     return np.frombuffer(array.buffers()[1], dtype=np.int64, count=len(array))
 
 
-def _float64s(array: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _float64s(array: pa.Array) -> Float64s:
     return np.frombuffer(array.buffers()[1], dtype=np.float64, count=len(array))
 
 
@@ -322,11 +387,11 @@ def _longest(array: pa.Array) -> int:
     return int((offsets[1:] - offsets[:-1]).max())
 
 
-def _rescaled(us: Int64s, scale: int) -> Int64s:
-    """Turn microseconds into units of 10**-scale s, floored."""
-    if scale > 6:
-        return us * np.int64(10 ** (scale - 6))
-    return us // 10 ** (6 - scale) if scale < 6 else us
+def _rescaled(counted: Int64s, digits: int, scale: int) -> Int64s:
+    """Turn units of 10**-digits s into units of 10**-scale s, floored."""
+    if scale > digits:
+        return counted * np.int64(10 ** (scale - digits))
+    return counted // 10 ** (digits - scale) if scale < digits else counted
 
 
 def _fixed_offset(zone: timezone) -> Int64s | None:
@@ -336,7 +401,7 @@ def _fixed_offset(zone: timezone) -> Int64s | None:
     return np.array(offset // timedelta(seconds=1), dtype=np.int64)
 
 
-def _datetimes(values: list[object]) -> list[datetime | None] | None:
+def _datetimes(values: Sequence[object]) -> list[datetime | None] | None:
     """Read plain ISO 8601 texts; None when some text needs the exact reader."""
     read: list[datetime | None] = []
     fits = _ISO.fullmatch

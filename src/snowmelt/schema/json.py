@@ -265,7 +265,8 @@ def _moment_or_bytes(value: object) -> str | None:
         nanos = value.microsecond * 1000 + getattr(value, "nanosecond", 0)
         return quoted(f"{value.date().isoformat()}T{_clock(value, nanos)}{_zone(value)}")
     if isinstance(value, time):
-        return quoted(_clock(value, value.microsecond * 1000) + _zone(value))
+        nanos = value.microsecond * 1000 + getattr(value, "nanosecond", 0)
+        return quoted(_clock(value, nanos) + _zone(value))
     if isinstance(value, date):
         return quoted(value.isoformat())
     if isinstance(value, (bytes, bytearray, memoryview)):

@@ -17,6 +17,8 @@ import pyarrow as pa
 
 from snowmelt.errors import InternalError, InvalidRow, RowTooLarge
 from snowmelt.schema.arrow import chunk_schema, nulls_of
+from snowmelt.schema.arrow_columns import convert_arrow
+from snowmelt.schema.arrow_tables import ArrowRows
 from snowmelt.schema.batches import ColumnConverter
 from snowmelt.schema.compatibility import Compatibility
 from snowmelt.schema.refusals import type_name
@@ -110,6 +112,38 @@ class RowConverter:
             arrays, refused = self._arrays(rows, *self._sources(rows))
         except _Uneven:
             arrays, refused = self._arrays(rows, *self._sources(rows, uneven=True))
+        return self._converted(arrays, refused, rows, stop_at_first=stop_at_first)
+
+    def convert_arrow(self, given: pa.Table, *, stop_at_first: bool = False) -> Conversion:
+        """Convert a table whose columns are named as keys of rows are; the outcome is theirs."""
+        rows = ArrowRows(given)
+        places = self._distinct_places(given.column_names)
+        if not len(rows) or places is None or not set(self._required) <= set(places.values()):
+            return self.convert(rows[:], stop_at_first=stop_at_first)
+        given = given.combine_chunks()
+        arrays: list[pa.Array | pa.ChunkedArray] = [
+            pa.nulls(len(rows), converter.type) for converter in self._converters
+        ]
+        refused: set[int] = set()
+        for name, place in places.items():
+            pieces: list[pa.Array] = []
+            start = 0
+            for chunk in given.column(name).chunks:
+                piece, positions = convert_arrow(self._converters[place], chunk)
+                refused.update(start + position for position in positions)
+                pieces += piece.chunks if isinstance(piece, pa.ChunkedArray) else [piece]
+                start += len(chunk)
+            arrays[place] = pieces[0] if len(pieces) == 1 else pa.chunked_array(pieces)
+        return self._converted(arrays, refused, rows, stop_at_first=stop_at_first)
+
+    def _converted(
+        self,
+        arrays: list[pa.Array | pa.ChunkedArray],
+        refused: set[int],
+        rows: Sequence[Row],
+        *,
+        stop_at_first: bool,
+    ) -> Conversion:
         total = sum(map(_array_bytes, arrays, self._widths))
         if total > self._max_row_bytes:
             refused.update(self._oversized(arrays))

@@ -64,7 +64,8 @@ def time_of_day(value: object, column: Column, row_index: int) -> int:
     """Return the time of day in units of the column's scale, truncated."""
     if isinstance(value, time):
         seconds = (value.hour * 60 + value.minute) * 60 + value.second
-        return scaled(seconds, value.microsecond * 1000, column.scale or 0)
+        nanos = value.microsecond * 1000 + getattr(value, "nanosecond", 0)
+        return scaled(seconds, nanos, column.scale or 0)
     if not isinstance(value, str):
         raise wrong_type(value, column, row_index, "str, datetime.time")
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +27,7 @@ class DayOffsets:
     def __init__(self, zone: ZoneInfo) -> None:
         self._zone = zone
         self._known: dict[int, int | None] = {}
+        self._known_instants: dict[int, int | None] = {}
 
     def of_local(self, local_us: Int64s) -> Int64s | None:
         """Return offsets (seconds) of local clock times (µs since 1970).
@@ -34,6 +35,22 @@ class DayOffsets:
         None when some day has a gap or an overlap, or lies at the calendar's ends.
         """
         return _by_day(local_us, self._known, self._probe_local)
+
+    def of_instant(self, us: Int64s) -> Int64s | None:
+        """Return offsets (seconds) at instants (µs since 1970).
+
+        None when the offset changes on some day, or it lies at the calendar's ends.
+        """
+        return _by_day(us, self._known_instants, self._probe_instant)
+
+    def _probe_instant(self, day: int) -> int | None:
+        start = _EPOCH.replace(tzinfo=UTC) + timedelta(days=day)
+        return _single(
+            {
+                (start + timedelta(seconds=second)).astimezone(self._zone).utcoffset()
+                for second in range(0, _DAY_S + 1, _HOUR_S)
+            }
+        )
 
     def _probe_local(self, day: int) -> int | None:
         start = _EPOCH.replace(tzinfo=self._zone)

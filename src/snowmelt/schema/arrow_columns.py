@@ -1,0 +1,181 @@
+"""Arrow arrays of a user become columns in chunk form, where the result is surely the exact one.
+
+Each function returns None when it does not know: the values then go through Python.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from snowmelt.schema.arrow import nulls_of
+from snowmelt.schema.arrow_values import DIGITS, counts, python_values, unwrapped, zone_of
+from snowmelt.schema.halving import in_pieces
+from snowmelt.schema.types import TIMESTAMPS, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from snowmelt.schema.batches import ColumnConverter
+
+
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+_DAY_MS = 86_400_000
+_types = pa.types
+
+
+def convert_arrow(
+    converter: ColumnConverter, given: pa.Array
+) -> tuple[pa.Array | pa.ChunkedArray, list[int]]:
+    """Convert an array of any type as its values would be in rows.
+
+    Returns what `ColumnConverter.convert` does. Nothing of it is memory that the caller could
+    change.
+    """
+
+    def at_once(part: pa.Array) -> pa.Array | None:
+        return _at_once(converter, part)
+
+    array = at_once(given)
+    if array is not None:
+        return array, []
+    if converter.column.kind not in _STEPS:
+        return converter.convert(python_values(given))
+    return in_pieces(given, at_once, lambda part: converter.convert(python_values(part)))
+
+
+def _at_once(converter: ColumnConverter, given: pa.Array) -> pa.Array | None:
+    """Return an array in the chunk form of the converter's column, None when in doubt."""
+    if given.null_count and not converter.column.nullable:
+        return None
+    if given.null_count == len(given):
+        return pa.nulls(len(given), converter.type)
+    plain = unwrapped(given)
+    step = _STEPS.get(converter.column.kind)
+    if plain is None or step is None:
+        return None
+    try:
+        return step(converter, plain)
+    except (pa.ArrowException, NotImplementedError):
+        return None
+
+
+def _numbers(converter: ColumnConverter, array: pa.Array) -> pa.Array | None:
+    kind = array.type
+    if _types.is_integer(kind):
+        if _types.is_uint64(kind) and pc.max(array).as_py() >= 2**63:
+            return _rounded(array.cast(pa.decimal128(20, 0)), converter.type)
+        return converter.integers(*counts(array.cast(pa.int64())))
+    if _types.is_decimal(kind):
+        return _rounded(array, converter.type)
+    if _types.is_float64(kind):
+        nulls = nulls_of(array) if array.null_count else None
+        numbers = np.frombuffer(array.buffers()[1], np.float64, array.offset + len(array))
+        numbers = numbers[array.offset :]
+        if nulls is not None:
+            numbers = np.where(nulls, 0.0, numbers)
+        return converter.floats(numbers, nulls)
+    return None
+
+
+def _rounded(array: pa.Array, target: pa.Decimal128Type) -> pa.Array:
+    if array.type.bit_width < 128:
+        array = array.cast(pa.decimal128(array.type.precision, array.type.scale))
+    if array.type.scale > target.scale:
+        array = pc.round(array, target.scale, "half_towards_infinity")
+    return _own(array.cast(target))
+
+
+def _reals(converter: ColumnConverter, array: pa.Array) -> pa.Array | None:
+    kind = array.type
+    if _types.is_float64(kind):
+        return _own(array)
+    if _types.is_float32(kind):
+        # By the shortest decimal text, as everywhere: 1.1 is not 1.10000002384185791015625.
+        return array.cast(pa.string()).cast(converter.type)
+    return array.cast(converter.type, safe=False) if _types.is_integer(kind) else None
+
+
+def _booleans(_: ColumnConverter, array: pa.Array) -> pa.Array | None:
+    if _types.is_boolean(array.type):
+        return _own(array)
+    return pc.not_equal(array, 0) if _types.is_integer(array.type) else None
+
+
+def _texts(converter: ColumnConverter, array: pa.Array) -> pa.Array | None:
+    kind = array.type
+    if (
+        _types.is_string(kind)
+        or _types.is_large_string(kind)
+        or _types.is_string_view(kind)
+        or _types.is_integer(kind)
+        or _types.is_boolean(kind)
+    ):
+        return converter.texts(_own(array.cast(converter.type)))
+    return None
+
+
+def _binaries(converter: ColumnConverter, array: pa.Array) -> pa.Array | None:
+    kind = array.type
+    if (
+        _types.is_binary(kind)
+        or _types.is_large_binary(kind)
+        or _types.is_binary_view(kind)
+        or _types.is_fixed_size_binary(kind)
+    ):
+        return converter.binaries(_own(array.cast(converter.type)))
+    return None
+
+
+def _dates(converter: ColumnConverter, array: pa.Array) -> pa.Array | None:
+    kind = array.type
+    if not _types.is_date(kind):
+        return None
+    days, nulls = counts(array)
+    if _types.is_date64(kind):
+        days = days // _DAY_MS
+    if days.min() < _FIRST_DAY or days.max() > _LAST_DAY:
+        return None
+    return pa.array(days.astype(np.int32), mask=nulls).view(converter.type)
+
+
+def _times(converter: ColumnConverter, array: pa.Array) -> pa.Array | None:
+    if not _types.is_time(array.type):
+        return None
+    digits = DIGITS[array.type.unit]
+    clock, nulls = counts(array)
+    if clock.min() < 0 or clock.max() >= 86_400 * 10**digits:
+        return None
+    return converter.times(clock, digits, nulls)
+
+
+def _timestamps(converter: ColumnConverter, array: pa.Array) -> pa.Array | None:
+    if not _types.is_timestamp(array.type):
+        return None
+    zone = None
+    if array.type.tz is not None:
+        zone = zone_of(array.type.tz)
+        if zone is None:
+            return None
+    counted, nulls = counts(array)
+    return converter.instants(counted, DIGITS[array.type.unit], zone, nulls)
+
+
+def _own(array: pa.Array) -> pa.Array:
+    """Copy: the producer's memory may be a NumPy array that somebody goes on writing to."""
+    return pa.concat_arrays([array])
+
+
+_STEPS: dict[Kind, Callable[[Any, pa.Array], pa.Array | None]] = {
+    Kind.FIXED: _numbers,
+    Kind.REAL: _reals,
+    Kind.BOOLEAN: _booleans,
+    Kind.TEXT: _texts,
+    Kind.BINARY: _binaries,
+    Kind.DATE: _dates,
+    Kind.TIME: _times,
+    **dict.fromkeys(TIMESTAMPS, _timestamps),
+}
