@@ -87,12 +87,22 @@ _RECORD = [_C.c[field.name] for field in fields(ChunkRecord)]
 
 
 def chunks_between(
-    connection: Connection, table_id: int, after: int, up_to: int, *, limit: int | None = None
+    connection: Connection,
+    table_id: int,
+    after: int,
+    up_to: int,
+    *,
+    limit: int | None = None,
+    kept_only: bool = False,
 ) -> list[ChunkRecord]:
-    """Return the chunks of a table in (after, up_to], ordered by sequence."""
+    """Return the chunks of a table in (after, up_to], ordered by sequence.
+
+    With `kept_only` those are left out whose blobs may be deleted by now.
+    """
+    kept = _C.c.retired_at.is_(None) if kept_only else sa.true()
     query = (
         sa.select(*_RECORD)
-        .where(_C.c.table_id == table_id, _C.c.seq > after, _C.c.seq <= up_to)
+        .where(_C.c.table_id == table_id, _C.c.seq > after, _C.c.seq <= up_to, kept)
         .order_by(_C.c.seq)
         .limit(limit)
     )

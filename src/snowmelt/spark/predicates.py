@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from sqlglot import exp
 
+from snowmelt.errors import Unsupported
 from snowmelt.schema.types import SEMI_STRUCTURED, TIMESTAMPS, Column, Kind
-from snowmelt.spark.queries import sources
+from snowmelt.spark.queries import DIALECT, sources
 from snowmelt.table.scan import AllOf, AnyOf, Comparison, In, IsNull, StartsWith
 
 if TYPE_CHECKING:
@@ -110,6 +111,51 @@ def predicates(
     scope = _scope(query, select, reference, columns_of, utc=utc)
     found = [_predicate(condition, scope) for condition in _conjuncts(select, node)]
     return [predicate for predicate in found if predicate is not None]
+
+
+def exact_predicates(
+    query: Query, reference: Reference, columns: Mapping[str, Column | None]
+) -> list[Predicate]:
+    """Return the whole condition of a query on one table, times without an offset in UTC.
+
+    Raises:
+        Unsupported: A part of it cannot be said by predicates exactly.
+    """
+    node = reference.node
+    select = None if node is None else node.parent_select
+    whole = query.tree
+    if query.opaque or select is None or select is not whole or _has_more(select):
+        raise Unsupported(
+            what="This condition",
+            instead="`where` takes comparisons of columns with constants; say the rest by "
+            "`.where()` of the DataFrame",
+        )
+    scope = _scope(query, select, reference, lambda _: columns, utc=True)
+    found = []
+    for condition in _flat(select.args["where"].this):
+        exact = all(map(_is_prefix, condition.find_all(exp.Like)))
+        predicate = _predicate(condition, scope) if exact else None
+        if predicate is None:
+            raise Unsupported(
+                what=f"The condition {condition.sql(dialect=DIALECT)}",
+                instead="`where` takes comparisons of columns with constants; say the rest by "
+                "`.where()` of the DataFrame",
+            )
+        found.append(predicate)
+    return found
+
+
+def _has_more(select: exp.Expr) -> bool:
+    return any(
+        select.args.get(key)
+        for key in ("joins", "group", "having", "order", "limit", "laterals", "qualify", "windows")
+    )
+
+
+def _is_prefix(like: exp.Expr) -> bool:
+    """Tell whether a LIKE says no more than how texts begin."""
+    pattern = like.args["expression"].name
+    return pattern.endswith("%") and not any(letter in pattern[:-1] for letter in "%_\\")
 
 
 def _scope(

@@ -257,6 +257,17 @@ def retained_files(native: NativeTable) -> Iterator[str]:
                     yield file.path
 
 
+def facts_of(snapshot: Snapshot, location: str) -> Facts | None:
+    """Return what a snapshot of a native table contains, None where no commit of ours made it.
+
+    Raises:
+        TableInconsistent: Facts are missing.
+    """
+    if snapshot.summary is None or not _has_facts(snapshot):
+        return None
+    return _facts(snapshot.summary.additional_properties, location)
+
+
 def commit_append(append: Append, swap: Callable[[str, int], None]) -> None:
     """Add files and facts in one commit, as the child of `append.base`; expire old snapshots.
 

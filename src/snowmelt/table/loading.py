@@ -68,6 +68,8 @@ class LoadRequest:
     role: str
     rejects: TableName | None = None
     stream_name: str | None = None
+    # Where files were written before the load began; a new one when not given.
+    load_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ def begin_load(
         TableNotFound: A table does not exist, or the role may not insert into it.
         LoadRefused: The table of rejects is no such table, or is the table itself.
     """
-    load_id = str(uuid.uuid4())
+    load_id = request.load_id or str(uuid.uuid4())
     with database.writing() as connection:
         now = clock.now()
         table = find_table(connection, request.table)

@@ -1,0 +1,75 @@
+"""The data source `snowmelt`: tables for `spark.read`, `df.write`, `readStream`, `writeStream`.
+
+There is no `pushFilters` here, and must not be: Spark 4.3.0 keeps a pushed filter for later
+queries on the same DataFrame, and so loses rows. The option `where` does its work.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+
+from snowmelt.spark.asked import FORMAT
+from snowmelt.spark.connection import Connection, connection_of
+from snowmelt.spark.format_read import TableReader, schema_asked
+from snowmelt.spark.format_write import StreamWriter, TableWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+
+class TableSource(DataSource):
+    """What Spark knows as the format `snowmelt`; `lake` is that of the session's `Snowmelt`."""
+
+    lake: ClassVar[Connection | None] = None
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """Return the table's columns.
+
+        Raises:
+            TableNotFound: It does not exist, or the role may not read it.
+        """
+        return schema_asked(self._connection(), self.options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of the table that options name."""
+        return TableReader(self._connection(), dict(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer to the table that options name.
+
+        Raises:
+            Unsupported: Rows would be overwritten.
+            TableNotFound: It does not exist, or the role may not insert into it.
+            LoadRefused: The columns are not the table's.
+        """
+        return TableWriter(self._connection(), dict(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  Spark's
+        """Return the writer of a stream's batches; errors are those of `writer`."""
+        return StreamWriter(self._connection(), dict(self.options), schema, overwrite=overwrite)
+
+    def _connection(self) -> Connection:
+        return connection_of(self.options, self.lake)
+
+
+def register(spark: SparkSession, lake: Connection | None = None) -> None:
+    """Make the format known to a session; `lake` is meant where options name none."""
+    if lake is None:
+        spark.dataSource.register(TableSource)
+        return
+    # A class of its own, which goes to Spark as a whole: what it knows is in no plan.
+    bound = type(TableSource.__name__, (TableSource,), {"lake": lake})
+    spark.dataSource.register(bound)

@@ -1,0 +1,104 @@
+"""`spark.read.format("snowmelt")`: the same rows as `lake.sql`, also of sessions without a lake."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from pyspark.errors import PySparkException
+
+from fix_chunks import NUMBERS, numbers
+from fix_types import ROWS, TYPED, TYPES, typed_rows
+from snowmelt.clock import SystemClock
+from snowmelt.spark.format import register
+
+pytestmark = pytest.mark.spark
+TABLE = "demo.public.numbers"
+
+
+@pytest.fixture
+def reading(spark, lakehouse):
+    """Reads of the lake's format, in a session that has no `Snowmelt`."""
+    register(spark)
+
+    def read(table=TABLE, **options):
+        reader = spark.read.format("snowmelt").option("data_dir", str(lakehouse.folder))
+        return reader.options(table=table, **options).load()
+
+    return read
+
+
+def values(frame):
+    return sorted(row.N for row in frame.select("N").collect())
+
+
+def test_rows_come_from_files_and_chunks_with_the_types_of_the_lake(lakehouse, lake, reading):
+    lakehouse.create(TYPES, TYPED)
+    lakehouse.put(typed_rows(ROWS[:1]), TYPES)
+    lakehouse.migrate(TYPES)
+    lakehouse.put(typed_rows(ROWS[1:]), TYPES)
+
+    plain = lake.table("demo.public.types").drop("V", "A", "O")
+    frame = reading("demo.public.types")
+    documents = {name: frame.schema[name].dataType.simpleString() for name in ("V", "A", "O")}
+
+    assert frame.drop("V", "A", "O").schema.simpleString() == plain.schema.simpleString()
+    assert sorted(map(str, frame.drop("V", "A", "O").collect())) == sorted(
+        map(str, plain.collect())
+    )
+    assert documents == {"V": "string", "A": "string", "O": "string"}
+    assert frame.selectExpr("parse_json(V):city::string AS city").collect()[0].city == "Köln"
+
+
+def test_conditions_select_rows_and_leave_out_what_statistics_rule_out(lakehouse, reading):
+    lakehouse.create()
+    lakehouse.put(numbers(0, 10))
+    lakehouse.migrate()
+    path = lakehouse.put(numbers(10, 10))
+    (lakehouse.folder / "stage" / path).unlink()
+    lakehouse.put(numbers(20, 10))
+
+    assert values(reading(where="n BETWEEN 5 AND 7 OR n >= 28")) == [5, 6, 7, 28, 29]
+    assert values(reading(where="n in (3, 25)", columns="n")) == [3, 25]
+    with pytest.raises(PySparkException, match="takes comparisons of columns with constants"):
+        reading(where="n % 2 = 0 and n < 5").count()
+    with pytest.raises(PySparkException, match="There is no object"):
+        reading().collect()
+
+
+def test_earlier_states_are_read_as_long_as_they_are_kept(lakehouse, reading):
+    lakehouse.create()
+    lakehouse.put(numbers(0, 3))
+    lakehouse.put(numbers(3, 3))
+    lakehouse.migrate()
+    before = SystemClock().now()
+    lakehouse.put(numbers(6, 3))
+    lakehouse.migrate()
+
+    assert values(reading()) == list(range(9))
+    assert values(reading(as_of=before.isoformat())) == list(range(6))
+    assert values(reading(snapshot="2")) == list(range(6))
+    assert values(reading(snapshot="1")) == [0, 1, 2]
+    with pytest.raises(
+        PySparkException, match=r"the last commit of DEMO.PUBLIC.NUMBERS is number 3"
+    ):
+        reading(snapshot="4").collect()
+    with pytest.raises(PySparkException, match="was created later"):
+        reading(as_of=(before - dt.timedelta(days=1)).isoformat()).collect()
+
+
+def test_what_cannot_be_read_is_told_in_a_sentence(lakehouse, reading, spark):
+    lakehouse.create()
+    with pytest.raises(PySparkException, match=r"Table DEMO.PUBLIC.NONE does not exist"):
+        reading("demo.public.none")
+    with pytest.raises(PySparkException, match="has no column `X`"):
+        reading(columns="x")
+    with pytest.raises(PySparkException, match="give the option `table`, in full"):
+        reading("numbers")
+    with pytest.raises(PySparkException, match="Option wher: reading with the format"):
+        reading(wher="n = 1").collect()
+    url = "postgresql://me:hush@127.0.0.1/lake"
+    with pytest.raises(PySparkException, match="plans would show its password") as caught:
+        spark.read.format("snowmelt").options(catalog=url, table=TABLE).load()
+    assert "hush" not in str(caught.value)
+    assert NUMBERS.table == "NUMBERS"
