@@ -40,6 +40,7 @@ _TOPICS = (
     "fix_s3",
     "fix_kafka",
     "fix_sdk",
+    "fix_rows",
     "fix_java",
     "fix_spark",
     "fix_functions",

@@ -74,7 +74,12 @@ class Settings:
     )
     warehouse_url: str = _setting("", "Where native files lie")
     keys_dir: Path = field(
-        default=Path(), metadata={"about": "Folder of the master key, outside the stage"}
+        default=Path(),
+        metadata={"about": "Folder of the master key, outside the stage; or the key's file"},
+    )
+    objects_dir: Path = field(
+        default=Path(),
+        metadata={"about": "Folder of the S3 endpoint's own objects; one for all services"},
     )
     verify: str = _setting(
         "footer", "How a chunk is checked before it counts: footer, full, or (to measure only) off"
@@ -215,15 +220,20 @@ def keep_compiled_code(folder: Path, *, package: Path = Path(__file__).parent / 
 def _placed(values: dict[str, object]) -> dict[str, object]:
     """Fill the places that depend on the data folder; all of them absolute."""
     data_dir = Path(str(values.get("data_dir", "snowmelt-data"))).expanduser().absolute()
-    keys_dir = values.get("keys_dir")
+
+    def placed(name: str, default: str) -> Path:
+        given = values.get(name)
+        if given in {None, Path()}:
+            return data_dir / default
+        return Path(str(given)).expanduser().absolute()
+
     return values | {
         "data_dir": data_dir,
         "catalog_url": values.get("catalog_url") or f"sqlite:///{data_dir / 'catalog.db'}",
         "stage_url": values.get("stage_url") or str(data_dir / "stage"),
         "warehouse_url": values.get("warehouse_url") or str(data_dir / "warehouse"),
-        "keys_dir": data_dir / "keys"
-        if keys_dir in {None, Path()}
-        else Path(str(keys_dir)).expanduser().absolute(),
+        "keys_dir": placed("keys_dir", "keys"),
+        "objects_dir": placed("objects_dir", "objects"),
     }
 
 

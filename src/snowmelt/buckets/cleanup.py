@@ -38,12 +38,12 @@ def sweep(database: Database, files: LocalStore, before: dt.datetime) -> int:
     Args:
         database: The catalog.
         files: Where objects of our own lie.
-        before: When this process began.
+        before: What is younger is left alone, such as when this process began.
     """
     removed = files.sweep(before)
     batch: list[str] = []
     for info in files.list():
-        if not info.path.endswith(THIS_RUN):
+        if not info.path.endswith(THIS_RUN) and info.modified_at < before:
             batch.append(info.path)
         if len(batch) == _AT_ONCE:
             removed += _delete_unknown(database, files, batch)

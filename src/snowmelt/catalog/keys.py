@@ -1,4 +1,4 @@
-"""Keys: the master key in a folder, a wrapped key per table, a derived key per table and user.
+"""Keys: the master key in a folder or file, a wrapped key per table, a derived key per table and user.
 
 Whoever may insert into a table gets only the key for what they write themselves. Key ids are
 never used twice, and belong to one incarnation of a table.
@@ -6,6 +6,8 @@ never used twice, and belong to one incarnation of a table.
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import os
 import secrets
 from dataclasses import dataclass
@@ -51,27 +53,58 @@ class DataKey:
         return f"DataKey(key_id={self.key_id})"
 
 
-def load_master_key(folder: Path) -> bytes:
-    """Return the master key of a folder, made when it is missing, whoever else tries at once.
+def load_master_key(place: Path, *, create: bool = True) -> bytes:
+    """Return the master key, made when it is missing, whoever else tries at once.
+
+    Args:
+        place: Its folder; or its file, which may hold the bytes or their base64, and which is
+            never made here.
+        create: Whether a missing one is made.
 
     Raises:
-        ConfigurationError: Others may read the folder or the key, or it is no key.
+        ConfigurationError: Others may read folder or key, it is no key, or it is missing.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / MASTER_KEY_FILE
+    if place.is_file():
+        return _key_of(place, forbidden=0o037)
+    path = place / MASTER_KEY_FILE
     if not path.exists():
-        _write_once(path, secrets.token_bytes(KEY_BYTES))
-    for each in (folder, path):
-        if each.stat().st_mode & 0o077:
+        if not create:
             raise ConfigurationError(
-                setting="keys_dir", reason=f"others may read {each}; take that right away (chmod)"
+                setting="keys_dir",
+                reason=f"there is no {path}, and the catalog's master key exists already; copy it from"
+                " where another service has it",
             )
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write_once(path, secrets.token_bytes(KEY_BYTES))
+    _refuse_readers(place, 0o077)
+    return _key_of(path, forbidden=0o077)
+
+
+def _key_of(path: Path, *, forbidden: int) -> bytes:
+    _refuse_readers(path, forbidden)
     key = path.read_bytes()
     if len(key) != KEY_BYTES:
+        with contextlib.suppress(ValueError):
+            key = base64.b64decode(key.strip(), validate=True)
+    if len(key) != KEY_BYTES:
         raise ConfigurationError(
-            setting="keys_dir", reason=f"{path} has {len(key)} bytes, a key has {KEY_BYTES}"
+            setting="keys_dir",
+            reason=f"{path} has {path.stat().st_size} bytes, a key has {KEY_BYTES}",
         )
     return key
+
+
+def _refuse_readers(path: Path, forbidden: int) -> None:
+    if path.stat().st_mode & forbidden:
+        raise ConfigurationError(
+            setting="keys_dir", reason=f"others may read {path}; take that right away (chmod)"
+        )
+
+
+def check_of(master_key: bytes) -> str:
+    """Return what tells a master key from others and is of no use for anything else."""
+    info = b"snowmelt master key check"
+    return HKDF(algorithm=SHA256(), length=16, salt=None, info=info).derive(master_key).hex()
 
 
 class KeyRing:

@@ -78,6 +78,15 @@ def release(connection: Connection, lease: Lease) -> None:
     connection.execute(sa.update(_L).where(*_is_same(lease)).values(expires_at=None))
 
 
+def release_all(connection: Connection, owners: str) -> None:
+    """Let others have all leases of owners whose names begin so."""
+    connection.execute(
+        sa.update(_L)
+        .where(_L.c.owner.startswith(owners, autoescape=True), _L.c.expires_at.is_not(None))
+        .values(expires_at=None)
+    )
+
+
 def _is_running(row: sa.Row[Any], now: dt.datetime) -> bool:
     if row.expires_at is None:
         return False

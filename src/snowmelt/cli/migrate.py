@@ -7,6 +7,7 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
+from snowmelt.catalog.catalog_clock import CatalogClock
 from snowmelt.cli.lake import plain_errors, spark_session
 from snowmelt.cli.maintain import Maintainer
 from snowmelt.cli.opening import opened_catalog, settings_of
@@ -67,11 +68,11 @@ def run(options: argparse.Namespace) -> int:
     names = [parse_table_name(text) for text in options.tables]
     settings = settings_of(options)
     with contextlib.ExitStack() as opened:
-        if options.loop:
-            from snowmelt.server.workers import end_with_parent
-
-            end_with_parent()
         database = opened.enter_context(opened_catalog(settings))
+        if options.loop:
+            from snowmelt.server.workers import end_in_order
+
+            end_in_order(database)
         run = _Run(database, settings, options, opened)
         if options.loop:
             run.loop(names)
@@ -96,7 +97,7 @@ class _Run:
         self._quiet = not (options.loop or options.debug)
         self._opened = opened
         self._engine: Engine | None = None
-        self._clock = SystemClock()
+        self._clock = CatalogClock(SystemClock())
 
     def once(self, names: Sequence[TableName]) -> None:
         """Migrate all that was committed before the call; waits for other migrators."""
@@ -109,6 +110,8 @@ class _Run:
         print(f"Looking for chunks to migrate every {seconds:g} s", flush=True)
         maintainer = Maintainer(self._database, self._settings, self._clock)
         while True:
+            with self._database.reading() as connection:
+                self._clock.follow(connection)
             for name in self._due(names):
                 try:
                     self._migrate(name)
@@ -197,9 +200,9 @@ class _Run:
         )
 
     def _keyring(self) -> KeyRing:
-        from snowmelt.catalog.keys import KeyRing, load_master_key
+        from snowmelt.catalog.master_keys import open_keyring
 
-        return KeyRing(load_master_key(self._settings.keys_dir))
+        return open_keyring(self._database, self._settings.keys_dir)
 
     def _positions(self, names: Sequence[TableName]) -> dict[TableName, tuple[int, int]]:
         """Return the last and the migrated sequence of these tables, or of all."""

@@ -76,15 +76,17 @@ def run(options: argparse.Namespace) -> int:
 
 def _give_access_key(options: argparse.Namespace) -> int:
     """Make an access key and print it as a shell takes it."""
-    from snowmelt.catalog import access_keys, keys
+    from snowmelt.catalog import access_keys
+    from snowmelt.catalog.master_keys import open_keyring
     from snowmelt.clock import SystemClock
 
     settings = settings_of(options)
-    keyring = keys.KeyRing(keys.load_master_key(settings.keys_dir))
-    with opened_catalog(settings) as database, database.writing() as connection:
-        key = access_keys.create_access_key(
-            connection, keyring, internal_name(options.name), now=SystemClock().now()
-        )
+    with opened_catalog(settings) as database:
+        keyring = open_keyring(database, settings.keys_dir)
+        with database.writing() as connection:
+            key = access_keys.create_access_key(
+                connection, keyring, internal_name(options.name), now=SystemClock().now()
+            )
     print(f"export AWS_ACCESS_KEY_ID={key.access_key_id}")
     print(f"export AWS_SECRET_ACCESS_KEY={key.secret}")
     return 0

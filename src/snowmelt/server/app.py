@@ -13,9 +13,11 @@ from urllib.parse import unquote
 from starlette.applications import Starlette
 from starlette.responses import Response
 
-from snowmelt.catalog import access, deployment, keys
+from snowmelt.catalog import access, deployment
+from snowmelt.catalog.catalog_clock import CatalogClock
 from snowmelt.catalog.database import open_database
-from snowmelt.clock import Clock, SystemClock
+from snowmelt.catalog.master_keys import open_keyring
+from snowmelt.clock import SystemClock
 from snowmelt.errors import ConfigurationError, NotFound
 from snowmelt.ingest.channels import Desk
 from snowmelt.ingest.handing import EndpointHanding, FolderHanding
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.keys import KeyRing
     from snowmelt.config import Settings
     from snowmelt.ingest.handing import Handing
+    from snowmelt.clock import Clock
     from snowmelt.storage.store import Store
 
 _log = logging.getLogger("snowmelt.server")
@@ -57,7 +60,7 @@ class Service:
     """Everything a running service consists of, but its sockets."""
 
     settings: Settings
-    clock: Clock
+    clock: CatalogClock
     database: Database
     keyring: KeyRing
     stage: Store
@@ -88,14 +91,13 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
         CatalogUnavailable: The catalog cannot be reached.
     """
     _check(settings)
-    clock = clock or SystemClock()
+    machine = clock or SystemClock()
     if settings.verify == Depth.OFF:
         _log.warning("verify=off: chunks are acknowledged unseen; never do this with real rows")
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    keyring = keys.KeyRing(keys.load_master_key(settings.keys_dir))
     stage = open_store(settings.stage_url)
-    handing = _handing(settings, stage, keyring, clock)
-    database = open_database(settings.catalog_url, clock=clock)
+    database = open_database(settings.catalog_url, clock=machine)
+    clock = CatalogClock(machine)
     with database.reading() as connection:
         deployment_id = deployment.deployment_id(connection)
     known = Known(database, keyring)
@@ -107,6 +109,13 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
     )
     verifier = Verifier(
         known,
+        clock.follow(connection)
+    try:
+        keyring = open_keyring(database, settings.keys_dir)
+        handing = _handing(settings, stage, keyring, clock)
+    except BaseException:
+        database.close()
+        raise
         stage,
         deployment_id=deployment_id,
         depth=Depth(settings.verify),

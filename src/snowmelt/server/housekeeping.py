@@ -6,9 +6,10 @@ import datetime as dt
 import logging
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog import channels, stages
+from snowmelt.catalog import channels, leases, stages
 from snowmelt.storage.opening import open_store
 from snowmelt.table import cleanup
+from snowmelt.table.leasing import new_owner, renewed
 
 if TYPE_CHECKING:
     from snowmelt.server.app import Service
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 # Much longer than any registration or clean-up takes.
 _TOMBSTONES_KEPT = dt.timedelta(days=7)
 _AT_ONCE = 1_000
+# Two collectors at once do no harm, but the work twice.
+_LEASE = "housekeeping"
+_LEASE_S = 60.0
 _log = logging.getLogger("snowmelt.server")
 
 
@@ -25,9 +29,25 @@ class Housekeeping:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._warehouse = open_store(service.settings.warehouse_url)
+        self._owner = new_owner()
 
     def __call__(self) -> None:
-        """Do one round."""
+        """Do one round, unless another service is at it."""
+        service = self._service
+        with service.database.writing() as connection:
+            lease = leases.acquire(
+                connection, _LEASE, self._owner, ttl_s=_LEASE_S, now=service.clock.now()
+            )
+        if lease is None:
+            return
+        try:
+            with renewed(service.database, lease, ttl_s=_LEASE_S, clock=service.clock):
+                self._round()
+        finally:
+            with service.database.writing() as connection:
+                leases.release(connection, lease)
+
+    def _round(self) -> None:
         self._trim()
         collected = cleanup.collect(
             self._service.database,

@@ -58,7 +58,7 @@ class RunningService:
             if self.s3 is not None:
                 undo.callback(self.s3.close)
                 self.s3.tell(self.service.sources)
-            workers = Workers(self.service)
+            workers = Workers(self.service, url=self.url)
             undo.callback(workers.stop)
             workers.start()
             self._undo = undo.pop_all()

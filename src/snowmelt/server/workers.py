@@ -11,12 +11,17 @@ import threading
 from typing import TYPE_CHECKING
 
 from snowmelt import config
-from snowmelt.catalog import tables
+from snowmelt.catalog import leases, tables
+from snowmelt.catalog.services import BEAT_S
 from snowmelt.server.housekeeping import Housekeeping
+from snowmelt.server.membership import Membership
+from snowmelt.table.leasing import this_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
+    from snowmelt.catalog.database import Database
     from snowmelt.server.app import Service
 
 _log = logging.getLogger("snowmelt.server")
@@ -27,20 +32,30 @@ _LONGEST_PAUSE_S = 60.0
 _SETTLED_S = 120.0
 _STOP_S = 10.0
 _PRESSURE_S = 1.0
+# Shorter than the service waits for the process that gives its leases back.
+_RELEASE_S = 5.0
 
 
 class Workers:
     """Background threads of a service."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, *, url: str) -> None:
         self._stopping = threading.Event()
+        self._membership = Membership(service.database, service.clock, url=url)
+        self._membership.beat()
         self._threads = [
             threading.Thread(
                 target=self._every,
                 args=(service.settings.cleanup_interval_s, Housekeeping(service)),
                 name="housekeeping",
                 daemon=True,
-            )
+            ),
+            threading.Thread(
+                target=self._every,
+                args=(BEAT_S, self._membership.beat),
+                name="membership",
+                daemon=True,
+            ),
         ]
         self._migrator = Migrator(service) if service.settings.migrate else None
         if self._migrator is not None:
@@ -77,6 +92,7 @@ class Workers:
                 thread.join()
         if self._migrator is not None:
             self._migrator.stop()
+        self._membership.leave()
 
     def _every(self, seconds: float, work: Callable[[], object]) -> None:
         while not self._stopping.wait(seconds):
@@ -92,7 +108,7 @@ class Migrator:
     It also maintains native files; where only loads make them, it starts after a while.
 
     The child holds the reading end of a pipe; when this process ends, however it ends, the pipe
-    closes and the child ends itself (`end_with_parent`).
+    closes and the child ends itself (`end_in_order`).
     """
 
     def __init__(self, service: Service) -> None:
@@ -161,11 +177,20 @@ class Migrator:
         _log.info("the migrator runs as process %d", self._child.pid)
 
 
-def end_with_parent() -> None:
-    """In a child that a service started: end when standard input ends, as it does with the parent.
+def end_in_order(database: Database) -> None:
+    """In a process that migrates: give its leases back when it is told to end, and end.
 
-    Does nothing in a process that was started by hand.
+    It is told by SIGTERM; a child that a service started also by the end of its standard input,
+    which comes with the service's own, however that ends. What was under way is undone by nobody:
+    without its lease it can never be committed, and the next migrator begins anew.
     """
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        # Not here: the main thread may be in the middle of a transaction.
+        threading.Thread(target=_end, args=(database,), name="ending", daemon=True).start()
+
+    signal.signal(signal.SIGTERM, on_signal)
     if not config.has_parent_pipe():
         return
 
@@ -173,6 +198,18 @@ def end_with_parent() -> None:
         while os.read(0, 4096):
             pass
         _log.info("the service has gone; ending")
-        os._exit(0)
+        _end(database)
 
     threading.Thread(target=watch, name="parent", daemon=True).start()
+
+
+def _end(database: Database) -> None:
+    timer = threading.Timer(_RELEASE_S, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
+    try:
+        with database.writing() as connection:
+            leases.release_all(connection, f"{this_process()}:")
+    except Exception as error:  # noqa: BLE001 - they end by themselves, later
+        _log.warning("leases were not given back: %s", error)
+    os._exit(0)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import platform
 import threading
+import uuid
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog import leases
@@ -14,6 +17,16 @@ if TYPE_CHECKING:
     from snowmelt.catalog.database import Database
     from snowmelt.catalog.leases import Lease
     from snowmelt.clock import Clock
+
+
+def this_process() -> str:
+    """Return what the names of all owners of leases in this process begin with, before a colon."""
+    return f"{platform.node()}:{os.getpid()}"
+
+
+def new_owner() -> str:
+    """Return a name under which to hold leases; no other has it."""
+    return f"{this_process()}:{uuid.uuid4().hex[:8]}"
 
 
 @contextlib.contextmanager

@@ -10,8 +10,6 @@ nothing but another try on the newer metadata, with the same files, since neithe
 from __future__ import annotations
 
 import datetime as dt
-import os
-import platform
 import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -26,6 +24,7 @@ from snowmelt.clock import milliseconds
 from snowmelt.errors import CommitLost, LeaseLost, TransactionConflict, UnknownOutcome
 from snowmelt.faults import Point
 from snowmelt.table.iceberg import Append, begun_commit, expired_snapshots
+from snowmelt.table.leasing import new_owner
 from snowmelt.table.native import data_file
 from snowmelt.table.snapshot import native_of
 from snowmelt.table.warehouse import open_warehouse
@@ -66,9 +65,7 @@ class MaintenanceSettings:
     memory_bytes: int = 256 * _MIB
     retention_s: float = 3600.0
     lease_s: float = 60.0
-    owner: str = field(
-        default_factory=lambda: f"{platform.node()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-    )
+    owner: str = field(default_factory=new_owner)
 
 
 @dataclass(frozen=True, slots=True)

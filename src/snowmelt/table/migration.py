@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import platform
 import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -39,7 +37,7 @@ from snowmelt.errors import (
 )
 from snowmelt.faults import Point
 from snowmelt.table.iceberg import Append, Facts, NativeTable, commit_append
-from snowmelt.table.leasing import renewed
+from snowmelt.table.leasing import new_owner, renewed
 from snowmelt.table.native import WrittenFile
 from snowmelt.table.reading import chunk_tasks
 from snowmelt.table.snapshot import native_of
@@ -74,7 +72,7 @@ class MigrationSettings:
     max_chunks: int = 500
     target_bytes: int = 128 * _MIB
     lease_s: float = 60.0
-    owner: str = field(default_factory=lambda: _process_name())
+    owner: str = field(default_factory=new_owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,7 +440,3 @@ def _close(database: Database, begun: _Begun, reason: str, clock: Clock) -> None
             history.finish_migration(
                 connection, begun.run_id, MigrationState.FAILED, now=clock.now(), message=reason
             )
-
-
-def _process_name() -> str:
-    return f"{platform.node()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import base64
+import contextlib
+import secrets
 import threading
 
 import pytest
 
+from snowmelt.catalog.database import open_database
 from snowmelt.catalog.keys import MASTER_KEY_FILE, load_master_key
+from snowmelt.catalog.master_keys import is_of_catalog, open_keyring
 from snowmelt.errors import ConfigurationError
 
 
@@ -47,3 +52,26 @@ def test_a_damaged_key_is_refused(tmp_path):
     (folder / MASTER_KEY_FILE).write_bytes(b"short")
     with pytest.raises(ConfigurationError, match="5 bytes"):
         load_master_key(folder)
+
+
+def test_a_key_may_be_a_file_of_its_own_in_bytes_or_base64(tmp_path):
+    key = secrets.token_bytes(32)
+    for number, content in enumerate((key, base64.b64encode(key) + b"\n")):
+        path = tmp_path / f"secret{number}"
+        path.write_bytes(content)
+        path.chmod(0o440)
+        assert load_master_key(path) == key
+
+
+def test_a_catalog_has_one_master_key(tmp_path):
+    with contextlib.closing(open_database(str(tmp_path / "catalog.db"))) as database:
+        open_keyring(database, tmp_path / "keys")
+        open_keyring(database, tmp_path / "keys")
+        with pytest.raises(ConfigurationError, match="copy it from where another service"):
+            open_keyring(database, tmp_path / "other")
+        assert not (tmp_path / "other").exists()
+        load_master_key(tmp_path / "other")
+        with pytest.raises(ConfigurationError, match="another master key"):
+            open_keyring(database, tmp_path / "other")
+        assert not is_of_catalog(database, tmp_path / "other")
+        assert is_of_catalog(database, tmp_path / "keys")

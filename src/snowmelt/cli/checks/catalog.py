@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from snowmelt.cli.checks.finding import Check, Finding, clock_check, fine, note, wrong
+from snowmelt.cli.checks.services import check_services
 from snowmelt.cli.opening import has_catalog, opened_catalog
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def _contents(settings: Settings, clock: Clock) -> Iterator[Check]:
         if at is not None:
             ahead_s = (at - clock.now()).total_seconds()
             yield clock_check("catalog-time", ahead_s, "the catalog's database")
+        yield from check_services(database, settings, at or clock.now())
         found = [
             (table_by_id(connection, chunk.table_id), chunk) for chunk in quarantined(connection)
         ]

@@ -55,6 +55,8 @@ def _with_space(what: str, folder: Path, text: str) -> Check:
 def _keys_folder(folder: Path) -> Check:
     if not folder.exists():
         return note("keys", f"{folder} is not made yet")
+    if folder.is_file():
+        return fine("keys", f"{folder}, a file")
     mode = stat.S_IMODE(folder.stat().st_mode)
     if mode & 0o077:
         return wrong(

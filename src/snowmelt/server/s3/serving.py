@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("snowmelt.server")
 
 _THREADS = 16
+# Longer than anything takes that another service is writing.
+_SHARED_FOR = dt.timedelta(days=1)
 _HASHERS = 2
 
 
@@ -60,9 +63,7 @@ class S3Service:
         mounts = mount(database, clock, settings.s3_backend)
         if stage is not None:
             mounts |= mount_stage(database, clock, STAGE_BUCKET, stage)
-        self.directory = Directory(
-            database, LocalStore(settings.data_dir / "objects"), clock, mounts=mounts
-        )
+        self.directory = Directory(database, LocalStore(settings.objects_dir), clock, mounts=mounts)
         listening = listen(settings.host, settings.s3_port, setting="s3_port")
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="s3")
         self._hashers = ThreadPoolExecutor(_HASHERS, thread_name_prefix="s3-hash")
@@ -116,13 +117,20 @@ class S3Service:
         if self._selecting is not None:
             self._selecting.close()
 
+    def _swept_before(self) -> dt.datetime:
+        """Return how old it must be what nobody needs: others may be writing to a folder elsewhere."""
+        settings = self._settings
+        if settings.objects_dir.is_relative_to(settings.data_dir):
+            return self._began
+        return self._began - _SHARED_FOR
+
     def _keep_house(self) -> None:
         swept = False
         while not self._stopping.is_set():
             database, files = self.directory.database, self.directory.files
             try:
                 if not swept:
-                    removed = sweep(database, files, self._began)
+                    removed = sweep(database, files, self._swept_before())
                     swept = True
                     if removed:
                         _log.info("removed %d files that a crash left behind", removed)

@@ -1,0 +1,119 @@
+"""Three services on one PostgreSQL catalog behind one address: one may go at any moment."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections import Counter
+
+import pytest
+import sqlalchemy as sa
+
+from fix_services import metric
+from snowmelt.catalog import model
+from snowmelt.catalog.database import open_database
+from snowmelt.catalog.master_keys import open_keyring
+from snowmelt.catalog.services import services_of
+from snowmelt.schema.types import TableName
+from snowmelt.storage.opening import open_store
+from snowmelt.table.reading import read_table
+
+pytestmark = pytest.mark.postgres
+
+NAME = TableName("DEMO", "PUBLIC", "T")
+SOON = dt.timedelta(seconds=120)
+
+
+@pytest.fixture
+def catalog(three_services):
+    database = open_database(three_services.catalog_url)
+    yield database
+    database.close()
+
+
+def ids(three_services, catalog) -> Counter[int]:
+    settings = three_services.settings
+    rows = read_table(
+        catalog,
+        open_keyring(catalog, settings.keys_dir),
+        open_store(settings.stage_url),
+        NAME,
+        columns=["ID"],
+    )
+    return Counter(int(number) for number in rows["ID"].to_pylist())
+
+
+def stream(client, channel_name: str, numbers: range, begun: threading.Event) -> None:
+    with client, client.open_channel(channel_name, table="demo.public.t") as channel:
+        for number in numbers:
+            channel.insert_row({"id": number}, offset_token=str(number))
+            if number % 20 == 0:
+                channel.wait_for_commit(str(number), timeout=SOON)
+                begun.set()
+        channel.wait_for_commit(str(numbers[-1]), timeout=SOON)
+
+
+def test_services_that_are_killed_take_nothing_with_them(three_services, catalog, key_pair):
+    begun = [threading.Event() for _ in range(4)]
+    lag = dt.timedelta(milliseconds=100)
+    clients = [three_services.client(key_pair, max_client_lag=lag) for _ in begun]
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        numbers = range(number * 1000, number * 1000 + 400)
+        try:
+            stream(clients[number], f"channel{number}", numbers, begun[number])
+        except BaseException as error:  # told by the test
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(begun))]
+    for thread in threads:
+        thread.start()
+    for event in begun:
+        assert event.wait(60) or errors
+    spread = [metric(service, "snowmelt_registrations_total") for service in three_services.each]
+    for service in three_services.each:
+        service.kill()
+        service.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert sum(count > 0 for count in spread) >= 2, spread
+    wanted = {number * 1000 + at for number in range(4) for at in range(400)}
+    assert ids(three_services, catalog) == Counter(wanted)
+
+
+def test_a_migrator_that_is_killed_is_followed_and_one_that_is_stopped_gives_its_lease_back(
+    three_services, catalog, key_pair
+):
+    begun = threading.Event()
+    stream(three_services.client(key_pair), "migrated", range(90_000, 90_040), begun)
+    loop = ("migrate", "--loop", "--engine", "local")
+    often = {"SNOWMELT_MIGRATE_INTERVAL_S": "0.1", "SNOWMELT_MIGRATE_MAX_CHUNKS": "1"}
+    planned = three_services.command(
+        *loop, SNOWMELT_FAULT="migration.planned=kill", SNOWMELT_LEASE_S="2", **often
+    )
+    planned.communicate(timeout=60)
+    other = three_services.command(*loop, SNOWMELT_COMPACT="0", **often)
+    assert any("rows of chunks" in line for line in other.stdout)
+    other.terminate()
+    other.communicate(timeout=60)
+    with catalog.reading() as connection:
+        held = sa.select(model.leases.c.name).where(model.leases.c.expires_at.is_not(None))
+        assert connection.execute(held).all() == []
+    assert ids(three_services, catalog)[90_000] == 1
+
+
+def test_services_say_that_they_run_and_when_they_end(three_services, catalog):
+    last = three_services.each[-1]
+
+    def known() -> set[str]:
+        with catalog.reading() as connection:
+            return {service.url for service in services_of(connection)}
+
+    assert {service.url for service in three_services.each} <= known()
+    processes = {last.process.pid}
+    assert last.stop() == 0
+    with catalog.reading() as connection:
+        assert processes.isdisjoint(service.process for service in services_of(connection))
+    last.start()
