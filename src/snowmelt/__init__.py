@@ -20,6 +20,7 @@ __all__ = [
     "__version__",
     "embedded",
     "errors",
+    "stream",
 ]
 
 _HOMES = {
@@ -30,6 +31,7 @@ _HOMES = {
     "RowError": "snowmelt.schema.rows",
     "SnowmeltError": "snowmelt.errors",
     "embedded": "snowmelt.embedded",
+    "stream": "snowmelt.client.streaming",
 }
 
 

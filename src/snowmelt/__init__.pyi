@@ -3,6 +3,7 @@ from snowmelt.client.channel import Channel as Channel
 from snowmelt.client.channel import InsertResult as InsertResult
 from snowmelt.client.channel import OnError as OnError
 from snowmelt.client.client import Client as Client
+from snowmelt.client.streaming import stream as stream
 from snowmelt.embedded import embedded as embedded
 from snowmelt.errors import SnowmeltError as SnowmeltError
 from snowmelt.schema.rows import RowError as RowError
@@ -19,4 +20,5 @@ __all__ = [
     "__version__",
     "embedded",
     "errors",
+    "stream",
 ]

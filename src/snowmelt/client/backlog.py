@@ -7,6 +7,7 @@ before, encoding and requests after. Nothing polls: without rows, nobody wakes u
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import queue
 import threading
@@ -14,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from snowmelt.client.fitting import as_tables
+from snowmelt.client.status import ClientStatus, Counts
 from snowmelt.clock import Clock, milliseconds
 from snowmelt.errors import BufferFull, CommitTimeout, SnowmeltError
 
@@ -23,7 +25,10 @@ if TYPE_CHECKING:
     from snowmelt.client.buffer import Batch
     from snowmelt.client.settings import ClientSettings
     from snowmelt.client.state import ChannelState, Entry, Failure
+    from snowmelt.client.status import ChannelStatus
     from snowmelt.schema.types import TableName, TableSchema
+
+_log = logging.getLogger(__name__)
 
 # A channel's buffer of this size is flushed at once, far below the 64 MiB that the specification
 # of v1, §3.6, allows: so a fast loader's rows are encoded while it goes on, not after its last one.
@@ -46,6 +51,7 @@ class Backlog:
         self._dirty: dict[ChannelState, None] = {}
         self._due_at: float | None = None
         self._bytes = 0
+        self._detached = Counts()
         self._stopped = False
         self._orphaned = False
         self._new_lock()
@@ -76,6 +82,7 @@ class Backlog:
                 return
             if other is not None:
                 self._fail(other, replaced)
+                self._detached.add(other.counts)
             self._states[state.key] = state
 
     def detach(self, state: ChannelState) -> None:
@@ -83,6 +90,7 @@ class Backlog:
         with self._lock:
             if self._states.get(state.key) is state:
                 del self._states[state.key]
+                self._detached.add(state.counts)
 
     def close_channel(self, state: ChannelState) -> int:
         """Take no more rows, flush at once; return the row sequencer to wait for."""
@@ -107,6 +115,8 @@ class Backlog:
                 self._admit(state, batch.size_bytes)
             batch = _settled(batch, state)
             if batch.rows:
+                state.counts.inserted_rows += batch.rows
+                state.counts.inserted_bytes += batch.size_bytes
                 self._bytes += batch.size_bytes
             state.buffer.add(batch, milliseconds(self._clock.now()))
             if batch.rows:
@@ -118,10 +128,11 @@ class Backlog:
             state.adopt(schema)
 
     def _admit(self, state: ChannelState, size_bytes: int) -> None:
-        limit = self._settings.max_buffered_bytes
+        limit = self._settings.max_waiting_bytes
         if not self._bytes or self._bytes + size_bytes <= limit:
             return
-        seconds = self._settings.insert_timeout.total_seconds()
+        waits = self._settings.when_full == "wait"
+        seconds = self._settings.insert_timeout.total_seconds() if waits else 0.0
         give_up_at = self._clock.monotonic() + seconds
         while self._bytes and self._bytes + size_bytes > limit:
             self._hurry()
@@ -183,6 +194,8 @@ class Backlog:
         with self._lock:
             for entry in entries:
                 entry.state.commit(entry)
+                entry.state.counts.committed_rows += entry.portion.rows
+                entry.state.counts.committed_bytes += entry.portion.size_bytes
                 # Absent after a failure, which has given the bytes back already.
                 if entry in entry.state.in_flight:
                     entry.state.in_flight.remove(entry)
@@ -192,18 +205,61 @@ class Backlog:
     def fail(self, states: Iterable[ChannelState], failure: Failure) -> None:
         """Invalidate channels; their uncommitted rows are given up."""
         with self._lock:
-            for state in states:
-                self._fail(state, failure)
+            failed = [state for state in states if self._fail(state, failure)]
+        for state in failed:
+            self._tell(state)
 
-    def _fail(self, state: ChannelState, failure: Failure) -> None:
-        if state.failure is not None:
+    def _tell(self, state: ChannelState) -> None:
+        told = self._settings.on_problem
+        error = state.error
+        if told is None or error is None:
             return
+        try:
+            told(error)
+        except Exception:  # noqa: BLE001 - whatever the application does, rows go on
+            _log.exception("on_problem failed.")
+
+    def _fail(self, state: ChannelState, failure: Failure) -> bool:
+        if state.failure is not None:
+            return False
         state.failure = failure
         self._dirty.pop(state, None)
         self._bytes -= state.buffer.take().size_bytes
         self._bytes -= sum(entry.portion.size_bytes for entry in state.in_flight)
         state.in_flight.clear()
         self._moved.notify_all()
+        return True
+
+    def refused(self, state: ChannelState, count: int, error: SnowmeltError) -> None:
+        """Note that rows were refused when they were inserted."""
+        with self._lock:
+            state.counts.refused_rows += count
+            state.last_error = error
+
+    def status(self, state: ChannelState) -> ChannelStatus:
+        """Return how a channel is doing."""
+        with self._lock:
+            return state.status(milliseconds(self._clock.now()))
+
+    def client_status(self, trouble: SnowmeltError | None) -> ClientStatus:
+        """Return how all are doing."""
+        with self._lock:
+            now_ms = milliseconds(self._clock.now())
+            states = list(self._states.values())
+            each = tuple(state.status(now_ms) for state in states)
+            counts = [self._detached, *(state.counts for state in states)]
+            return ClientStatus(
+                channels=each,
+                inserted_rows=sum(count.inserted_rows for count in counts),
+                refused_rows=sum(count.refused_rows for count in counts),
+                committed_rows=sum(count.committed_rows for count in counts),
+                inserted_bytes=sum(count.inserted_bytes for count in counts),
+                committed_bytes=sum(count.committed_bytes for count in counts),
+                waiting_bytes=self._bytes,
+                max_waiting_bytes=self._settings.max_waiting_bytes,
+                lag_s=max((channel.lag_s for channel in each), default=0.0),
+                trouble=trouble,
+            )
 
     def target_of(self, state: ChannelState, token: str | None) -> int | None:
         """Return the row sequencer that commits `token` (None: everything inserted)."""

@@ -64,6 +64,11 @@ class Buffer:
         """Estimated bytes held."""
         return self._portion.size_bytes
 
+    @property
+    def first_insert_ms(self) -> int:
+        """When the first of its rows was inserted, ms since 1970."""
+        return self._portion.first_insert_ms
+
     def add(self, batch: Batch, at_ms: int) -> None:
         """Append a batch and move the offset token.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 from snowmelt import faults
 from snowmelt.client.buffer import Batch, Stored
 from snowmelt.errors import (
+    ChannelInvalid,
     InvalidRow,
     SnowmeltError,
     TokenNotInserted,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from snowmelt.client.desk import Desk
     from snowmelt.client.state import ChannelState
+    from snowmelt.client.status import ChannelStatus
     from snowmelt.schema.rows import Conversion, RowConverter
     from snowmelt.schema.types import TableName
 
@@ -212,6 +214,10 @@ class Channel:
         converted = self._converted(given, stop_at_first=abort)
         if converted.errors and self._desk.has_columns(self._state, converted.errors):
             converted = self._converted(given, stop_at_first=abort)
+        if converted.errors:
+            lost = len(given) if abort or self._on_error is OnError.SKIP_BATCH else 0
+            refused = converted.errors[0].error
+            self._backlog.refused(self._state, lost or len(converted.errors), refused)
         if converted.errors and abort:
             raise converted.errors[0].error
         if not (converted.errors and self._on_error is OnError.SKIP_BATCH):
@@ -225,6 +231,10 @@ class Channel:
                 )
             )
         return InsertResult(converted.errors)
+
+    def status(self) -> ChannelStatus:
+        """Return how it is doing, as its client sees it; the service is not asked."""
+        return self._backlog.status(self._state)
 
     def flush(self, timeout: dt.timedelta | None = None) -> None:
         """Send everything inserted so far at once, and return when it is committed.
@@ -272,6 +282,29 @@ class Channel:
         """
         self._state.check_valid()
         return self._desk.committed_token(self._state)
+
+    def resume(self) -> str | None:
+        """Return where to go on: the offset token behind which rows are to be inserted next.
+
+        What was inserted before is committed first. A channel that has become invalid is opened again, so
+        that this object can be used on, unless somebody else has opened it.
+
+        Raises:
+            ChannelFenced: Another client has opened the channel.
+            CommitTimeout: What was inserted before was not committed in time.
+            ChannelClosed: It was closed.
+            TableNotFound: The table does not exist any more, or the role may not use it.
+            ServiceUnavailable: The service does not answer.
+        """
+        if self._state.failure is None:
+            try:
+                self.flush()
+            except ChannelInvalid:
+                pass
+            else:
+                return self.latest_committed_offset_token()
+        self._state = self._desk.reopen(self._state)
+        return self._state.committed_token
 
     def close(self, *, drop: bool = False, timeout: dt.timedelta | None = None) -> None:
         """Flush, wait until everything is committed, and end.

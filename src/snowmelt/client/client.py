@@ -13,14 +13,14 @@ from snowmelt.client.backlog import Backlog
 from snowmelt.client.calls import Calls, ChannelName
 from snowmelt.client.channel import Channel, OnError
 from snowmelt.client.columns import Columns
-from snowmelt.client.desk import DROPPED, Desk
+from snowmelt.client.desk import DROPPED, REOPENED, Desk
 from snowmelt.client.encoding import Encoder
 from snowmelt.client.flush import Flusher
 from snowmelt.client.naming import split_table_name
 from snowmelt.client.registration import Identified, Registrar
 from snowmelt.client.settings import ClientSettings, Options, compatibility_named
 from snowmelt.client.stage import open_stage
-from snowmelt.client.state import ChannelState, Failure
+from snowmelt.client.status import ClientStatus, publish
 from snowmelt.client.tokens import KeyPairTokens, Tokens, load_private_key
 from snowmelt.client.transport import Service, Transport, parse_url
 from snowmelt.errors import ClientClosed, ConfigurationError, SnowmeltError
@@ -33,11 +33,10 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from snowmelt.client.state import ChannelState
     from snowmelt.schema.compatibility import Compatibility
 
 _log = logging.getLogger(__name__)
-
-_REOPENED = Failure("it was opened again by this client", fenced=True)
 
 
 class Client:
@@ -86,24 +85,29 @@ class Client:
             transport.stop()
             raise
 
+    def _trouble(self) -> SnowmeltError | None:
+        return self._encoder.trouble or self._transport.trouble
+
     def _connect(self, transport: Transport, role: str | None) -> None:
-        settings = self._settings
-        give_up_s = settings.give_up_after.total_seconds()
-        # A flush may first wait for the stage, then for the service.
-        self._commit_timeout_s = settings.max_client_lag.total_seconds() + 2 * give_up_s + 60
+        settings, self._transport = self._settings, transport
+        self._commit_timeout_s = settings.commit_timeout_s
         self._calls = calls = Calls(transport, role, settings.request_timeout.total_seconds())
         who = Identified(role, settings.name, calls.prefix, calls.next_request_id)
         stage = open_stage(
             calls.grant, calls.renewed_grant, settings, timeout_s=transport.timeout_s
         )
-        self._backlog = Backlog(settings, lambda: encoder.trouble or transport.trouble)
-        encoder = Encoder(stage, calls.prefix, self._backlog, settings, transport.stopping)
+        self._backlog = Backlog(settings, self._trouble)
+        self._encoder = encoder = Encoder(
+            stage, calls.prefix, self._backlog, settings, transport.stopping
+        )
         columns = Columns(calls, self._backlog, settings.clock)
-        registrar = Registrar(transport, who, encoder, columns, self._backlog, give_up_s)
+        registrar = Registrar(transport, who, encoder, columns, self._backlog, settings.give_up_s)
         self._flusher = Flusher(self._backlog, encoder, registrar, transport)
         self._desk = Desk(self._backlog, self._flusher, calls, columns, self._commit_timeout_s)
         # The threads end when neither client nor channels are left, and their rows are committed.
         weakref.finalize(self._desk, self._flusher.orphan).atexit = False
+        transport.on_trouble = encoder.on_trouble = settings.on_problem
+        publish(weakref.WeakMethod(self.status), settings.name)
 
     @property
     def name(self) -> str:
@@ -157,7 +161,7 @@ class Client:
         state = self._calls.open(
             ChannelName(*split_table_name(table), name), offset_token, converter_for
         )
-        self._backlog.attach(state, _REOPENED)
+        self._backlog.attach(state, REOPENED)
         return Channel(state, self._desk, mode)
 
     def drop_channel(self, name: str, *, table: str) -> None:
@@ -194,6 +198,10 @@ class Client:
         self._check_open()
         tokens = self._desk.committed_tokens([channel.state for channel in channels])
         return dict(zip(channels, tokens, strict=True))
+
+    def status(self) -> ClientStatus:
+        """Return how its channels are doing, and in sum; the service is not asked."""
+        return self._backlog.client_status(self._trouble())
 
     def flush(self, timeout: dt.timedelta | None = None) -> None:
         """Send everything inserted into all channels, and return when it is committed.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from snowmelt.client.calls import Calls, ChannelName
 from snowmelt.client.columns import Columns, lost
 from snowmelt.client.state import Failure
+from snowmelt.schema.types import display_name
 from snowmelt.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from snowmelt.schema.rows import RowError
     from snowmelt.wire.streaming import ChannelStatus
 
+REOPENED = Failure("it was opened again by this client", fenced=True)
 DROPPED = Failure("it was dropped by this client")
 
 _WITH_TOKEN = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.STALE_CLIENT_SEQUENCER)})
@@ -93,6 +95,24 @@ class Desk:
 
     def _lost(self, channel: ChannelState, status: ChannelStatus) -> None:
         self.backlog.fail([channel], lost(status))
+
+    def reopen(self, channel: ChannelState) -> ChannelState:
+        """Open an invalid channel again, unless somebody else has, and return what it is now.
+
+        Raises:
+            ChannelFenced: Somebody else has opened the channel, or was given it by this client.
+            ChannelClosed: It was closed.
+            SnowmeltError: The service refused, or does not answer.
+        """
+        if channel.closed or (channel.failure is not None and channel.failure.fenced):
+            channel.check()
+        where = channel.target.table
+        typed = (
+            display_name(part) for part in (where.database, where.schema, where.table, channel.name)
+        )
+        state = self._calls.open(ChannelName(*typed), None, channel.converter_for)
+        self.backlog.attach(state, REOPENED)
+        return state
 
     def drop(self, channel: ChannelState) -> None:
         """Drop a channel if it is still this client's.

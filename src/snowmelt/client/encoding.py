@@ -26,7 +26,7 @@ from snowmelt.wire.streaming import BlobMetadata, BlobStats, ChunkChannel, Chunk
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from snowmelt.client.backlog import Backlog
     from snowmelt.client.buffer import Stored
@@ -81,7 +81,8 @@ class Encoder:
         self._client_prefix = client_prefix
         self._backlog = backlog
         self._clock = settings.clock
-        self._give_up_s = settings.give_up_after.total_seconds()
+        self._give_up_s = settings.give_up_s
+        self.on_trouble: Callable[[SnowmeltError], None] | None = None
         self._stopping = stopping
         self._counter = itertools.count()
 
@@ -158,6 +159,8 @@ class Encoder:
             else:
                 self.trouble = None
                 return
+            if self.trouble is None and self.on_trouble is not None:
+                self.on_trouble(failure)
             self.trouble = failure
             pause_s = patience.next_pause_s()
             _log.warning("%s Trying again.", failure)

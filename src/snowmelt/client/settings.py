@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
+from collections.abc import Callable  # noqa: TC003 - get_type_hints of Options
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from snowmelt.clock import Clock, SystemClock
-from snowmelt.errors import ConfigurationError
+from snowmelt.errors import ConfigurationError, SnowmeltError
 from snowmelt.schema.compatibility import Compatibility
 
 _SHORTEST_LAG = dt.timedelta(milliseconds=100)
 _LONGEST_LAG = dt.timedelta(minutes=10)
+_PATIENT_S = 600.0
 
 
 class Options(TypedDict, total=False):
@@ -21,9 +24,11 @@ class Options(TypedDict, total=False):
     name: str
     account: str | None
     request_timeout: dt.timedelta
-    give_up_after: dt.timedelta
+    give_up_after: dt.timedelta | None
     insert_timeout: dt.timedelta
-    max_buffered_bytes: int
+    max_memory: int
+    when_full: Literal["wait", "raise"]
+    on_problem: Callable[[SnowmeltError], None] | None
     ca_file: str | None
     compatibility: Compatibility | str
     clock: Clock
@@ -36,8 +41,12 @@ class ClientSettings:
     `max_client_lag` is the longest time from a buffered row to its flush (100 ms to 10 minutes).
     `name` tells clients apart in the service's log. `account` replaces the account in tokens,
     by default the first label of the host. `request_timeout` is how long opening, asking and
-    dropping go on when the service is away, `give_up_after` the same for rows in flight,
-    `insert_timeout` how long an insert waits while `max_buffered_bytes` are uncommitted. `ca_file`
+    dropping go on when the service is away, `give_up_after` the same for rows in flight, without
+    end where it is None. `max_memory` bounds what rows take, in bytes: half of it those that
+    are not committed, as much again what encoding them needs. When it is used up an insert
+    waits for up to `insert_timeout`, or raises BufferFull at once if `when_full` is "raise".
+    `on_problem` is called, from a background thread, with the error of a channel that becomes invalid, and
+    when service or stage cannot be reached any more. `ca_file`
     has the certificates that a service's is checked against, the system's where it is None. `compatibility`
     says how values without one obvious meaning are taken: `snowflake` or `strict`.
     """
@@ -46,9 +55,11 @@ class ClientSettings:
     name: str = "snowmelt"
     account: str | None = None
     request_timeout: dt.timedelta = dt.timedelta(seconds=30)
-    give_up_after: dt.timedelta = dt.timedelta(minutes=10)
+    give_up_after: dt.timedelta | None = None
     insert_timeout: dt.timedelta = dt.timedelta(minutes=2)
-    max_buffered_bytes: int = 256 * 1024 * 1024
+    max_memory: int = 512 * 1024 * 1024
+    when_full: Literal["wait", "raise"] = "wait"
+    on_problem: Callable[[SnowmeltError], None] | None = None
     ca_file: str | None = None
     compatibility: Compatibility | str = Compatibility.SNOWFLAKE
     clock: Clock = field(default_factory=SystemClock)
@@ -59,10 +70,33 @@ class ClientSettings:
             raise ConfigurationError(setting="max_client_lag", reason=reason)
         compatibility_named(self.compatibility)
         for setting in ("request_timeout", "give_up_after", "insert_timeout"):
-            if getattr(self, setting) < dt.timedelta(0):
+            given = getattr(self, setting)
+            if given is not None and given < dt.timedelta(0):
                 raise ConfigurationError(setting=setting, reason="it cannot be negative")
-        if self.max_buffered_bytes <= 0:
-            raise ConfigurationError(setting="max_buffered_bytes", reason="it must be positive")
+        if self.max_memory <= 0:
+            raise ConfigurationError(setting="max_memory", reason="it must be positive")
+        if self.when_full not in {"wait", "raise"}:
+            reason = f"{self.when_full!r} is neither 'wait' nor 'raise'"
+            raise ConfigurationError(setting="when_full", reason=reason)
+
+    @property
+    def give_up_s(self) -> float:
+        """How long rows in flight are tried to be delivered, s."""
+        return math.inf if self.give_up_after is None else self.give_up_after.total_seconds()
+
+    @property
+    def commit_timeout_s(self) -> float:
+        """How long calls wait that are given no time of their own, s.
+
+        A flush may first wait for the stage, then for the service.
+        """
+        give_up_s = _PATIENT_S if self.give_up_after is None else self.give_up_s
+        return self.max_client_lag.total_seconds() + 2 * give_up_s + 60
+
+    @property
+    def max_waiting_bytes(self) -> int:
+        """How many bytes of rows may wait to be committed: encoding takes as much again."""
+        return max(self.max_memory // 2, 1)
 
 
 def compatibility_named(mode: Compatibility | str) -> Compatibility:

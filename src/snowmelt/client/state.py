@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.client.buffer import Buffer, Portion
 from snowmelt.client.fitting import as_tables
+from snowmelt.client.status import ChannelStatus, Counts
 from snowmelt.errors import ChannelClosed, ChannelFenced, ChannelInvalid, SnowmeltError
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class ChannelState:
         self.name = name
         self.target = target
         self.converter = converter_for(target.schema)
-        self._converter_for = converter_for
+        self.converter_for = converter_for
         self.client_sequencer, self.row_sequencer = sequencers
         self.committed_sequencer = self.row_sequencer
         self.committed_token = token
@@ -88,6 +89,8 @@ class ChannelState:
         self.failure: Failure | None = None
         self.failure_told = False
         self.closed = False
+        self.counts = Counts()
+        self.last_error: SnowmeltError | None = None
         # When the service was asked last for columns that the table did not have.
         self.asked: dict[frozenset[str], float] = {}
         self._recent: deque[str] = deque(maxlen=_REMEMBERED_TOKENS)
@@ -96,6 +99,39 @@ class ChannelState:
     def key(self) -> tuple[TableName, str]:
         """What is unique among the open channels of a client."""
         return self.target.table, self.name
+
+    @property
+    def error(self) -> SnowmeltError | None:
+        """What a call raises while the channel is invalid; None while it is valid."""
+        return None if self.failure is None else self._error(self.failure)
+
+    def status(self, now_ms: int) -> ChannelStatus:
+        """Return how it is doing."""
+        counts, oldest = self.counts, self._oldest_ms()
+        waiting_rows = self.buffer.rows + sum(entry.portion.rows for entry in self.in_flight)
+        waiting_bytes = self.buffer.size_bytes + sum(
+            entry.portion.size_bytes for entry in self.in_flight
+        )
+        return ChannelStatus(
+            name=self.name,
+            table=self.target.table,
+            is_valid=self.failure is None,
+            inserted_rows=counts.inserted_rows,
+            refused_rows=counts.refused_rows,
+            committed_rows=counts.committed_rows,
+            waiting_rows=waiting_rows,
+            inserted_bytes=counts.inserted_bytes,
+            committed_bytes=counts.committed_bytes,
+            waiting_bytes=waiting_bytes,
+            committed_token=self.committed_token,
+            lag_s=0.0 if oldest is None else max(now_ms - oldest, 0) / 1000,
+            last_error=self.error or self.last_error,
+        )
+
+    def _oldest_ms(self) -> int | None:
+        if self.in_flight:
+            return self.in_flight[0].portion.first_insert_ms
+        return self.buffer.first_insert_ms if self.buffer.rows else None
 
     @property
     def inserted_sequencer(self) -> int:
@@ -132,7 +168,7 @@ class ChannelState:
             return
         self.buffer.parts()[:] = as_tables(self.buffer.parts(), older)
         self.target = replace(self.target, schema=schema)
-        self.converter = self._converter_for(schema)
+        self.converter = self.converter_for(schema)
 
     def take(self) -> Entry:
         """Move the buffered rows into flight, under the next row sequencer."""

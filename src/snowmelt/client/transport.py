@@ -29,8 +29,11 @@ from snowmelt.errors import (
 from snowmelt.retry import Patience
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from snowmelt.client.tokens import Tokens
     from snowmelt.clock import Clock
+    from snowmelt.errors import SnowmeltError
 
 _log = logging.getLogger(__name__)
 
@@ -95,7 +98,8 @@ class Transport:
     """Requests of one client; thread-safe.
 
     `timeout_s` is that of each step of a connection;
-    `trouble` is why the last attempt failed, None after a success; `stopping` ends all pauses.
+    `trouble` is why the last attempt failed, None after a success; `on_trouble` is called with the
+    first of several in a row; `stopping` ends all pauses.
     """
 
     def __init__(
@@ -110,6 +114,7 @@ class Transport:
         self.service = service
         self.stopping = threading.Event()
         self.trouble: ServiceUnavailable | None = None
+        self.on_trouble: Callable[[SnowmeltError], None] | None = None
         self._tokens = tokens
         self._clock = clock
         self.timeout_s = timeout_s
@@ -164,6 +169,8 @@ class Transport:
         Raises:
             ServiceUnavailable: `failure`, when patience has ended or the client stops.
         """
+        if self.trouble is None and self.on_trouble is not None:
+            self.on_trouble(failure)
         self.trouble = failure
         pause_s = patience.next_pause_s()
         if pause_s is None:

@@ -33,6 +33,7 @@ from snowmelt.errors.channels import (
     ClientClosed,
     CommitTimeout,
     RequestRefused,
+    SourceWentBackwards,
     TokenNotInserted,
     TooManyChannels,
 )
@@ -152,6 +153,7 @@ __all__ = [
     "ServiceBusy",
     "ServiceUnavailable",
     "SnowmeltError",
+    "SourceWentBackwards",
     "StageUnavailable",
     "StatementError",
     "SyncFailed",

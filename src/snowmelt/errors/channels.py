@@ -72,3 +72,9 @@ class RequestRefused(UserError):
     """The service at {url} refused the request: {reason}."""
 
     code = "request_refused"
+
+
+class SourceWentBackwards(UserError):
+    """The source went backwards: it is at position {position}, and {committed} is committed. Skip what it has, restart with it, or bring back what is missing."""
+
+    code = "source_went_backwards"

@@ -87,9 +87,7 @@ def test_a_refused_token_is_replaced_once(connect, service, ids):
 
 def test_inserts_wait_while_too_much_is_uncommitted(connect, service, ids):
     with Proxy(service.port, only="write/blobs", always=503) as proxy:
-        client = connect(
-            proxy.url, max_buffered_bytes=4000, insert_timeout=dt.timedelta(seconds=0.5)
-        )
+        client = connect(proxy.url, max_memory=8000, insert_timeout=dt.timedelta(seconds=0.5))
         channel = client.open_channel("c", table=T)
         channel.insert_rows(rows(0, 60), "59")
         with pytest.raises(BufferFull, match="HTTP 503"):

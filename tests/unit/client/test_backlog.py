@@ -63,7 +63,7 @@ def test_one_take_brings_all_channels():
 
 
 def test_an_insert_waits_until_rows_are_committed():
-    backlog = backlog_with(max_client_lag=LONG, max_buffered_bytes=10)
+    backlog = backlog_with(max_client_lag=LONG, max_memory=20)
     state = opened(backlog)
     backlog.insert(state, row(size=10))
     thread = threading.Thread(target=backlog.insert, args=(state, row("2", size=10)))
@@ -74,7 +74,7 @@ def test_an_insert_waits_until_rows_are_committed():
 
 
 def test_an_insert_that_waits_too_long_keeps_nothing():
-    backlog = backlog_with(max_buffered_bytes=10, insert_timeout=dt.timedelta(0))
+    backlog = backlog_with(max_memory=20, insert_timeout=dt.timedelta(0))
     state = opened(backlog)
     backlog.insert(state, row("1", size=10))
     with pytest.raises(BufferFull, match="10 bytes that are not committed yet"):
@@ -84,7 +84,7 @@ def test_an_insert_that_waits_too_long_keeps_nothing():
 
 
 def test_a_batch_above_the_limit_is_taken_when_nothing_else_waits():
-    backlog = backlog_with(max_buffered_bytes=10)
+    backlog = backlog_with(max_memory=20)
     state = opened(backlog)
     backlog.insert(state, row(size=100))
     assert backlog.uncommitted_bytes == 100

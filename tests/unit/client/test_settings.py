@@ -33,5 +33,5 @@ def test_a_negative_time_is_refused_by_its_name(setting):
 
 
 def test_a_client_that_may_hold_nothing_is_refused():
-    with pytest.raises(ConfigurationError, match="max_buffered_bytes: it must be positive"):
-        ClientSettings(max_buffered_bytes=0)
+    with pytest.raises(ConfigurationError, match="max_memory: it must be positive"):
+        ClientSettings(max_memory=0)

@@ -1,0 +1,185 @@
+"""A file of lines as a source: positions are `messages_1.log:20`, the number of the line.
+
+A file is known by its inode and its first line, so it may be renamed and stays itself, and what
+is written over it is another file. A line counts once its end is written.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from snowmelt.errors import SourceWentBackwards, UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+    from typing import TypeAlias
+
+    # A row, or why the line is none.
+    Parsed: TypeAlias = Mapping[str, object] | str | None
+
+_PIECE_BYTES = 1024 * 1024
+_MAX_LINE_BYTES = 64 * 1024 * 1024
+_MARK_BYTES = 1024
+_JSON: msgspec.json.Decoder[object] = msgspec.json.Decoder(float_hook=Decimal)
+
+
+class Lines:
+    """An open file; `close` it. `parse` makes rows of lines, or says why one is none.
+
+    `on_refused` is told number, bytes and reason of lines that are none; a parser returns None for lines that
+    are to be passed over, such as a header.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        parse: Callable[[bytes, int], Parsed],
+        on_refused: Callable[[str, bytes, str], None],
+    ) -> None:
+        self.path = path
+        self._parse = parse
+        self._on_refused = on_refused
+        self._file = os.open(path, os.O_RDONLY)
+        self.inode = os.fstat(self._file).st_ino
+        self.mark = _mark(self._file)
+        self._line = 0
+        self._behind = 0
+        self._offset = 0
+
+    @property
+    def identity(self) -> str | None:
+        """What stays the same while it grows or is renamed; None before its first line is whole."""
+        return None if self.mark is None else f"{self.inode}-{self.mark}"
+
+    @property
+    def is_same(self) -> bool:
+        """Whether it still is the file that it was when it was opened."""
+        return self.mark is not None and _mark(self._file) == self.mark
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes behind the last whole line that was read; negative when it was truncated."""
+        return os.fstat(self._file).st_size - self._offset
+
+    @property
+    def idle_since(self) -> float:
+        """When it was last written to, seconds since 1970."""
+        return os.fstat(self._file).st_mtime
+
+    @property
+    def line(self) -> int:
+        """Lines read so far."""
+        return self._line
+
+    def seek(self, token: str | None) -> None:
+        """Go on behind a line.
+
+        Raises:
+            UserError: The token is none of a line.
+        """
+        number = 0
+        if token is not None:
+            _, colon, text = token.rpartition(":")
+            if not colon or not text.isdecimal():
+                raise UserError(f"Offset token {token!r} is not of the form messages_1.log:20.")
+            number = int(text)
+        self._line = self._offset = 0
+        self._behind = number
+
+    def positions(self) -> Iterator[tuple[str, Mapping[str, object]]]:
+        """Yield the rows of whole lines behind the position.
+
+        Raises:
+            SourceWentBackwards: The file has fewer lines than that, or is shorter than it was.
+        """
+        while lines := self._whole_lines():
+            for line in lines:
+                self._line += 1
+                if self._line > self._behind:
+                    where = f"{self.path.name}:{self._line}"
+                    row = self._parse(line, self._line)
+                    if isinstance(row, str):
+                        self._on_refused(where, line, row)
+                    elif row is not None:
+                        yield where, row
+        if self._line < self._behind or self.unread_bytes < 0:
+            name = self.path.name
+            raise SourceWentBackwards(
+                position=f"{name}:{self._line if self.unread_bytes >= 0 else 0}",
+                committed=f"{name}:{max(self._behind, self._line)}",
+            )
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._file)
+
+    def _whole_lines(self) -> list[bytes]:
+        size = _PIECE_BYTES
+        while size <= _MAX_LINE_BYTES:
+            data = os.pread(self._file, size, self._offset)
+            end = data.rfind(b"\n") + 1
+            if end or len(data) < size:
+                if not end or not self.is_same:
+                    return []
+                self._offset += end
+                return data[:end].split(b"\n")[:-1]
+            size *= 4
+        raise UserError(f"Line {self._line + 1} of {self.path} is longer than 64 MiB.")
+
+
+def _mark(file: int) -> str | None:
+    head = os.pread(file, _MARK_BYTES, 0)
+    end = head.find(b"\n")
+    if end < 0 and len(head) < _MARK_BYTES:
+        return None
+    return hashlib.sha256(head[:end] if end >= 0 else head).hexdigest()[:16]
+
+
+def json_row(line: bytes, _: int) -> Parsed:
+    """Return the object that a line of JSON is; blank lines are passed over."""
+    if not line.strip():
+        return None
+    try:
+        row = _JSON.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return f"it is not JSON: {error}"
+    return row if isinstance(row, dict) else "it is JSON, but no object"
+
+
+def text_row(column: str) -> Callable[[bytes, int], Parsed]:
+    """Return what puts a whole line into one column."""
+
+    def parse(line: bytes, _: int) -> Parsed:
+        try:
+            return {column: line.removesuffix(b"\r").decode()}
+        except UnicodeDecodeError as error:
+            return f"it is not UTF-8: {error}"
+
+    return parse
+
+
+def csv_row(columns: Sequence[str], *, delimiter: str, skip: int) -> Callable[[bytes, int], Parsed]:
+    """Return what reads a line of comma-separated values; empty fields are NULL.
+
+    A record is one line: line ends within quotes are not known.
+    """
+
+    def parse(line: bytes, number: int) -> Parsed:
+        if number <= skip or not line.strip():
+            return None
+        try:
+            (values,) = csv.reader([line.decode()], delimiter=delimiter, strict=True)
+        except (csv.Error, ValueError) as error:
+            return f"it is not CSV: {error}"
+        if len(values) != len(columns):
+            return f"it has {len(values)} fields, not {len(columns)}"
+        return {name: value or None for name, value in zip(columns, values, strict=True)}
+
+    return parse

@@ -1,0 +1,115 @@
+"""How channels and clients are doing: what `status()` returns, and counters for OpenTelemetry."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import weakref
+    from collections.abc import Callable, Iterable
+
+    from snowmelt.errors import SnowmeltError
+    from snowmelt.schema.types import TableName
+
+
+@dataclass(slots=True)
+class Counts:
+    """What went through a channel since it was opened; bytes are those of rows in memory."""
+
+    inserted_rows: int = 0
+    inserted_bytes: int = 0
+    refused_rows: int = 0
+    committed_rows: int = 0
+    committed_bytes: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Add what went through another channel."""
+        self.inserted_rows += other.inserted_rows
+        self.inserted_bytes += other.inserted_bytes
+        self.refused_rows += other.refused_rows
+        self.committed_rows += other.committed_rows
+        self.committed_bytes += other.committed_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStatus:
+    """A channel as its client sees it, without asking the service.
+
+    `lag_s` is for how long the oldest row has waited to be committed, 0 when none waits; `last_error` is the
+    last refusal of a row, or why the channel is invalid. Bytes are an estimate, of rows in memory.
+    """
+
+    name: str
+    table: TableName
+    is_valid: bool
+    inserted_rows: int
+    refused_rows: int
+    committed_rows: int
+    waiting_rows: int
+    inserted_bytes: int
+    committed_bytes: int
+    waiting_bytes: int
+    committed_token: str | None
+    lag_s: float
+    last_error: SnowmeltError | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStatus:
+    """All open channels of a client, and their sums.
+
+    The sums count channels that were closed, too. `trouble` is why service or stage could not be
+    reached the last time, None when they could; `max_waiting_bytes` is when inserts are held up.
+    """
+
+    channels: tuple[ChannelStatus, ...]
+    inserted_rows: int
+    refused_rows: int
+    committed_rows: int
+    inserted_bytes: int
+    committed_bytes: int
+    waiting_bytes: int
+    max_waiting_bytes: int
+    lag_s: float
+    trouble: SnowmeltError | None
+
+
+_COUNTERS = (
+    ("rows.inserted", "inserted_rows", "rows that were checked and kept"),
+    ("rows.refused", "refused_rows", "rows that were refused when inserted"),
+    ("rows.committed", "committed_rows", "rows that are committed"),
+    ("bytes.committed", "committed_bytes", "bytes in memory of rows that are committed"),
+)
+_GAUGES = (
+    ("bytes.waiting", "waiting_bytes", "bytes in memory of rows that are not committed"),
+    ("lag", "lag_s", "seconds that the oldest row has waited to be committed"),
+)
+
+
+def publish(status: weakref.WeakMethod[Callable[[], ClientStatus]], name: str) -> None:
+    """Offer counters of a client to OpenTelemetry, if its package is there; else do nothing."""
+    try:
+        metrics: Any = importlib.import_module("opentelemetry.metrics")
+    except ImportError:
+        return
+    meter = metrics.get_meter("snowmelt")
+
+    def observed(field: str) -> Callable[[object], Iterable[object]]:
+        def observe(_: object) -> Iterable[object]:
+            ask = status()
+            if ask is None:
+                return ()
+            return (metrics.Observation(getattr(ask(), field), {"client": name}),)
+
+        return observe
+
+    for metric, field, text in _COUNTERS:
+        meter.create_observable_counter(
+            f"snowmelt.client.{metric}", [observed(field)], description=text
+        )
+    for metric, field, text in _GAUGES:
+        meter.create_observable_gauge(
+            f"snowmelt.client.{metric}", [observed(field)], description=text
+        )

@@ -1,0 +1,92 @@
+"""One channel's fault harms no other of its client; what a client knows of all of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from fix_proxy import Proxy
+from sdk_table import LATE, SOON, T, rows
+from snowmelt.errors import BufferFull, ChannelFenced, ChannelInvalid, ServiceUnavailable
+
+
+def test_channels_of_one_chunk_end_alone(connect, service, ids):
+    problems = []
+    mine = connect(max_client_lag=LATE, on_problem=problems.append)
+    channels = [mine.open_channel(f"c{number}", table=T) for number in range(12)]
+    others = connect()
+    for flush in range(2):
+        for number, channel in enumerate(channels):
+            first = 1000 * flush + number * 10
+            channel.insert_rows(rows(first, first + 10), f"{flush}")
+        if not flush:
+            mine.flush()
+    others.open_channel("c3", table=T)
+    others.open_channel("c7", table=T)
+    others.drop_channel("c5", table=T)
+    service.sql(f"ALTER TABLE {T} RENAME COLUMN name TO title")
+    with pytest.raises((ChannelFenced, ChannelInvalid)):
+        mine.flush(SOON)
+    valid = [channel.is_valid for channel in channels]
+    assert [number for number, each in enumerate(valid) if not each] == [3, 5, 7]
+    assert "does not exist" in (channels[5].invalidation_reason or "")
+    for channel in channels:
+        if channel.is_valid:
+            channel.wait_for_commit("1", timeout=SOON)
+    gone = {3, 5, 7}
+    second = [1000 + n for n in range(120) if n // 10 not in gone]
+    assert sorted(ids()) == [*range(120), *second]
+    assert {type(error) for error in problems} == {ChannelFenced, ChannelInvalid}
+    assert len(problems) == 3
+    status = mine.status()
+    assert (status.inserted_rows, status.committed_rows) == (240, 210)
+    assert status.waiting_bytes == 0
+    assert channels[3].status().last_error is not None
+
+
+def test_status_tells_rows_bytes_and_lag(connect, service):
+    problems = []
+    with Proxy(service.port, only="write/blobs", always=503) as proxy:
+        client = connect(proxy.url, on_problem=problems.append)
+        channel = client.open_channel("c", table=T, on_error="continue")
+        channel.insert_rows([*rows(0, 10), {"id": "x"}], "9")
+        while client.status().trouble is None:
+            pass
+        waiting = channel.status()
+        assert (waiting.inserted_rows, waiting.refused_rows, waiting.committed_rows) == (10, 1, 0)
+        assert waiting.waiting_rows == 10
+        assert waiting.waiting_bytes == waiting.inserted_bytes > 0
+        assert waiting.lag_s > 0
+        assert "x" in str(waiting.last_error)
+        proxy.always = None
+        channel.flush()
+    after = channel.status()
+    assert (after.committed_rows, after.waiting_rows, after.lag_s) == (10, 0, 0.0)
+    assert (after.committed_token, after.committed_bytes) == ("9", after.inserted_bytes)
+    assert client.status().trouble is None
+    assert [type(error) for error in problems] == [ServiceUnavailable]
+    channel.close()
+    assert client.status().channels == ()
+    assert client.status().committed_rows == 10
+
+
+def test_a_full_client_raises_at_once_where_it_shall_not_wait(connect, service, ids):
+    with Proxy(service.port, only="write/blobs", always=503) as proxy:
+        client = connect(
+            proxy.url,
+            max_memory=8000,
+            when_full="raise",
+            insert_timeout=dt.timedelta(hours=1),
+        )
+        channel = client.open_channel("c", table=T)
+        channel.insert_rows(rows(0, 60), "59")
+        with pytest.raises(BufferFull):
+            channel.insert_rows(rows(60, 120), "119")
+        status = client.status()
+        assert status.waiting_bytes <= status.max_waiting_bytes == 4000
+        proxy.always = None
+        channel.flush()
+        channel.insert_rows(rows(60, 120), "119")
+        channel.flush()
+    assert ids() == list(range(120))

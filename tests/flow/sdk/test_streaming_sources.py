@@ -1,0 +1,112 @@
+"""`stream` drives a source through a channel exactly once, and says when it went backwards."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+import snowmelt
+from sdk_table import LATE, T
+from snowmelt.client.lines import Lines, json_row
+from snowmelt.errors import ChannelFenced, ConfigurationError, InvalidRow, SourceWentBackwards
+
+
+def numbered(first, last):
+    return [{"id": number, "name": f"row {number}"} for number in range(first, last)]
+
+
+def by_id(row):
+    return row["id"]
+
+
+def test_an_iterable_goes_on_behind_what_is_committed(connect, ids):
+    first = connect(max_client_lag=LATE).open_channel("c", table=T)
+    done = snowmelt.stream(numbered(8, 12), first, position=by_id, batch_rows=3)
+    assert (done.inserted, done.token) == (4, "11")
+    first.insert_row({"id": 99}, "99")  # it dies with this, uncommitted
+    second = connect().open_channel("c", table=T)
+    done = snowmelt.stream(iter(numbered(8, 110)), second, position=by_id, batch_rows=50)
+    assert (done.inserted, done.token) == (98, "109")
+    assert ids() == list(range(8, 110))
+    assert snowmelt.stream([], second, position=by_id).inserted == 0
+    with pytest.raises(ConfigurationError, match="position"):
+        snowmelt.stream(numbered(0, 1), second)
+
+
+def test_a_source_that_went_backwards_is_a_choice(connect, ids):
+    channel = connect().open_channel("c", table=T)
+    snowmelt.stream(numbered(0, 10), channel, position=by_id)
+    with pytest.raises(SourceWentBackwards, match="is at position 4, and 9 is committed"):
+        snowmelt.stream(numbered(0, 5), channel, position=by_id)
+    again = snowmelt.stream(numbered(0, 5), channel, position=by_id, on_backwards="skip")
+    assert again.inserted == 0
+    again = snowmelt.stream(numbered(0, 5), channel, position=by_id, on_backwards="restart")
+    assert (again.inserted, again.token) == (5, "4")
+    assert channel.latest_committed_offset_token() == "4"
+    mixed = [*numbered(5, 8), *numbered(6, 10)]
+    with pytest.raises(SourceWentBackwards, match="position 6"):
+        snowmelt.stream(mixed, channel, position=by_id)
+    done = snowmelt.stream(mixed, channel, position=by_id, on_backwards="skip")
+    assert (done.inserted, done.skipped) == (5, 2)
+    assert sorted(ids()) == sorted([*range(10), *range(10)])
+
+
+def test_refused_rows_count_as_done_or_stop_it(connect, ids):
+    client = connect()
+    bad = [{"id": 1}, {"id": "x"}, {"id": 3}]
+    places = itertools.count()
+    strict = client.open_channel("strict", table=T)
+    with pytest.raises(InvalidRow):
+        snowmelt.stream(bad, strict, position=lambda _: next(places))
+    refused = []
+    lenient = client.open_channel("lenient", table=T, on_error="continue")
+    done = snowmelt.stream(
+        bad,
+        lenient,
+        position=lambda _: next(places),
+        on_refused=lambda position, error: refused.append((position, error.row_index)),
+    )
+    assert (done.inserted, done.refused) == (2, 1)
+    assert refused == [("4", 1)]
+    assert ids() == [1, 3]
+
+
+def test_resume_says_where_to_go_on_and_mends_what_may_be_mended(connect, ids):
+    client = connect(max_client_lag=LATE)
+    channel = client.open_channel("c", table=T)
+    assert channel.resume() is None
+    channel.insert_rows(numbered(0, 3), "2")
+    assert channel.resume() == "2"
+    connect().drop_channel("c", table=T)
+    channel.insert_rows(numbered(3, 5), "4")
+    assert channel.resume() is None, "the token went with the channel"
+    channel.insert_rows(numbered(5, 6), "5")
+    assert channel.resume() == "5"
+    connect().open_channel("c", table=T)
+    with pytest.raises(ChannelFenced):
+        channel.resume()
+    assert ids() == [0, 1, 2, 5]
+
+
+def test_a_file_of_lines_is_read_to_its_last_whole_line(connect, ids, tmp_path):
+    path = tmp_path / "messages_1.log"
+    path.write_bytes(b'{"id": 1}\n\n{"id": 2}\nnonsense\n{"id": 3')
+    refused = []
+    lines = Lines(path, json_row, lambda *each: refused.append(each))
+    channel = connect().open_channel("c", table=T)
+    assert snowmelt.stream(lines, channel).token == "messages_1.log:3"
+    assert refused == [("messages_1.log:4", b"nonsense", refused[0][2])]
+    with path.open("ab") as file:
+        file.write(b'0}\n{"id": 31}\n')
+    assert snowmelt.stream(lines, channel).token == "messages_1.log:6"
+    again = Lines(path, json_row, lambda *_: None)
+    assert again.identity == lines.identity
+    assert snowmelt.stream(again, channel).inserted == 0
+    with path.open("r+b") as file:
+        file.truncate(20)
+    with pytest.raises(SourceWentBackwards, match=r"messages_1\.log"):
+        snowmelt.stream(lines, channel)
+    lines.close()
+    again.close()
+    assert ids() == [1, 2, 30, 31]
