@@ -90,6 +90,27 @@ class Settings:
     queue_limit: int = _setting(20_000, "Most registrations waiting; more are asked to try again")
     verify_threads: int = _setting(2, "Threads that check blobs before they are registered")
     max_body_bytes: int = _setting(64 * 1024 * 1024, "Largest request body, bytes")
+    rows_timezone: str = _setting(
+        "America/Los_Angeles", "Row API: zone of dates and times that name none"
+    )
+    rows_max_body_bytes: int = _setting(
+        32 * 1024 * 1024, "Row API: largest request as it is sent, bytes"
+    )
+    rows_max_bytes: int = _setting(
+        256 * 1024 * 1024, "Row API: largest request without its compression, bytes"
+    )
+    rows_max_file_bytes: int = _setting(
+        256 * 1024 * 1024, "Row API: largest file of rows as it is stored, bytes"
+    )
+    rows_held_bytes: int = _setting(
+        1024 * 1024 * 1024, "Row API: memory of all rows on their way, bytes; more are asked to wait"
+    )
+    rows_requests_per_s: int = _setting(
+        0, "Row API: most requests of a channel in a second; 0: any number"
+    )
+    rows_flush_ms: int = _setting(
+        0, "Row API: how long the official SDK gathers rows, ms; 0: as long as it likes"
+    )
     migrate: bool = _setting(True, "Migrate in the background while serving")
     migrate_interval_s: float = _setting(30.0, "Time between two looks for chunks to migrate, s")
     migrate_min_bytes: int = _setting(16 * 1024 * 1024, "Backlog that is migrated, bytes of chunks")

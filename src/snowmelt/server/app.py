@@ -33,6 +33,8 @@ from snowmelt.server.refusals import RouteNotFound
 from snowmelt.server.routes.health import health_route
 from snowmelt.server.routes.metrics import MetricsPage, read_token
 from snowmelt.server.routes.streaming import StreamingRoutes
+from snowmelt.server.rows.parts import build_rows
+from snowmelt.server.rows.routes import row_routes
 from snowmelt.storage.local import LocalStore
 from snowmelt.storage.opening import open_store
 from snowmelt.table.snapshot import MAX_AGE_S
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.keys import KeyRing
     from snowmelt.config import Settings
     from snowmelt.ingest.handing import Handing
+    from snowmelt.server.rows.parts import RowParts
     from snowmelt.clock import Clock
     from snowmelt.storage.store import Store
 
@@ -70,14 +73,20 @@ class Service:
     threads: ThreadPoolExecutor
     sources: Sources
     pressure: Pressure
+    rows: RowParts
 
     @property
     def stage_front(self) -> Store | None:
-        """The stage, where clients upload through the S3 endpoint; else None."""
-        return self.stage if isinstance(self.desk.handing, EndpointHanding) else None
+        """The stage, where clients upload through the S3 endpoint; else None.
+
+        The official SDK of the row API does wherever it can reach the service: over TLS.
+        """
+        is_front = isinstance(self.desk.handing, EndpointHanding) or self.settings.tls_cert
+        return self.stage if is_front else None
 
     def close(self) -> None:
         """Answer what is waiting, then let go of threads and connections."""
+        self.rows.close()
         self.registrar.close()
         self.threads.shutdown()
         self.database.close()
@@ -130,6 +139,9 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
         else max(settings.verify_threads, _WAITING_VERIFIERS),
     )
     registrar = Registrar(database, stage, verifier, clock=clock, pace=pace)
+    authenticator = Authenticator(
+        database, clock, anonymous_user=_developer(database, clock) if settings.dev else None
+    )
     return Service(
         settings=settings,
         clock=clock,
@@ -138,12 +150,13 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
         stage=stage,
         desk=Desk(database, keyring, known, handing, clock),
         registrar=registrar,
-        authenticator=Authenticator(
-            database, clock, anonymous_user=_developer(database, clock) if settings.dev else None
-        ),
+        authenticator=authenticator,
         threads=ThreadPoolExecutor(_THREADS, thread_name_prefix="serve"),
         sources=Sources(registrar.tally),
         pressure=pressure,
+        rows=build_rows(
+            settings, database, keyring, stage, authenticator=authenticator, clock=clock
+        ),
     )
 
 
@@ -181,6 +194,7 @@ def create_app(service: Service) -> Front:
     app = Starlette(
         routes=[
             health_route(service.database, service.stage, service.threads),
+            *row_routes(service.rows),
             _metrics(service).route(),
         ],
         exception_handlers={HTTPStatus.NOT_FOUND: _not_found},

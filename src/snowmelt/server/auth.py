@@ -34,6 +34,8 @@ SKEW_S = 30
 RECHECK_S = 5.0
 _MAX_TOKEN_CHARACTERS = 8192
 _MAX_REMEMBERED = 10_000
+# No token of this millennium was given so many seconds, or so few milliseconds.
+_MILLISECONDS_FROM = 1e11
 # Expiry is checked here, by the service's own clock.
 _UNVERIFIED: Options = {"verify_signature": False, "verify_exp": False, "verify_iat": False}
 _SIGNATURE_ONLY: Options = {"verify_exp": False, "verify_iat": False, "verify_signature": True}
@@ -131,7 +133,7 @@ class Authenticator:
                 _refuse("claims exp and iat are seconds since 1970")
             if not math.isfinite(value):
                 _refuse("claims exp and iat are seconds since 1970")
-        expires_at, issued_at = float(str(expires_at)), float(str(issued_at))
+        expires_at, issued_at = _seconds(expires_at), _seconds(issued_at)
         if expires_at + SKEW_S <= now:
             _refuse("it has expired")
         if issued_at > now + SKEW_S:
@@ -145,6 +147,12 @@ class Authenticator:
             if len(self._verified) >= _MAX_REMEMBERED:
                 self._verified.clear()
             self._verified[text] = verified
+
+
+def _seconds(instant: object) -> float:
+    """Return an instant of a token in seconds; the SDK of the row API writes milliseconds."""
+    number = float(str(instant))
+    return number / 1000 if number > _MILLISECONDS_FROM else number
 
 
 def _key_of(user: UserRecord, fingerprint: str) -> RSAPublicKey:

@@ -133,9 +133,8 @@ class ReplyReader:
         value = kind if self._raw or kind is Any else kind | None
         row = GenericAlias(tuple, (int, value))
         errors = list[tuple[int, str, str]]
-        struct = msgspec.defstruct(
-            "Reply", [("data", GenericAlias(list, (row,))), ("errors", errors, ())]
-        )
+        rows: Any = GenericAlias(list, (row,))
+        struct = msgspec.defstruct("Reply", [("data", rows), ("errors", errors, ())])
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
             struct, float_hook=exact.number
         )

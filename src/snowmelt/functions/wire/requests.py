@@ -147,7 +147,8 @@ class RequestReader:
 
 def _decoder(types: Iterable[Any]) -> msgspec.json.Decoder[Any]:
     row = GenericAlias(tuple, (int, *types))
-    batch = msgspec.defstruct("Batch", [("data", GenericAlias(list, (row,)))])
+    rows: Any = GenericAlias(list, (row,))
+    batch = msgspec.defstruct("Batch", [("data", rows)])
     return msgspec.json.Decoder(batch, float_hook=exact.number)
 
 

@@ -121,7 +121,8 @@ class StreamingRoutes:
     async def telemetry(self, call: Call) -> Answer:
         """Take the official client's telemetry and forget it."""
         del call
-        return json_answer({})
+        # What the SDK of the row API reads; that of v1 reads nothing.
+        return json_answer({"success": True, "data": ""})
 
     async def _in_thread(
         self, work: Callable[[_Message, _Who], msgspec.Struct], request: _Message, who: _Who

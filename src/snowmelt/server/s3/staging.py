@@ -11,6 +11,7 @@ from snowmelt.catalog import deployment, stages
 from snowmelt.catalog.buckets import Reach
 from snowmelt.errors import BlobInvalid
 from snowmelt.ingest.handing import STAGE_BUCKET
+from snowmelt.ingest.rows.places import is_row_file
 from snowmelt.server.s3 import multipart, writing
 
 if TYPE_CHECKING:
@@ -46,11 +47,13 @@ def confine(
     prefix; it goes on naming its blobs by its first one, which is therefore what settles the place.
 
     Raises:
-        S3Refusal: It is no upload of a blob of a prefix that these credentials are good for.
+        S3Refusal: It is no upload of a file of rows, or of a blob of a prefix that these credentials are good for.
     """
     if request.bucket != STAGE_BUCKET or handle not in _OFFERED:
         raise S3Refusal("AccessDenied", "These credentials are for uploads to the stage only.")
     folder, _, path = request.key.partition("/")
+    if folder == credentials.prefix and is_row_file(path) and handle is writing.put_object:
+        return request, _visit(directory, credentials, request.key)
     try:
         named = parse_blob_path(path).client_prefix
     except BlobInvalid as error:
@@ -59,10 +62,12 @@ def confine(
     if folder != credentials.prefix or prefix is None:
         raise S3Refusal("AccessDenied", "These credentials are for blobs of another client.")
     key = f"{prefix}/{path}"
-    visit = directory.confined(
-        credentials.user, STAGE_BUCKET, Reach(owns=False, prefixes={"WRITE": (key.encode(),)})
-    )
-    return dataclasses.replace(request, key=key), visit
+    return dataclasses.replace(request, key=key), _visit(directory, credentials, key)
+
+
+def _visit(directory: Directory, credentials: StageCredentials, key: str) -> Visit:
+    reach = Reach(owns=False, prefixes={"WRITE": (key.encode(),)})
+    return directory.confined(credentials.user, STAGE_BUCKET, reach)
 
 
 def _issued(database: Database, named: str, credentials: StageCredentials) -> str | None:

@@ -1,0 +1,83 @@
+"""Lines to columns, by the rules of the SDK."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from snowmelt.ingest.rows.bodies import lines_of
+from snowmelt.schema.rows import RowConverter
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+    import pyarrow as pa
+
+    from snowmelt.schema.types import TableSchema
+
+_MOST_CONVERTERS = 64
+_MOST_KEPT_ERRORS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRow:
+    """A row that is not stored: its number in the request, from 0, and why."""
+
+    number: int
+    reason: str
+    row: object
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """A request's rows in chunk form, and those refused: all are counted, the first thousand and the last are kept."""
+
+    table: pa.Table
+    parsed: int
+    refused_count: int
+    refused: tuple[RefusedRow, ...]
+
+
+class Conversions:
+    """Converters for each thread and version of a table's columns."""
+
+    def __init__(self, zone: ZoneInfo) -> None:
+        self._zone = zone
+        self._own = threading.local()
+
+    def convert(self, data: bytes, table_id: int, schema: TableSchema) -> Converted:
+        """Convert a body of newline-delimited JSON; rows that are refused are left out."""
+        lines = lines_of(data)
+        converted = self._converter(table_id, schema).convert(lines.rows)
+        refused = [
+            RefusedRow(error.row_index, str(error.error), error.row) for error in converted.errors
+        ]
+        if lines.unreadable:
+            refused = _numbered(refused, lines.unreadable)
+        kept = refused if len(refused) <= _MOST_KEPT_ERRORS else [*refused[:999], refused[-1]]
+        return Converted(converted.table, lines.count, len(refused), tuple(kept))
+
+    def _converter(self, table_id: int, schema: TableSchema) -> RowConverter:
+        known: dict[tuple[int, int], RowConverter] | None = getattr(self._own, "known", None)
+        if known is None:
+            known = self._own.known = {}
+        found = known.get((table_id, schema.version))
+        if found is None:
+            if len(known) >= _MOST_CONVERTERS:
+                known.clear()
+            found = known[table_id, schema.version] = RowConverter(schema, zone=self._zone)
+        return found
+
+
+def _numbered(refused: list[RefusedRow], unreadable: dict[int, str]) -> list[RefusedRow]:
+    """Count lines that could not be read, which the converter has not seen, into the numbers."""
+    numbered: list[RefusedRow] = []
+    skipped = sorted(unreadable)
+    passed = 0
+    for each in refused:
+        while passed < len(skipped) and skipped[passed] <= each.number + passed:
+            passed += 1
+        numbered.append(RefusedRow(each.number + passed, each.reason, each.row))
+    numbered += [RefusedRow(number, reason, None) for number, reason in unreadable.items()]
+    return sorted(numbered, key=lambda each: each.number)

@@ -1,0 +1,240 @@
+"""The row API's conversation, without HTTP: pipes, channels, and requests of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from snowmelt.catalog import channels, row_channels
+from snowmelt.clock import milliseconds
+from snowmelt.errors import (
+    ChannelGone,
+    ChannelNotFound,
+    ContinuationStale,
+    PipeNotFound,
+    RequestMalformed,
+    TableNotFound,
+)
+from snowmelt.ingest.rows.appends import Append
+from snowmelt.ingest.rows.continuation import Continuation, parse_continuation
+from snowmelt.ingest.rows.places import ELASTIC, elastic_channel, is_elastic
+from snowmelt.ingest.rows.targets import writable
+from snowmelt.ingest.rows.writing import standing
+from snowmelt.schema.types import internal_name
+from snowmelt.wire.rows import ChannelStatus, OpenAnswer, StatusAnswer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from snowmelt.catalog.database import Database
+    from snowmelt.catalog.row_channels import RowChannel
+    from snowmelt.clock import Clock
+    from snowmelt.ingest.rows.appends import Outcome
+    from snowmelt.ingest.rows.conversion import Conversions
+    from snowmelt.ingest.rows.places import PipePath, Sender, Target
+    from snowmelt.ingest.rows.targets import Targets
+    from snowmelt.ingest.rows.writing import RowWriter
+
+_MOST_NAMES = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class RowsRequest:
+    """Rows that came, unpacked; `continuation` is the token's text, None for the elastic channel."""
+
+    path: PipePath
+    channel: str
+    sender: Sender
+    request_id: str
+    continuation: str | None
+    start_offset_token: str | None
+    end_offset_token: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowDesk:
+    """What the row API needs; every method blocks and belongs into a thread."""
+
+    database: Database
+    targets: Targets
+    conversions: Conversions
+    writer: RowWriter
+    clock: Clock
+
+    def open(
+        self,
+        path: PipePath,
+        channel: str,
+        sender: Sender,
+        *,
+        request_id: str,
+        offset_token: str | None,
+    ) -> OpenAnswer:
+        """Open a channel; who had it before is fenced. The same request again changes nothing.
+
+        Raises:
+            PipeNotFound: There is no such pipe, or this role may not insert by it.
+            TooManyChannels: The table's limit is reached.
+            RequestMalformed: The name is not a channel's.
+        """
+        if is_elastic(channel):
+            raise RequestMalformed(reason=f"{ELASTIC} is no channel that can be opened")
+        name = channel_name(channel)
+        with self.database.writing() as connection:
+            table = writable(connection, path, sender)
+            try:
+                opened = channels.open_channel(
+                    connection,
+                    table,
+                    name,
+                    user=sender.user,
+                    client_prefix=f"row-api/{sender.user}" if request_id else None,
+                    request_id=request_id or None,
+                    offset_token=offset_token,
+                    now=self.clock.now(),
+                ).record
+            except TableNotFound:
+                raise PipeNotFound(pipe=path) from None
+            known = row_channels.find_row_channels(connection, table.table_id, [name])
+        following = Continuation(opened.client_sequencer, opened.row_sequencer + 1)
+        if name not in known:
+            # Dropped since this request was first answered: whoever asks is fenced already.
+            raise ContinuationStale(token=following, channel=channel)
+        return OpenAnswer(str(following), status_of(path, channel, known[name]))
+
+    def drop(self, path: PipePath, channel: str, sender: Sender) -> str | None:
+        """Drop a channel and return its last offset token; one that is gone already is fine.
+
+        Raises:
+            PipeNotFound: There is no such pipe, or this role may not insert by it.
+        """
+        name = channel_name(channel)
+        with self.database.writing() as connection:
+            table = writable(connection, path, sender)
+            known = row_channels.find_row_channels(connection, table.table_id, [name])
+            try:
+                record = channels.drop_channel(
+                    connection, table, name, user=sender.user, now=self.clock.now()
+                )
+            except ChannelNotFound:
+                return None
+            row_channels.forget_channel(connection, known[name].channel_id)
+        return record.offset_token
+
+    def statuses(self, path: PipePath, names: Sequence[str], sender: Sender) -> StatusAnswer:
+        """Tell of channels what is committed and refused; those that do not exist are left out.
+
+        Raises:
+            PipeNotFound: There is no such pipe, or this role may not insert by it.
+            RequestMalformed: More than 1,000 names.
+        """
+        if len(names) > _MOST_NAMES:
+            raise RequestMalformed(reason=f"at most {_MOST_NAMES:,} channels may be asked for")
+        wanted = {
+            name: elastic_channel(sender.user) if is_elastic(name) else channel_name(name)
+            for name in names
+        }
+        with self.database.reading() as connection:
+            table = writable(connection, path, sender)
+            known = row_channels.find_row_channels(
+                connection, table.table_id, list(wanted.values())
+            )
+        found = {
+            name: status_of(path, name, known[internal])
+            for name, internal in wanted.items()
+            if internal in known
+        }
+        for name in names:
+            if is_elastic(name) and name not in found:
+                found[name] = status_of(path, name, None)
+        return StatusAnswer(found)
+
+    def prepare(self, request: RowsRequest, *, again: bool) -> tuple[Target, str, Outcome | None]:
+        """Return where a request's rows go, its channel, and its answer where it needs no work.
+
+        Raises:
+            PipeNotFound: There is no such pipe, or this role may not insert by it.
+        """
+        target = self.targets.find(request.path, request.sender, again=again)
+        if request.continuation is None:
+            return target, elastic_channel(request.sender.user), None
+        name = channel_name(request.channel)
+        at = parse_continuation(request.continuation)
+        with self.database.reading() as connection:
+            table_id = target.table.table_id
+            found = row_channels.find_row_channels(connection, table_id, [name]).get(name)
+        if at is None:
+            return target, name, ContinuationStale(token=request.continuation, channel=name)
+        if found is None:
+            return target, name, ChannelGone(channel=request.channel, pipe=request.path)
+        return target, name, standing(found, at, request.request_id, request.sender.user)
+
+    def append(
+        self,
+        request: RowsRequest,
+        data: Callable[[], bytes],
+        respond: Callable[[Outcome], None],
+        *,
+        again: bool = False,
+    ) -> None:
+        """Convert rows and queue them; `respond` is called once, from whatever thread.
+
+        Args:
+            request: What came with the rows.
+            data: Returns the rows, newline-delimited JSON; asked only when they are needed.
+            respond: Gets what became of them.
+            again: Look at the table anew, since it has changed.
+
+        Raises:
+            PipeNotFound: There is no such pipe, or this role may not insert by it.
+            BodyUnreadable: What `data` raises; `BodyTooLarge` likewise.
+            RowsBusy: The service is stopping.
+        """
+        target, channel, outcome = self.prepare(request, again=again)
+        if outcome is not None:
+            respond(outcome)
+            return
+        table = target.table
+        converted = self.conversions.convert(data(), table.table_id, table.schema)
+        token = request.continuation
+        self.writer.submit(
+            Append(
+                target=target,
+                channel=channel,
+                continuation=None if token is None else parse_continuation(token),
+                request_id=request.request_id,
+                start_offset_token=request.start_offset_token,
+                end_offset_token=request.end_offset_token,
+                converted=converted,
+                inserted_ms=milliseconds(self.clock.now()),
+                respond=respond,
+            )
+        )
+
+
+def channel_name(text: str) -> str:
+    """Return the internal name of a channel.
+
+    Raises:
+        RequestMalformed: It is none.
+    """
+    if not text or "\0" in text:
+        raise RequestMalformed(reason="a channel's name is needed, without the character NUL")
+    return internal_name(text)
+
+
+def status_of(path: PipePath, channel: str, known: RowChannel | None) -> ChannelStatus:
+    """Return what is told of a channel; None is the elastic one before its first row."""
+    status = ChannelStatus(path.database, path.schema, path.pipe, channel)
+    if known is None:
+        return status
+    status.last_committed_offset_token = known.offset_token
+    status.created_on_ms = milliseconds(known.opened_at)
+    status.rows_inserted = known.rows_inserted
+    status.rows_parsed = known.rows_parsed
+    status.rows_error_count = known.rows_error
+    status.last_error_message = known.last_error
+    status.last_error_offset_upper_bound = known.last_error_offset
+    if known.last_error_at is not None:
+        status.last_error_timestamp_ms = milliseconds(known.last_error_at)
+    return status

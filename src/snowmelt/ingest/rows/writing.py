@@ -1,0 +1,332 @@
+"""Group commit: whatever waits is staged together and registered in one transaction.
+
+A request is answered after the commit, so an acknowledged row belongs to the table, whichever
+service goes on. Repetitions are known by the request id that the same transaction wrote.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from snowmelt import faults
+from snowmelt.catalog import channels, registration, row_channels
+from snowmelt.catalog.tables import lock_tables
+from snowmelt.catalog.verdicts import Code
+from snowmelt.errors import (
+    CatalogBusy,
+    CatalogUnavailable,
+    ChannelGone,
+    ContinuationNotNext,
+    ContinuationStale,
+    RowsBusy,
+    SyncFailed,
+    TableNotFound,
+)
+from snowmelt.ingest.rows.appends import Append, Committed, Outcome, Outdated
+from snowmelt.ingest.rows.chunking import plans_of
+from snowmelt.ingest.rows.continuation import Continuation
+from snowmelt.ingest.waiting import Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import sqlalchemy as sa
+
+    from snowmelt.catalog.database import Database
+    from snowmelt.catalog.registration import ChannelAdvance, Verdict
+    from snowmelt.catalog.row_channels import RowChannel
+    from snowmelt.clock import Clock
+    from snowmelt.ingest.rows.appends import RefusedSink
+    from snowmelt.ingest.rows.chunking import Staged, Stager
+    from snowmelt.storage.store import Store
+
+_log = logging.getLogger("snowmelt.ingest")
+
+_GROUP_LIMIT = 512
+_PAUSE_S = 0.001
+_OUTAGES = (CatalogBusy, CatalogUnavailable)
+# What another member of the chunk is to blame for.
+_ALONE = {Code.SIBLING_REFUSED, Code.CHANNEL_TWICE}
+_MOVED = {Code.STALE_CLIENT_SEQUENCER, Code.ROW_SEQUENCER_NOT_NEXT, Code.CHANNEL_MISSING}
+_FIRST = Continuation(-1, -1)
+_RACE = RowsBusy(reason="another request came in between")
+
+
+class RowWriter:
+    """One thread that commits what is submitted from any other."""
+
+    def __init__(
+        self,
+        database: Database,
+        stage: Store,
+        stager: Stager,
+        *,
+        clock: Clock,
+        refused: RefusedSink,
+    ) -> None:
+        self._database = database
+        self._stage = stage
+        self._stager = stager
+        self._clock = clock
+        self._refused = refused
+        self._remembered = registration.Remembered()
+        self._waiting: Waiting[Append] = Waiting()
+        self._closed = False
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="rows", daemon=True)
+        self._thread.start()
+
+    def submit(self, append: Append) -> None:
+        """Queue a request; its `respond` is called once, from the writer's thread.
+
+        Raises:
+            RowsBusy: The writer is closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise RowsBusy(reason="it is stopping")
+            self._waiting.put([append])
+
+    def close(self) -> None:
+        """Settle what was submitted, then stop."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._waiting.close()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while group := self._waiting.take(_GROUP_LIMIT):
+            self._settle(group)
+            # A writer back to back would starve everybody else who writes to the catalog.
+            self._clock.sleep(_PAUSE_S)
+
+    def _settle(self, group: Sequence[Append]) -> None:
+        """Commit a group; what cannot be committed with others is tried alone."""
+        try:
+            outcomes = self._commit(group)
+        except Exception as error:  # noqa: BLE001 - answered one by one
+            if len(group) > 1 and not isinstance(error, _OUTAGES):
+                _log.warning("a group of %d requests of rows failed: %r", len(group), error)
+                for append in group:
+                    self._settle([append.alone()])
+                return
+            outcomes = [error] * len(group)
+        again: list[Append] = []
+        for append, outcome in zip(group, outcomes, strict=True):
+            if outcome is None:
+                again.append(append.alone())
+            else:
+                self._answer(append, outcome)
+        for append in again:
+            self._settle([append])
+
+    def _answer(self, append: Append, outcome: Outcome) -> None:
+        try:
+            if isinstance(outcome, Committed) and not outcome.is_repeated:
+                refused = append.converted.refused
+                if refused:
+                    self._refused(append.target, append.channel, refused)
+            append.respond(outcome)
+        except Exception:  # noqa: BLE001 - the next one can be answered
+            _log.exception("a request of rows could not be answered")
+
+    def _commit(self, group: Sequence[Append]) -> list[Outcome | None]:
+        """Return what became of each request; None for those to be tried alone."""
+        staged = self._stager.stage_all(plans_of(group))
+        faults.point(faults.Point.ROWS_STAGED)
+        if staged:
+            try:
+                self._stage.sync()
+            except SyncFailed as error:
+                _log.critical("%s Rows are not acknowledged; check the disk.", error)
+                raise RowsBusy(reason="its stage failed") from error
+        with self._database.writing() as connection:
+            outcomes = _Transaction(self, connection, staged).outcomes(group)
+            faults.point(faults.Point.ROWS_INSIDE_COMMIT)
+        faults.point(faults.Point.ROWS_COMMITTED)
+        return self._explained(group, outcomes)
+
+    def _explained(
+        self, group: Sequence[Append], outcomes: Sequence[Outcome | Verdict | None]
+    ) -> list[Outcome | None]:
+        """Turn verdicts into what their requests are told."""
+        found: list[Outcome | None] = []
+        for append, outcome in zip(group, outcomes, strict=True):
+            if not isinstance(outcome, registration.Verdict):
+                found.append(outcome)
+            elif outcome.code in _ALONE and not append.is_alone:
+                found.append(None)
+            elif outcome.code in _MOVED:
+                is_elastic = append.continuation is None
+                found.append(_RACE if is_elastic else self._moved(append))
+            else:
+                found.append(_refusal(outcome))
+        return found
+
+    def _moved(self, append: Append) -> Outcome:
+        """Say why a channel is not where a request expects it: perhaps by a copy of the request."""
+        table_id = append.target.table.table_id
+        with self._database.reading() as connection:
+            found = row_channels.find_row_channels(connection, table_id, [append.channel])
+        known = found.get(append.channel)
+        if known is None:
+            return ChannelGone(channel=append.channel, pipe=append.target.path)
+        at = append.continuation or _FIRST
+        return standing(known, at, append.request_id, append.target.sender.user) or _RACE
+
+    @property
+    def remembered(self) -> registration.Remembered:
+        """What never changes once it is committed."""
+        return self._remembered
+
+    @property
+    def clock(self) -> Clock:
+        """The service's clock."""
+        return self._clock
+
+
+def standing(channel: RowChannel, at: Continuation, request_id: str, user: str) -> Outcome | None:
+    """Return what a request is told whose channel stands like this, None when it comes next."""
+    if at.client_sequencer != channel.client_sequencer or channel.owner_user != user:
+        return ContinuationStale(token=at, channel=channel.name)
+    if at.row_sequencer == channel.row_sequencer + 1:
+        return None
+    if at.row_sequencer == channel.row_sequencer and request_id == channel.request_id:
+        return Committed(is_repeated=True)
+    return ContinuationNotNext(token=at, channel=channel.name)
+
+
+class _Transaction:
+    """One group inside its transaction."""
+
+    def __init__(
+        self, writer: RowWriter, connection: sa.Connection, staged: Sequence[Staged]
+    ) -> None:
+        self._connection = connection
+        self._staged = staged
+        self._remembered = writer.remembered
+        self._now = writer.clock.now()
+        self._elastic: dict[tuple[int, str], Continuation] = {}
+
+    def outcomes(self, group: Sequence[Append]) -> list[Outcome | Verdict | None]:
+        """Register, move channels, count; return an outcome or a verdict for each request."""
+        live = set(lock_tables(self._connection, {each.target.table.table_id for each in group}))
+        repeated = self._repeated(group)
+        found: dict[int, Outcome | Verdict | None] = {
+            id(each): Committed(is_repeated=True) if self._is_among(each, repeated) else None
+            for each in group
+        }
+        # A chunk with a row that is there already would store it again: without it, then.
+        clean = [
+            each
+            for each in self._staged
+            if not any(self._is_among(member, repeated) for member in each.plan.members)
+        ]
+        offers = [staged.offered(self._channels(staged, live)) for staged in clean]
+        verdicts = registration.register(
+            self._connection, offers, now=self._now, remembered=self._remembered
+        )
+        for staged, verdict in zip(clean, verdicts, strict=True):
+            members = staged.plan.members
+            shares = verdict * len(members) if staged.plan.is_elastic else verdict
+            for member, share in zip(members, shares, strict=True):
+                found[id(member)] = share if share.code else Committed(share.is_repeated)
+        for each in group:
+            if each.rows == 0 and found[id(each)] is None:
+                found[id(each)] = self._advanced(each, live)
+        self._write_down([each for each in group if _is_new(found[id(each)])])
+        return [found[id(each)] for each in group]
+
+    def _channels(self, staged: Staged, live: set[int]) -> tuple[ChannelAdvance, ...]:
+        members = staged.plan.members
+        if not staged.plan.is_elastic:
+            return tuple(each.chunk_advance(each.continuation or _FIRST) for each in members)
+        first = members[0]
+        at = self._next_elastic(first) if first.target.table.table_id in live else _FIRST
+        rows = sum(each.rows for each in members)
+        advance = first.chunk_advance(at)
+        return (
+            registration.ChannelAdvance(
+                advance.name, at.client_sequencer, at.row_sequencer, None, None, rows
+            ),
+        )
+
+    def _next_elastic(self, append: Append) -> Continuation:
+        """Return where the elastic channel stands, opened when there is none."""
+        table = append.target.table
+        key = (table.table_id, append.channel)
+        if key not in self._elastic:
+            record = channels.find_channel(self._connection, table, append.channel)
+            if record is None:
+                record = channels.open_channel(
+                    self._connection,
+                    table,
+                    append.channel,
+                    user=append.target.sender.user,
+                    client_prefix=None,
+                    request_id=None,
+                    now=self._now,
+                ).record
+            self._elastic[key] = Continuation(record.client_sequencer, record.row_sequencer)
+        self._elastic[key] = self._elastic[key].following
+        return self._elastic[key]
+
+    def _advanced(self, append: Append, live: set[int]) -> Outcome | Verdict:
+        if append.target.table.table_id not in live:
+            return Outdated(str(TableNotFound(table=append.target.table.name)))
+        if append.continuation is None:
+            return Committed()
+        if row_channels.advance(self._connection, append.advance(append.continuation), self._now):
+            return Committed()
+        return registration.Verdict(Code.ROW_SEQUENCER_NOT_NEXT)
+
+    def _repeated(self, group: Sequence[Append]) -> set[tuple[int, str]]:
+        """Return which requests without a channel have been taken before."""
+        asked: dict[int, list[str]] = {}
+        for each in group:
+            if each.continuation is None:
+                asked.setdefault(each.target.table.table_id, []).append(each.request_id)
+        return {
+            (table_id, request_id)
+            for table_id, ids in asked.items()
+            for request_id in row_channels.known_requests(self._connection, table_id, ids)
+        }
+
+    def _is_among(self, append: Append, repeated: set[tuple[int, str]]) -> bool:
+        key = (append.target.table.table_id, append.request_id)
+        return append.continuation is None and key in repeated
+
+    def _write_down(self, committed: Sequence[Append]) -> None:
+        elastic: dict[int, list[str]] = {}
+        for each in committed:
+            if each.continuation is None:
+                elastic.setdefault(each.target.table.table_id, []).append(each.request_id)
+        for table_id, ids in elastic.items():
+            row_channels.note_requests(self._connection, table_id, ids, self._now)
+        row_channels.settle(self._connection, _merged(committed), self._now)
+
+
+def _merged(committed: Iterable[Append]) -> list[row_channels.Settled]:
+    """Return counts with one line for each channel: one statement writes no row twice."""
+    merged: dict[tuple[int, str], row_channels.Settled] = {}
+    for append in committed:
+        new = append.settled()
+        key = (new.table_id, new.channel)
+        old = merged.get(key)
+        merged[key] = new if old is None else old.followed_by(new)
+    return list(merged.values())
+
+
+def _is_new(outcome: Outcome | Verdict | None) -> bool:
+    return isinstance(outcome, Committed) and not outcome.is_repeated
+
+
+def _refusal(verdict: Verdict) -> Outcome:
+    message = verdict.message or "the rows were refused"
+    if verdict.code == Code.BLOB_TOO_OLD:
+        return RowsBusy(reason=message)
+    return Outdated(message)

@@ -1,0 +1,1 @@
+"""The row API over HTTP: the endpoints that the official high-performance SDK calls."""

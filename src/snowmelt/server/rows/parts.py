@@ -1,0 +1,125 @@
+"""The row API's parts, joined."""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from snowmelt.catalog import deployment
+from snowmelt.errors import ConfigurationError
+from snowmelt.ingest.rows.chunking import Stager
+from snowmelt.ingest.rows.conversion import Conversions
+from snowmelt.ingest.rows.desk import RowDesk
+from snowmelt.ingest.rows.targets import Targets
+from snowmelt.ingest.rows.writing import RowWriter
+from snowmelt.server.rows.files import RowFiles
+from snowmelt.server.rows.limits import Limits
+from snowmelt.server.rows.tokens import ScopedTokens
+
+if TYPE_CHECKING:
+    from snowmelt.catalog.database import Database
+    from snowmelt.catalog.keys import KeyRing
+    from snowmelt.clock import Clock
+    from snowmelt.config import Settings
+    from snowmelt.ingest.rows.conversion import RefusedRow
+    from snowmelt.ingest.rows.places import Target
+    from snowmelt.server.auth import Authenticator
+    from snowmelt.storage.store import Store
+
+_THREADS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RowParts:
+    """What the routes of the row API use."""
+
+    desk: RowDesk
+    files: RowFiles
+    tokens: ScopedTokens
+    limits: Limits
+    authenticator: Authenticator
+    threads: ThreadPoolExecutor
+
+    def new_id(self) -> str:
+        """Return an id for a request that brought none; nobody can repeat it."""
+        return str(uuid.uuid4())
+
+    def close(self) -> None:
+        """Answer what is waiting, then let go of threads."""
+        self.threads.shutdown()
+        self.desk.writer.close()
+
+
+def build_rows(
+    settings: Settings,
+    database: Database,
+    keyring: KeyRing,
+    stage: Store,
+    *,
+    authenticator: Authenticator,
+    clock: Clock,
+) -> RowParts:
+    """Join the parts and start the writer.
+
+    Raises:
+        ConfigurationError: A time zone that there is not.
+    """
+    with database.reading() as connection:
+        deployment_id = deployment.deployment_id(connection)
+    targets = Targets(database, keyring, clock)
+    stager = Stager(stage, targets, deployment_id, clock)
+    writer = RowWriter(database, stage, stager, clock=clock, refused=drop_refused)
+    desk = RowDesk(database, targets, Conversions(_zone(settings.rows_timezone)), writer, clock)
+    files = RowFiles(
+        database,
+        keyring,
+        targets,
+        stage,
+        clock,
+        endpoint=_endpoint(settings),
+        lifetime_s=settings.stage_credentials_s,
+        max_file_bytes=settings.rows_max_file_bytes,
+        flush_ms=settings.rows_flush_ms,
+    )
+    limits = Limits(
+        clock,
+        body_bytes=settings.rows_max_body_bytes,
+        unpacked_bytes=settings.rows_max_bytes,
+        held_bytes=settings.rows_held_bytes,
+        requests_per_s=settings.rows_requests_per_s,
+    )
+    return RowParts(
+        desk,
+        files,
+        ScopedTokens(keyring, clock),
+        limits,
+        authenticator,
+        ThreadPoolExecutor(_THREADS, thread_name_prefix="rows"),
+    )
+
+
+def drop_refused(target: Target, channel: str, rows: tuple[RefusedRow, ...]) -> None:
+    """Keep nothing of refused rows but what the channel's status tells.
+
+    The one place to hand them on from: it gets the refused rows of each committed request.
+    """
+    del target, channel, rows
+
+
+def _endpoint(settings: Settings) -> str:
+    """Return the S3 endpoint's host and port; the port alone where clients know the host."""
+    if settings.stage_endpoint:
+        return settings.stage_endpoint.partition("://")[2].rstrip("/") or settings.stage_endpoint
+    return f":{settings.s3_port}"
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        raise ConfigurationError(
+            setting="rows_timezone", reason=f"{name!r} is not a time zone such as Europe/Berlin"
+        ) from None

@@ -1,0 +1,383 @@
+"""The endpoints of the row API (specification of streaming v2, §3 and §4)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+from starlette.routing import Route
+
+from snowmelt.errors import (
+    AuthenticationFailed,
+    BodyTooLarge,
+    ContinuationStale,
+    RequestMalformed,
+    RowsBusy,
+)
+from snowmelt.ingest.rows.appends import Committed, Outdated
+from snowmelt.ingest.rows.bodies import unpacked
+from snowmelt.ingest.rows.continuation import parse_continuation
+from snowmelt.ingest.rows.desk import RowsRequest
+from snowmelt.ingest.rows.places import Sender, is_elastic
+from snowmelt.server.counting import ROUTE
+from snowmelt.server.refusals import MethodRefused, RouteNotFound
+from snowmelt.server.routes.streaming import host_of
+from snowmelt.server.rows.addresses import parse_address, parse_query
+from snowmelt.server.rows.answers import json_answer, text_answer, trouble_answer
+from snowmelt.server.rows.tokens import claimed_scope
+from snowmelt.wire.rows import (
+    AppendAnswer,
+    DropAnswer,
+    Fragment,
+    OpenRequest,
+    StatusRequest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from starlette.types import Receive, Scope, Send
+
+    from snowmelt.ingest.rows.appends import Outcome
+    from snowmelt.server.problems import Answer
+    from snowmelt.server.rows.addresses import Address
+    from snowmelt.server.rows.parts import RowParts
+
+_Kind = TypeVar("_Kind", bound=msgspec.Struct)
+_Result = TypeVar("_Result")
+_SMALL_BYTES = 1 << 20
+# From the sixth 429 in a row on, the SDK would go over to files for five minutes.
+_MOST_429 = 5
+_OAUTH = "/oauth/token"
+_HOSTNAME = "/v2/streaming/hostname"
+_ROLE_SCOPE = "session:role:"
+
+
+class Call:
+    """One request of the row API."""
+
+    __slots__ = ("body", "headers", "method", "path", "query", "user")
+
+    def __init__(self, scope: Scope) -> None:
+        self.method: str = scope["method"]
+        self.path = scope["raw_path"].decode("latin-1").partition("?")[0]
+        self.query: Mapping[str, str] = parse_query(scope["query_string"])
+        self.headers: Mapping[bytes, bytes] = dict(scope["headers"])
+        self.body = b""
+        self.user: str | None = None
+
+    def header(self, name: bytes) -> str:
+        """Return a header, empty when it was not sent."""
+        return self.headers.get(name, b"").decode("latin-1")
+
+    def optional(self, name: str) -> str | None:
+        """Return a parameter; one that is empty is as good as absent."""
+        return self.query.get(name) or None
+
+
+class RowRoutes:
+    """An ASGI application for `/v2/streaming/…` and `/oauth/token`."""
+
+    def __init__(self, parts: RowParts) -> None:
+        self._parts = parts
+        self._running: dict[object, asyncio.Task[Outcome]] = {}
+        self._held_bytes = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        call = Call(scope)
+        scope[ROUTE] = _label(call.path)
+        try:
+            handle, limit = self._route(call)
+            if not await self._read(call, receive, limit):
+                return
+            answer = await handle()
+        except Exception as error:  # noqa: BLE001 - nothing a client sends may end the service
+            answer = trouble_answer(error, path=call.path, user=call.user)
+        await send(answer.start())
+        await send({"type": "http.response.body", "body": answer.body})
+
+    def _route(self, call: Call) -> tuple[Callable[[], Awaitable[Answer]], int]:
+        """Return what answers a request, and how large its body may be."""
+        if call.path == _HOSTNAME:
+            _require(call, "GET")
+            return lambda: self._hostname(call), _SMALL_BYTES
+        if call.path == _OAUTH:
+            _require(call, "POST")
+            return lambda: self._token(call), _SMALL_BYTES
+        address = parse_address(call.path)
+        if address is None:
+            raise RouteNotFound(path=call.path)
+        if address.is_data:
+            if address.channel is None or address.verb not in {"rows", "filebuffer"}:
+                raise RouteNotFound(path=call.path)
+            _require(call, "POST")
+            if address.verb == "rows":
+                return lambda: self._rows(call, address), self._parts.limits.body_bytes
+            return lambda: self._file(call, address), _SMALL_BYTES
+        return lambda: self._managed(call, address), _SMALL_BYTES
+
+    async def _managed(self, call: Call, address: Address) -> Answer:
+        """Answer what is asked of a pipe or a channel, rows apart."""
+        asked = (call.method, address.channel is not None, address.verb)
+        match asked:
+            case ("POST", False, "pipe-info"):
+                return await self._pipe_info(call, address)
+            case ("POST", False, "bulk-channel-status"):
+                return await self._statuses(call, address)
+            case ("PUT", True, ""):
+                return await self._open(call, address)
+            case ("DELETE", True, ""):
+                return await self._drop(call, address)
+        raise RouteNotFound(path=call.path)
+
+    async def _hostname(self, call: Call) -> Answer:
+        await self._account(call)
+        return text_answer(host_of(call.headers))
+
+    async def _token(self, call: Call) -> Answer:
+        user = await self._account(call)
+        sender = Sender(user, _asked_role(call))
+        return text_answer(await self._in_thread(lambda: self._parts.tokens.issue(sender)))
+
+    async def _pipe_info(self, call: Call, address: Address) -> Answer:
+        sender = await self._sender(call)
+        host = host_of(call.headers)
+        return json_answer(
+            await self._in_thread(lambda: self._parts.files.pipe_info(address.pipe, sender, host))
+        )
+
+    async def _open(self, call: Call, address: Address) -> Answer:
+        sender = await self._sender(call)
+        request = _decode(call.body or b"{}", OpenRequest)
+        return json_answer(
+            await self._in_thread(
+                lambda: self._parts.desk.open(
+                    address.pipe,
+                    address.channel or "",
+                    sender,
+                    request_id=call.query.get("requestId", ""),
+                    offset_token=request.offset_token or None,
+                )
+            )
+        )
+
+    async def _drop(self, call: Call, address: Address) -> Answer:
+        sender = await self._sender(call)
+        token = await self._in_thread(
+            lambda: self._parts.desk.drop(address.pipe, address.channel or "", sender)
+        )
+        return json_answer(DropAnswer(token))
+
+    async def _statuses(self, call: Call, address: Address) -> Answer:
+        sender = await self._sender(call)
+        request = _decode(call.body or b"{}", StatusRequest)
+        return json_answer(
+            await self._in_thread(
+                lambda: self._parts.desk.statuses(address.pipe, request.channel_names, sender)
+            )
+        )
+
+    async def _rows(self, call: Call, address: Address) -> Answer:
+        request = await self._request(
+            call, address, call.optional("startOffsetToken"), _end_token(call)
+        )
+        encoding, limit = call.header(b"content-encoding"), self._parts.limits.unpacked_bytes
+        # What is taken from memory until the rows are committed; zstd makes about a fifth of JSON.
+        weight = len(call.body) * (6 if encoding else 2)
+        return await self._taken(
+            request, weight, lambda: unpacked(call.body, encoding, limit), done=None
+        )
+
+    async def _file(self, call: Call, address: Address) -> Answer:
+        try:
+            fragments = msgspec.json.decode(call.body, type=list[Fragment])
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise RequestMalformed(reason=str(error)) from None
+        if len(fragments) != 1:
+            raise RequestMalformed(reason="one file is taken at a time")
+        fragment = fragments[0]
+        request = await self._request(
+            call,
+            address,
+            fragment.fragment_start_offset_token or None,
+            fragment.fragment_end_offset_token or None,
+        )
+        files = self._parts.files
+        return await self._taken(
+            request,
+            fragment.file_length_bytes * 6,
+            lambda: files.fetch(fragment, request.path, request.sender),
+            done=lambda: files.forget(fragment),
+        )
+
+    async def _request(
+        self, call: Call, address: Address, start: str | None, end: str | None
+    ) -> RowsRequest:
+        sender = await self._sender(call)
+        channel = address.channel or ""
+        token = None if is_elastic(channel) else call.query.get("continuationToken", "")
+        if token == "":
+            raise RequestMalformed(reason="continuationToken is missing; open the channel first")
+        self._parts.limits.pass_channel(
+            str(address.pipe), channel, may_refuse_softly=_retries(call) < _MOST_429
+        )
+        request_id = call.query.get("requestId") or self._parts.new_id()
+        return RowsRequest(address.pipe, channel, sender, request_id, token, start, end)
+
+    async def _taken(
+        self,
+        request: RowsRequest,
+        weight: int,
+        data: Callable[[], bytes],
+        *,
+        done: Callable[[], None] | None,
+    ) -> Answer:
+        """Answer a request of rows when they are committed; a copy of one on its way waits for it."""
+        key = (request.path, request.channel, request.request_id, request.continuation)
+        task = self._running.get(key)
+        if task is None:
+            task = asyncio.create_task(self._commit(request, weight, data, done))
+            self._running[key] = task
+            task.add_done_callback(lambda _: self._running.pop(key, None))
+        # The client may go away; what has begun goes on.
+        outcome = await asyncio.shield(task)
+        if isinstance(outcome, Exception):
+            raise outcome
+        if isinstance(outcome, Outdated):
+            raise ContinuationStale(f"{outcome.reason} Open the channel again.")
+        at = None if request.continuation is None else parse_continuation(request.continuation)
+        return json_answer(AppendAnswer("" if at is None else str(at.following)))
+
+    async def _commit(
+        self,
+        request: RowsRequest,
+        weight: int,
+        data: Callable[[], bytes],
+        done: Callable[[], None] | None,
+    ) -> Outcome:
+        if self._held_bytes and self._held_bytes + weight > self._parts.limits.held_bytes:
+            raise RowsBusy(reason="too many rows are on their way")
+        self._held_bytes += weight
+        loop = asyncio.get_running_loop()
+        try:
+            outcome = await self._attempt(loop, request, data, again=False)
+            if isinstance(outcome, Outdated):
+                # The table was altered: the rows are at hand, so they are converted for it as it is.
+                outcome = await self._attempt(loop, request, data, again=True)
+            if done is not None and isinstance(outcome, Committed):
+                loop.run_in_executor(self._parts.threads, done)
+            return outcome
+        finally:
+            self._held_bytes -= weight
+
+    async def _attempt(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        request: RowsRequest,
+        data: Callable[[], bytes],
+        *,
+        again: bool,
+    ) -> Outcome:
+        settled: asyncio.Future[Outcome] = loop.create_future()
+
+        def respond(outcome: Outcome) -> None:
+            loop.call_soon_threadsafe(settled.set_result, outcome)
+
+        await loop.run_in_executor(
+            self._parts.threads,
+            lambda: self._parts.desk.append(request, data, respond, again=again),
+        )
+        return await settled
+
+    async def _account(self, call: Call) -> str:
+        """Return the user of a request with a key pair's token."""
+        authenticator = self._parts.authenticator
+        user = authenticator.remembered(call.headers)
+        if user is None:
+            user = await self._in_thread(lambda: authenticator.authenticate(call.headers))
+        call.user = user
+        return user
+
+    async def _sender(self, call: Call) -> Sender:
+        """Return who a request with a scoped token, or with a key pair's, speaks for."""
+        scheme, _, token = call.header(b"authorization").partition(" ")
+        kind = call.header(b"x-snowflake-authorization-token-type")
+        if scheme.lower() == "bearer" and kind != "KEYPAIR_JWT":
+            try:
+                sender = self._parts.tokens.sender(token.strip())
+            except AuthenticationFailed:
+                if kind == "OAUTH":
+                    raise
+            else:
+                call.user = sender.user
+                return sender
+        return Sender(await self._account(call))
+
+    async def _in_thread(self, work: Callable[[], _Result]) -> _Result:
+        return await asyncio.get_running_loop().run_in_executor(self._parts.threads, work)
+
+    async def _read(self, call: Call, receive: Receive, limit: int) -> bool:
+        """Read a request's body; False when the client has gone away."""
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return False
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > limit:
+                raise BodyTooLarge(limit=limit)
+            if not message.get("more_body", False):
+                call.body = b"".join(parts)
+                return True
+
+
+def row_routes(parts: RowParts) -> list[Route]:
+    """Return the routes of the row API."""
+    answering = RowRoutes(parts)
+    return [Route(path, answering) for path in (_OAUTH, "/v2/streaming/{rest:path}")]
+
+
+def _require(call: Call, method: str) -> None:
+    if call.method != method:
+        raise MethodRefused(path=call.path, allowed=method, method=call.method)
+
+
+def _label(path: str) -> str:
+    if path in {_HOSTNAME, _OAUTH}:
+        return path
+    last = path.rpartition("/")[2]
+    return last if last in {"rows", "filebuffer"} else "rows-management"
+
+
+def _end_token(call: Call) -> str | None:
+    # Clients before 1.0 send the one token.
+    return call.optional("endOffsetToken") or call.optional("offsetToken")
+
+
+def _retries(call: Call) -> int:
+    text = call.query.get("retryCount", "0")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0
+
+
+def _asked_role(call: Call) -> str | None:
+    """Return the role that the form asks for, else the key pair's token."""
+    scopes = [parse_query(call.body).get("scope", "")]
+    payload = call.header(b"authorization").split(".")
+    if len(payload) == 3:
+        scopes.append(claimed_scope(payload[1]))
+    for scope in scopes:
+        for part in scope.split():
+            if part.startswith(_ROLE_SCOPE):
+                return part.removeprefix(_ROLE_SCOPE) or None
+    return None
+
+
+def _decode(body: bytes, kind: type[_Kind]) -> _Kind:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise RequestMalformed(reason=str(error)) from None

@@ -1,0 +1,119 @@
+"""The official high-performance SDK, unmodified, writes into a table."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import pytest
+
+from fix_rows import SdkError
+
+
+@pytest.fixture(scope="module")
+def writer(row_service):
+    return row_service.writer()
+
+
+def test_rows_arrive_with_their_values(row_service):
+    row_service.service.sql(
+        "CREATE TABLE demo.public.kinds (id NUMBER NOT NULL, price NUMBER(12,4), ratio DOUBLE,"
+        " flag BOOLEAN, name VARCHAR, raw BINARY, day DATE, at TIMESTAMP_NTZ, doc VARIANT)",
+        "GRANT INSERT ON TABLE demo.public.kinds TO ROLE loading",
+    )
+    writer = row_service.writer("KINDS", table_mode=True)
+    writer.tell("open", "values")
+    first = {
+        "id": 12345678901234567890123,
+        "PRICE": "123.4500",
+        "ratio": 1e-300,
+        "flag": True,
+        "name": "Zürich\u0000☃",
+        "raw": "00ff",
+        "day": "2024-02-29",
+        "at": "2024-01-02T03:04:05.678901",
+        "doc": {"a": [1, None]},
+    }
+    writer.tell("append", "values", [first, {"ID": 2}], "0", "1")
+    writer.tell("commit", "values", "1")
+    columns = ["ID", "PRICE", "RATIO", "FLAG", "NAME", "RAW", "DAY", "AT", "DOC"]
+    empty, full = row_service.rows("KINDS", columns)
+    assert empty == (2, *[None] * 8)
+    assert full == (
+        12345678901234567890123,
+        Decimal("123.4500"),
+        1e-300,
+        True,
+        "Zürich\u0000☃",
+        b"\x00\xff",
+        dt.date(2024, 2, 29),
+        dt.datetime(2024, 1, 2, 3, 4, 5, 678901),
+        '{"a":[1,null]}',
+    )
+
+
+def test_large_buffers_come_as_files_and_small_ones_as_rows(row_service, writer):
+    writer.tell("open", "many")
+    writer.tell("append_range", "many", 0, 60_000, 1_000)
+    writer.tell("flush")
+    writer.tell("append_range", "many", 60_000, 60_010, 1)
+    writer.tell("commit", "many", "60009")
+    assert row_service.ids() == list(range(60_010))
+    stage = row_service.service.data_dir / "stage"
+    assert list(stage.rglob("*.bdec"))
+    listed = row_service.service.sql("SHOW CHANNELS").rows
+    assert [row[-1] for row in listed if row[1] == "MANY"] == [60_010]
+
+
+def test_refused_rows_are_counted_and_the_others_stored(row_service, writer):
+    before = len(row_service.ids())
+    writer.tell("open", "refused")
+    writer.tell("append", "refused", [{"id": 1}, {"id": "x"}, {"other": 3}, {"id": 4}], "a", "b")
+    writer.tell("append", "refused", [{}, {"id": None}], "c", "d")
+    writer.tell("commit", "refused", "d")
+    status = writer.tell("status", "refused", 6)
+    assert (status["parsed"], status["inserted"], status["errors"]) == (6, 2, 4)
+    assert status["code"] == "SUCCESS"
+    assert status["last_error_offset"] == "d"
+    assert "ID" in status["last_error"]
+    assert len(row_service.ids()) == before + 2
+
+
+def test_reopening_fences_who_had_the_channel(row_service, writer):
+    writer.tell("open", "fenced")
+    writer.tell("append", "fenced", [{"id": 1}], "1", "1")
+    writer.tell("commit", "fenced", "1")
+    other = row_service.writer()
+    assert other.tell("open", "fenced") == "1"
+    writer.tell("append", "fenced", [{"id": 2}], "2", "2")
+    with pytest.raises(SdkError, match=r"STALE_CONTINUATION|[Ii]nvalid"):
+        writer.tell("commit", "fenced", "2", 20)
+    other.tell("append", "fenced", [{"id": 3}], "3", "3")
+    other.tell("commit", "fenced", "3")
+    assert other.tell("status", "fenced", 2)["inserted"] == 2
+
+
+def test_a_dropped_channel_begins_anew(writer):
+    writer.tell("open", "gone")
+    writer.tell("append", "gone", [{"id": 1}], "1", "1")
+    writer.tell("commit", "gone", "1")
+    writer.tell("drop", "gone")
+    assert writer.tell("open", "gone") is None
+    assert writer.tell("status", "gone", 0)["token"] is None
+
+
+def test_the_elastic_channel_takes_rows_without_order(row_service):
+    row_service.service.sql(
+        "CREATE TABLE demo.public.loose (id NUMBER)",
+        "GRANT INSERT ON TABLE demo.public.loose TO ROLE loading",
+    )
+    writer = row_service.writer("loose-STREAMING")
+    for number in range(5):
+        writer.tell("append_elastic", [{"id": number}, {"id": number + 100}])
+    writer.tell("close")
+    assert [row[0] for row in row_service.rows("LOOSE")] == [*range(5), *range(100, 105)]
+
+
+def test_a_pipe_that_there_is_not_is_named(row_service):
+    with pytest.raises(SdkError, match=r"nothing-STREAMING does not exist"):
+        row_service.writer("nothing-STREAMING")

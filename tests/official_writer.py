@@ -1,0 +1,119 @@
+"""The official high-performance SDK in a process of its own, told by lines of JSON what to do.
+
+Run as a script: commands come on standard input, answers go to the descriptor that it is given,
+since the SDK writes its log to standard output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+
+class Writer:
+    """One client and its channels."""
+
+    def __init__(self, properties, database, schema, pipe, *, table_mode):
+        from snowflake.ingest.streaming import StreamingIngestClient
+
+        if table_mode:
+            self.client = StreamingIngestClient.from_table(
+                "writer", database, schema, pipe, properties=properties
+            )
+        else:
+            self.client = StreamingIngestClient(
+                "writer", database, schema, pipe, properties=properties
+            )
+        self.channels = {}
+        self.elastic = None
+
+    def open(self, name, token=None):
+        self.channels[name], status = self.client.open_channel(name, token)
+        return status.latest_committed_offset_token
+
+    def append(self, name, rows, start=None, end=None):
+        patiently(lambda: self.channels[name].append_rows(rows, start, end))
+
+    def append_range(self, name, first, last, batch):
+        """Append rows with ids from `first` to before `last`; the token is the last id."""
+        for begin in range(first, last, batch):
+            end = min(begin + batch, last)
+            rows = [numbered(number) for number in range(begin, end)]
+            self.append(name, rows, str(begin), str(end - 1))
+
+    def append_elastic(self, rows):
+        if self.elastic is None:
+            self.elastic = self.client.get_elastic_channel()
+        patiently(lambda: self.elastic.append_rows(rows, str(len(rows))))
+
+    def flush(self, seconds=60):
+        self.client.wait_for_flush(seconds)
+
+    def commit(self, name, token, seconds=60):
+        self.channels[name].wait_for_commit(lambda given: given == token, seconds)
+
+    def token(self, name):
+        return self.channels[name].get_latest_committed_offset_token()
+
+    def status(self, name, parsed=None):
+        """Return a channel's status; the SDK's is a second old, so wait for that many rows."""
+        while True:
+            status = self.channels[name].get_channel_status()
+            if parsed in {None, status.rows_parsed_count}:
+                break
+            time.sleep(0.05)
+        return {
+            "code": status.status_code,
+            "token": status.latest_committed_offset_token,
+            "parsed": status.rows_parsed_count,
+            "inserted": status.rows_inserted_count,
+            "errors": status.rows_error_count,
+            "last_error": status.last_error_message,
+            "last_error_offset": status.last_error_offset_token_upper_bound,
+        }
+
+    def drop(self, name):
+        self.client.drop_channel(name)
+
+    def close(self):
+        self.client.close()
+
+
+def numbered(number):
+    return {"id": number, "name": f"row {number}", "at": "2026-11-21T10:00:00"}
+
+
+def patiently(append):
+    """Append, waiting while the SDK says that it holds as much as it takes."""
+    while True:
+        try:
+            append()
+        except Exception as error:
+            if "Receiver" not in repr(error) and "Saturated" not in str(error):
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def main():
+    with os.fdopen(int(sys.argv[1]), "w") as answers:
+
+        def tell(work):
+            try:
+                told = {"answer": work()}
+            except Exception as error:
+                told = {"error": type(error).__name__, "text": str(error)}
+            print(json.dumps(told), file=answers, flush=True)
+
+        made = []
+        tell(lambda: made.append(Writer(**json.loads(sys.stdin.readline()))))
+        for line in sys.stdin:
+            name, *arguments = json.loads(line)
+            tell(lambda name=name, arguments=arguments: getattr(made[0], name)(*arguments))
+
+
+if __name__ == "__main__":
+    main()
