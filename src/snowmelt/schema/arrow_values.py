@@ -69,7 +69,7 @@ def python_values(array: pa.Array) -> list[Any]:
             return _valued(array.storage.to_pylist(), bool)
     plain = unwrapped(array)
     if plain is None:
-        return list(array)
+        return _scalars(array)
     return _reader_of(plain.type)(plain)
 
 
@@ -123,11 +123,15 @@ def _reader_of(kind: pa.DataType) -> Callable[[Any], list[Any]]:
     for fits, reader in _READERS:
         if fits(kind):
             return reader
-    return list
+    return _scalars
 
 
 def _valued(values: Iterable[Any], make: Callable[[Any], Any]) -> list[Any]:
     return [None if value is None else make(value) for value in values]
+
+
+def _scalars(array: Any) -> list[Any]:
+    return [value if value.is_valid else None for value in array]
 
 
 def _listed(array: Any) -> list[Any]:
@@ -191,18 +195,24 @@ def _timestamps(array: Any) -> list[Any]:
     if array.type.tz is not None:
         zone = zone_of(array.type.tz)
         if zone is None:
-            return list(array)
-    step = 10 ** (9 - DIGITS[array.type.unit])
-    return _each(array, lambda count: _datetime(count * step, zone))
+            return _scalars(array)
+    unit = array.type.unit
+    step = 10 ** (9 - DIGITS[unit])
+
+    def moment(count: int) -> object:
+        try:
+            return _datetime(count * step, zone)
+        except OverflowError:
+            # Beyond the years of datetime, only NumPy has such clock times, and without a zone.
+            return np.datetime64(count, unit) if zone is None else None
+
+    return _each(array, moment)
 
 
-def _datetime(nanos: int, zone: tzinfo | None) -> object:
+def _datetime(nanos: int, zone: tzinfo | None) -> datetime:
     us, fine_ns = divmod(nanos, 1000)
-    try:
-        moment = _EPOCH + timedelta(microseconds=us)
-        moment = moment.replace(tzinfo=None) if zone is None else moment.astimezone(zone)
-    except OverflowError:
-        return None if zone is not None or fine_ns else np.datetime64(us, "us")
+    moment = _EPOCH + timedelta(microseconds=us)
+    moment = moment.replace(tzinfo=None) if zone is None else moment.astimezone(zone)
     if not fine_ns:
         return moment
     fields = (moment.year, moment.month, moment.day, moment.hour, moment.minute, moment.second)
@@ -220,10 +230,10 @@ def _lists(array: Any) -> list[Any]:
 
 
 def _maps(array: Any) -> list[Any]:
-    entries = array.flatten()
-    keys, items = (python_values(part) for part in entries.flatten())
+    listed: Any = array.cast(_as_list(array.type))
+    keys, items = (python_values(part) for part in listed.flatten().flatten())
     pairs: Iterator[tuple[object, object]] = zip(keys, items, strict=True)
-    lengths = pc.list_value_length(array.cast(_as_list(array.type))).to_pylist()
+    lengths = pc.list_value_length(listed).to_pylist()
     return [
         None if length is None else _mapping([next(pairs) for _ in range(length)])
         for length in lengths
@@ -246,7 +256,7 @@ def _mapping(pairs: list[tuple[object, object]]) -> dict[object, object]:
 def _structs(array: Any) -> list[Any]:
     names = [field.name for field in array.type]
     if len(set(names)) < len(names):
-        return list(array)
+        return _scalars(array)
     children = [python_values(child) for child in array.flatten()]
     rows = (
         [dict(zip(names, values, strict=True)) for values in zip(*children, strict=True)]
