@@ -88,9 +88,9 @@ def test_a_renamed_column_keeps_its_ordinal_and_its_place_in_cluster_by(world, r
 def test_show_tables_tells_what_is_set(world, run):
     def shown() -> tuple[object, ...]:
         result = execute(world.database, "SHOW TABLES LIKE 't'")
-        assert result.columns[-3:] == ("cluster_by", "enable_schema_evolution", "owner")
+        assert result.columns[5:8] == ("cluster_by", "enable_schema_evolution", "owner")
         [row] = result.rows
-        return row[-3:]
+        return row[5:8]
 
     assert shown() == ("", False, "ACCOUNTADMIN")
     run("ALTER TABLE t SET ENABLE_SCHEMA_EVOLUTION = TRUE")

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from snowmelt.catalog import function_model, model
+from snowmelt.catalog.access_model import future_grants
 from snowmelt.errors import (
     AlreadyExists,
     DatabaseNotFound,
@@ -121,7 +122,7 @@ def create_user(
     if connection.execute(sa.select(_U.c.user_id).where(_U.c.name == name)).first():
         raise AlreadyExists(kind="User", name=display_name(name))
     if default_role is not None:
-        _require_role(connection, default_role)
+        require_role(connection, default_role)
     connection.execute(sa.insert(_U).values(name=name, default_role=default_role, created_at=now))
     if public_key is not None:
         set_public_key(connection, name, public_key)
@@ -141,7 +142,7 @@ def set_public_key(
     connection.execute(sa.delete(_K).where(_K.c.user_id == user_id, _K.c.slot == slot))
     if public_key is None:
         return
-    der = _der_of(public_key)
+    der = der_of_public_key(public_key)
     connection.execute(
         sa.insert(_K).values(
             user_id=user_id,
@@ -160,7 +161,7 @@ def set_default_role(connection: sa.Connection, user: str, role: str | None) -> 
     """
     user_id = user_by_name(connection, user).user_id
     if role is not None:
-        _require_role(connection, role)
+        require_role(connection, role)
     connection.execute(sa.update(_U).where(_U.c.user_id == user_id).values(default_role=role))
 
 
@@ -214,12 +215,13 @@ def drop_role(connection: sa.Connection, name: str) -> None:
     """
     if name in BUILT_IN_ROLES:
         raise NotFound(f"Role {name} is built in and cannot be dropped.", kind="Role", name=name)
-    _require_role(connection, name)
+    require_role(connection, name)
     for owned, _ in _OWNED.values():
         connection.execute(sa.update(owned).where(owned.c.owner == name).values(owner=ACCOUNTADMIN))
     connection.execute(sa.update(_U).where(_U.c.default_role == name).values(default_role=None))
     connection.execute(sa.delete(_G).where(_G.c.role == name))
     connection.execute(sa.delete(model.prefix_grants).where(model.prefix_grants.c.role == name))
+    connection.execute(sa.delete(future_grants).where(future_grants.c.role == name))
     connection.execute(sa.delete(_M).where(_M.c.role == name))
     connection.execute(sa.delete(_R).where(_R.c.name == name))
 
@@ -235,7 +237,7 @@ def grant_role(connection: sa.Connection, role: str, user: str) -> None:
     Raises:
         NotFound: There is no such role or user.
     """
-    _require_role(connection, role)
+    require_role(connection, role)
     user_id = user_by_name(connection, user).user_id
     member = sa.and_(_M.c.role == role, _M.c.user_id == user_id)
     if not connection.execute(sa.select(_M.c.role).where(member)).first():
@@ -248,7 +250,7 @@ def revoke_role(connection: sa.Connection, role: str, user: str) -> None:
     Raises:
         NotFound: There is no such role or user.
     """
-    _require_role(connection, role)
+    require_role(connection, role)
     user_id = user_by_name(connection, user).user_id
     connection.execute(sa.delete(_M).where(_M.c.role == role, _M.c.user_id == user_id))
 
@@ -280,7 +282,7 @@ def grant(connection: sa.Connection, privilege: str, kind: Kind, object_id: int,
     Raises:
         NotFound: There is no such role, or no such privilege for this kind of object.
     """
-    _require_role(connection, role)
+    require_role(connection, role)
     _require_privilege(privilege, kind)
     if privilege == "OWNERSHIP":
         owned, key = _OWNED[kind]
@@ -299,7 +301,7 @@ def revoke(
     Raises:
         NotFound: There is no such role, or no such privilege for this kind of object.
     """
-    _require_role(connection, role)
+    require_role(connection, role)
     _require_privilege(privilege, kind)
     if privilege == "OWNERSHIP":
         owned, key = _OWNED[kind]
@@ -310,19 +312,40 @@ def revoke(
     connection.execute(sa.delete(_G).filter_by(**row))
 
 
+def copy_grants(connection: sa.Connection, kind: Kind, source_id: int, object_id: int) -> None:
+    """Give on an object what is granted on another; ownership stays."""
+    here = (_G.c.kind == kind, _G.c.object_id == object_id)
+    there = sa.select(_G.c.role, _G.c.privilege).where(*here)
+    known = {tuple(row) for row in connection.execute(there)}
+    given = sa.select(_G.c.role, _G.c.privilege).where(
+        _G.c.kind == kind, _G.c.object_id == source_id
+    )
+    for role, privilege in connection.execute(given).all():
+        if (role, privilege) not in known:
+            connection.execute(
+                sa.insert(_G).values(role=role, kind=kind, object_id=object_id, privilege=privilege)
+            )
+
+
 def grants_of(
     connection: sa.Connection,
     *,
     role: str | None = None,
     kind: Kind | None = None,
     object_id: int | None = None,
+    with_dropped: bool = False,
 ) -> list[GrantRecord]:
-    """Return privileges on live objects, ownership included, of a role or on an object."""
+    """Return privileges on live objects, ownership included, of a role or on an object.
+
+    With `with_dropped` also those on objects that are dropped.
+    """
     found = []
     for each, (owned, key) in _OWNED.items():
         if kind is not None and kind != each:
             continue
-        live = sa.select(key.label("object_id"), owned.c.owner).where(owned.c.dropped_at.is_(None))
+        live = sa.select(key.label("object_id"), owned.c.owner)
+        if not with_dropped:
+            live = live.where(owned.c.dropped_at.is_(None))
         if object_id is not None:
             live = live.where(key == object_id)
         objects = live.subquery()
@@ -402,7 +425,12 @@ def has(connection: sa.Connection, role: str, kind: Kind, object_id: int, *privi
     return connection.execute(sa.union_all(owns, granted)).first() is not None
 
 
-def _require_role(connection: sa.Connection, role: str) -> None:
+def require_role(connection: sa.Connection, role: str) -> None:
+    """Let pass a role that exists.
+
+    Raises:
+        NotFound: There is none.
+    """
     if not connection.execute(sa.select(_R.c.name).where(_R.c.name == role)).first():
         raise NotFound(kind="Role", name=display_name(role))
 
@@ -438,7 +466,12 @@ def _users(connection: sa.Connection, which: sa.ColumnElement[bool]) -> list[Use
     ]
 
 
-def _der_of(text: str) -> bytes:
+def der_of_public_key(text: str) -> bytes:
+    """Return the DER of an RSA key that is PEM or base64 of DER.
+
+    Raises:
+        InvalidPublicKey: It cannot be read, is not RSA or too short.
+    """
     try:
         if "-----BEGIN" in text:
             key = serialization.load_pem_public_key(text.encode())

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.access import PRIVILEGES
 from snowmelt.catalog.bucket_grammar import read_bucket
+from snowmelt.catalog.naming import Level, Name
+from snowmelt.catalog.object_changes import GrantOnMany, ShowFutureGrants
 from snowmelt.catalog.signature_grammar import read_overload
 from snowmelt.catalog.statements import (
     AlterUser,
@@ -17,8 +19,6 @@ from snowmelt.catalog.statements import (
     GrantOnIntegration,
     GrantPrivileges,
     GrantRole,
-    Level,
-    Name,
     ShowGrants,
 )
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from snowmelt.catalog.access import Kind
     from snowmelt.catalog.cursor import Cursor
     from snowmelt.catalog.lexing import Token
-    from snowmelt.catalog.statements import Existing, Statement
+    from snowmelt.catalog.naming import Existing
+    from snowmelt.catalog.statements import Statement
 
 # ALL leaves OWNERSHIP out, as Snowflake does.
 _NOT_IN_ALL = frozenset({"OWNERSHIP"})
@@ -136,9 +137,52 @@ def read_grant(cursor: Cursor, *, revoke: bool) -> Statement:
         if prefix is not None and "OWNERSHIP" in privileges:
             raise cursor.error("OWNERSHIP is of a whole bucket: leave PREFIX out")
         return GrantOnBucket(privileges, bucket, prefix, _grantee(cursor, direction), revoke)
+    return _grant_on_levels(cursor, words, direction)
+
+
+def _grant_on_levels(
+    cursor: Cursor, words: dict[str, Token], direction: str
+) -> GrantPrivileges | GrantOnMany:
+    """Go past what follows ON where it is a database, schema or table, or many of them."""
+    if (word := cursor.accept_one_of("ALL", "FUTURE")) is not None:
+        return _grant_on_many(cursor, words, direction, is_future=word.text == "FUTURE")
     level, name = _target(cursor)
     privileges = _privileges(cursor, words, level.kind)
-    return GrantPrivileges(privileges, level, name, _grantee(cursor, direction), revoke)
+    role = _grantee(cursor, direction)
+    return GrantPrivileges(privileges, level, name, role, direction == "FROM")
+
+
+def _grant_on_many(
+    cursor: Cursor, words: dict[str, Token], direction: str, *, is_future: bool
+) -> GrantOnMany:
+    """Go past what follows ALL or FUTURE: TABLES or SCHEMAS of a schema or database."""
+    level = Level(cursor.expect_one_of("TABLES", "SCHEMAS").removesuffix("S"))
+    cursor.expect("IN")
+    scopes = ("DATABASE", "SCHEMA") if level is Level.TABLE else ("DATABASE",)
+    scope = Level(cursor.expect_one_of(*scopes))
+    name = cursor.name(f"a {scope.lower()}", scope.parts)
+    at = cursor.token
+    privileges = _privileges(cursor, words, level.kind)
+    if "OWNERSHIP" in privileges:
+        raise cursor.error("OWNERSHIP is granted on one object at a time: name it", at)
+    role = _grantee(cursor, direction)
+    return GrantOnMany(privileges, level, scope, name, role, direction == "FROM", is_future)
+
+
+def read_show_future_grants(cursor: Cursor) -> ShowFutureGrants:
+    """Go past what follows SHOW FUTURE GRANTS.
+
+    Raises:
+        StatementError: If it is anything but IN a schema or database, or TO ROLE.
+    """
+    if cursor.expect_one_of("IN", "TO") == "TO":
+        cursor.expect("ROLE")
+        shown = ShowFutureGrants(None, cursor.name("a role", 1))
+    else:
+        scope = Level(cursor.expect_one_of("SCHEMA", "DATABASE"))
+        shown = ShowFutureGrants(scope, cursor.name(f"a {scope.lower()}", scope.parts))
+    cursor.end("SHOW FUTURE GRANTS")
+    return shown
 
 
 def _grantee(cursor: Cursor, direction: str) -> str:
@@ -223,8 +267,6 @@ def _one_privilege(cursor: Cursor) -> str:
 
 def _target(cursor: Cursor) -> tuple[Level, Name]:
     """Go past `TABLE a.b.c` and the like; without a word it is a table."""
-    if cursor.ahead("FUTURE") or cursor.ahead("ALL"):
-        raise cursor.error("Grants on all or future objects are not supported: name each object")
     if cursor.ahead("ACCOUNT"):
         raise cursor.error(
             f"Nothing can be granted on the account but {' and '.join(_ON_ACCOUNT)}, one at a time: "

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.clauses import boolean, is_at_end
 from snowmelt.catalog.column_types import read_type
 from snowmelt.catalog.lexing import TokenKind
+from snowmelt.catalog.naming import Level
+from snowmelt.catalog.object_grammar import read_set_or_unset
 from snowmelt.catalog.statements import AlterTable
 from snowmelt.catalog.table_changes import (
     AddColumns,
@@ -17,7 +18,7 @@ from snowmelt.catalog.table_changes import (
     DropColumns,
     RenameColumn,
     RenameTable,
-    SetSchemaEvolution,
+    SetProperties,
 )
 from snowmelt.catalog.table_grammar import read_column
 from snowmelt.schema.types import Column
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 _REFUSED = {
     "SWAP": "SWAP WITH is not supported: RENAME both tables",
-    "UNSET": "There is nothing to UNSET on a table: SET ENABLE_SCHEMA_EVOLUTION = FALSE",
     "SUSPEND": "Clustering is not suspended: DROP CLUSTERING KEY",
     "RESUME": "Clustering is not resumed: write CLUSTER BY (…)",
 }
@@ -149,15 +149,12 @@ def _cluster(cursor: Cursor) -> ClusterBy:
     return ClusterBy(columns)
 
 
-def _set(cursor: Cursor) -> SetSchemaEvolution:
-    if not cursor.accept("ENABLE_SCHEMA_EVOLUTION"):
-        raise cursor.error(
-            f"{cursor.seen} cannot be SET on a table; there is ENABLE_SCHEMA_EVOLUTION alone"
-            if not is_at_end(cursor)
-            else "Expected ENABLE_SCHEMA_EVOLUTION = TRUE or FALSE here"
-        )
-    cursor.accept("=")
-    return SetSchemaEvolution(boolean(cursor))
+def _set(cursor: Cursor) -> SetProperties:
+    return SetProperties(read_set_or_unset(cursor, Level.TABLE, "SET"))
+
+
+def _unset(cursor: Cursor) -> SetProperties:
+    return SetProperties(read_set_or_unset(cursor, Level.TABLE, "UNSET"))
 
 
 def _column_names(cursor: Cursor, where: str) -> tuple[ColumnName, ...]:
@@ -185,4 +182,5 @@ _CHANGES: dict[str, Callable[[Cursor], TableChange]] = {
     "RENAME": _rename,
     "CLUSTER": _cluster,
     "SET": _set,
+    "UNSET": _unset,
 }

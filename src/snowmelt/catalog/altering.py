@@ -1,4 +1,4 @@
-"""Changes of a table that is there: its name, its order, whether its columns follow its rows.
+"""Changes of what is there: names, a table's order, whether its columns follow its rows.
 
 Columns change by `tables.add_schema_version`. Functions take a connection and commit nothing.
 """
@@ -11,18 +11,22 @@ import msgspec
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
+from snowmelt.catalog.namespaces import databases_of, schemas_of
 from snowmelt.catalog.tables import find_table, lock_tables, schema_of, table_by_id
 from snowmelt.catalog.tombstones import carry_over
 from snowmelt.errors import AlreadyExists, TableNotFound
+from snowmelt.schema.types import TableName, display_name
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Sequence
 
+    from snowmelt.catalog.namespaces import DatabaseRecord, SchemaRecord
     from snowmelt.catalog.tables import TableRecord
-    from snowmelt.schema.types import TableName
 
 _T = model.tables
+_S = model.schemas
+_D = model.databases
 
 
 def locked(connection: sa.Connection, table: TableRecord) -> TableRecord:
@@ -45,13 +49,6 @@ def set_cluster_by(connection: sa.Connection, table: TableRecord, columns: Seque
     """Sort the native files that are written from now on by these columns, by internal names."""
     packed = msgspec.json.encode(list(columns)).decode()
     _update(connection, table, cluster_by=packed)
-
-
-def set_schema_evolution(
-    connection: sa.Connection, table: TableRecord, *, is_enabled: bool
-) -> None:
-    """Keep whether the table's columns may follow its rows."""
-    _update(connection, table, schema_evolution=is_enabled)
 
 
 def rename_table(
@@ -79,6 +76,74 @@ def rename_table(
     carry_over(connection, table.table_id, name, now)
     _update(connection, table, name=name.table, schema_id=schema_id)
     return table_by_id(connection, table.table_id)
+
+
+def rename_schema(
+    connection: sa.Connection,
+    schema: SchemaRecord,
+    database: DatabaseRecord,
+    name: str,
+    now: dt.datetime,
+) -> None:
+    """Give a schema another name, perhaps in another database; all that is in it goes along.
+
+    Raises:
+        AlreadyExists: There is a schema of that name.
+    """
+    lock = sa.select(_D.c.database_id).where(
+        _D.c.database_id.in_([schema.database_id, database.database_id])
+    )
+    connection.execute(lock.order_by(_D.c.database_id).with_for_update())
+    if name in {each.name for each in schemas_of(connection, database.name)}:
+        shown = f"{display_name(database.name)}.{display_name(name)}"
+        raise AlreadyExists(kind="Schema", name=shown)
+    _carry_all(connection, [schema.schema_id], (database.name, name), now)
+    connection.execute(
+        sa.update(_S)
+        .where(_S.c.schema_id == schema.schema_id)
+        .values(name=name, database_id=database.database_id)
+    )
+
+
+def rename_database(
+    connection: sa.Connection, database: DatabaseRecord, name: str, now: dt.datetime
+) -> None:
+    """Give a database another name; all that is in it goes along.
+
+    Raises:
+        AlreadyExists: There is a database of that name.
+    """
+    lock = sa.select(_D.c.database_id).where(_D.c.database_id == database.database_id)
+    connection.execute(lock.with_for_update())
+    if name in {each.name for each in databases_of(connection)}:
+        raise AlreadyExists(kind="Database", name=display_name(name))
+    schemas = [each.schema_id for each in schemas_of(connection, database.name)]
+    _carry_all(connection, schemas, (name, None), now)
+    connection.execute(
+        sa.update(_D).where(_D.c.database_id == database.database_id).values(name=name)
+    )
+
+
+def _carry_all(
+    connection: sa.Connection,
+    schema_ids: Sequence[int],
+    place: tuple[str, str | None],
+    now: dt.datetime,
+) -> None:
+    """Before schemas get to another place: let their tables' channels count on there."""
+    connection.execute(
+        sa.select(_S.c.schema_id)
+        .where(_S.c.schema_id.in_(schema_ids))
+        .order_by(_S.c.schema_id)
+        .with_for_update()
+    )
+    inside = sa.select(_T.c.table_id).where(
+        _T.c.schema_id.in_(schema_ids), _T.c.dropped_at.is_(None)
+    )
+    database, schema = place
+    for table_id in lock_tables(connection, list(connection.execute(inside).scalars())):
+        old = table_by_id(connection, table_id).name
+        carry_over(connection, table_id, TableName(database, schema or old.schema, old.table), now)
 
 
 def _update(connection: sa.Connection, table: TableRecord, **values: object) -> None:

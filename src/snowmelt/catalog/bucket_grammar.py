@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.lexing import TokenKind
-from snowmelt.catalog.statements import AlterBucket, CreateBucket, DropBucket, Existing
+from snowmelt.catalog.statements import AlterBucket, CreateBucket, DropBucket
 
 if TYPE_CHECKING:
     from snowmelt.catalog.cursor import Cursor
+    from snowmelt.catalog.naming import Existing
 
 DIALECTS = ("aws", "ceph", "ceph-2020")
 _HOW_TO_QUOTE = "the name of a bucket with other signs than letters is written in quotes: 'my-data'"

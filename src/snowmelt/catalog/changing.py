@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import TYPE_CHECKING, Literal
 
-from snowmelt.catalog import access, namespaces, tables
+from snowmelt.catalog import access, future, keeping, namespaces, tables
 from snowmelt.catalog.external_functions import functions_of
+from snowmelt.catalog.naming import Existing, Level
+from snowmelt.catalog.object_changes import GrantOnMany
 from snowmelt.catalog.results import Result
 from snowmelt.catalog.session import Session, schema_shown
 from snowmelt.catalog.statements import (
@@ -18,10 +20,8 @@ from snowmelt.catalog.statements import (
     CreateUser,
     Drop,
     DropPrincipal,
-    Existing,
     GrantPrivileges,
     GrantRole,
-    Level,
 )
 from snowmelt.catalog.translators import translators_of
 from snowmelt.errors import (
@@ -37,7 +37,8 @@ from snowmelt.schema.types import display_name
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from snowmelt.catalog.statements import Name, Statement
+    from snowmelt.catalog.naming import Name
+    from snowmelt.catalog.statements import Statement
 
 _KEY_SLOTS: dict[str, Literal[1, 2]] = {"RSA_PUBLIC_KEY": 1, "RSA_PUBLIC_KEY_2": 2}
 _GONE = (DatabaseNotFound, SchemaNotFound, TableNotFound)
@@ -67,6 +68,11 @@ def _create_database(statement: CreateDatabase, session: Session) -> Result:
         replace=statement.existing is Existing.REPLACE,
         if_not_exists=statement.existing is Existing.KEEP,
     )
+    if not (there and statement.existing is Existing.KEEP):
+        new = namespaces.find_database(session.connection, statement.name)
+        keeping.set_properties(
+            session.connection, "DATABASE", new.database_id, statement.properties
+        )
     return _created("Database", display_name(statement.name), statement.existing, there=there)
 
 
@@ -90,6 +96,10 @@ def _create_schema(statement: CreateSchema, session: Session) -> Result:
         replace=statement.existing is Existing.REPLACE,
         if_not_exists=statement.existing is Existing.KEEP,
     )
+    if not (there and statement.existing is Existing.KEEP):
+        new = namespaces.find_schema(session.connection, database, name)
+        keeping.set_properties(session.connection, "SCHEMA", new.schema_id, statement.properties)
+        future.give(session.connection, "SCHEMA", new.schema_id, [("DATABASE", new.database_id)])
     return _created("Schema", shown, statement.existing, there=bool(there))
 
 
@@ -105,7 +115,7 @@ def _create_table(statement: CreateTable, session: Session) -> Result:
         there = None
     if there is not None and statement.existing is Existing.REPLACE:
         session.require("TABLE", there.table_id, "OWNERSHIP", name)
-    tables.create_table(
+    new = tables.create_table(
         session.connection,
         name,
         statement.columns,
@@ -115,6 +125,12 @@ def _create_table(statement: CreateTable, session: Session) -> Result:
         replace=statement.existing is Existing.REPLACE,
         if_not_exists=statement.existing is Existing.KEEP,
     )
+    if there is None or statement.existing is not Existing.KEEP:
+        keeping.set_properties(session.connection, "TABLE", new.table_id, statement.properties)
+        if there is not None and statement.copies_grants:
+            access.copy_grants(session.connection, "TABLE", there.table_id, new.table_id)
+        else:
+            future.give_table(session.connection, new)
     return _created("Table", str(name), statement.existing, there=there is not None)
 
 
@@ -252,6 +268,41 @@ def _grant_privileges(statement: GrantPrivileges, session: Session) -> Result:
     privileges = ", ".join(statement.privileges)
     role = display_name(statement.role)
     return Result(message=f"{privileges} on {kind.lower()} {shown} {done} role {role}.")
+
+
+@change.register
+def _grant_on_many(statement: GrantOnMany, session: Session) -> Result:
+    """Grant on all that is there, or promise it on all that will be; the scope's owner may."""
+    connection = session.connection
+    object_id, shown = session.find_object(statement.scope, statement.name)
+    scope: future.Scope = "SCHEMA" if statement.scope is Level.SCHEMA else "DATABASE"
+    session.require(scope, object_id, "OWNERSHIP", shown)
+    kind = statement.level.kind
+    access.require_role(connection, statement.role)
+    ids = [] if statement.is_future else _inside(statement, session)
+    for privilege in statement.privileges:
+        if statement.is_future:
+            given = future.FutureGrant(statement.role, scope, object_id, kind, privilege)
+            future.promise(connection, given, revoke=statement.revoke)
+        for each in ids:
+            write = access.revoke if statement.revoke else access.grant
+            write(connection, privilege, kind, each, statement.role)
+    what = "future" if statement.is_future else str(len(ids))
+    done = "revoked from" if statement.revoke else "granted to"
+    return Result(
+        message=f"{', '.join(statement.privileges)} on {what} {kind.lower()}s in {scope.lower()} "
+        f"{shown} {done} role {display_name(statement.role)}."
+    )
+
+
+def _inside(statement: GrantOnMany, session: Session) -> list[int]:
+    if statement.scope is Level.DATABASE:
+        place: tuple[str, ...] = (session.database_name(statement.name),)
+    else:
+        place = session.schema_name(statement.name)
+    if statement.level is Level.SCHEMA:
+        return [each.schema_id for each in namespaces.schemas_of(session.connection, *place)]
+    return [each.table_id for each in tables.tables_of(session.connection, *place)]
 
 
 def _created(kind: str, shown: str, existing: Existing, *, there: bool) -> Result:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog import access, access_keys, account, buckets
 from snowmelt.catalog.changing import change
+from snowmelt.catalog.naming import Existing
 from snowmelt.catalog.results import Result
 from snowmelt.catalog.statements import (
     AlterBucket,
     CreateBucket,
     DropAccessKey,
     DropBucket,
-    Existing,
     GrantOnAccount,
     GrantOnBucket,
 )

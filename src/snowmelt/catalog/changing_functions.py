@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from snowmelt.catalog import access, external_functions, integrations, translators
 from snowmelt.catalog.changing import change
 from snowmelt.catalog.external_functions import FunctionName, overload_shown, overloads
+from snowmelt.catalog.naming import Existing
 from snowmelt.catalog.results import Result
 from snowmelt.catalog.statements import (
     AlterFunction,
     CreateExternalFunction,
     CreateTranslator,
     DropFunction,
-    Existing,
     GrantOnFunction,
     RenameFunction,
 )
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.external_functions import FunctionRecord
     from snowmelt.catalog.lexing import Place
+    from snowmelt.catalog.naming import Name
     from snowmelt.catalog.session import Session
-    from snowmelt.catalog.statements import Name, Overload
+    from snowmelt.catalog.statements import Overload
     from snowmelt.functions.definition import ExternalFunction
 
 CREATE_FUNCTION = "CREATE FUNCTION"

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from snowmelt.catalog import access, account, integrations
 from snowmelt.catalog.changing import change
+from snowmelt.catalog.naming import Existing
 from snowmelt.catalog.results import Result
 from snowmelt.catalog.statements import (
     AlterIntegration,
     CreateIntegration,
     DropIntegration,
-    Existing,
     GrantOnIntegration,
 )
 from snowmelt.errors import NotFound, PrivilegeMissing

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, cast
 from snowmelt.catalog import libraries
 from snowmelt.catalog.changing import change
 from snowmelt.catalog.libraries import FunctionRecord, LibraryRecord
+from snowmelt.catalog.naming import Existing
 from snowmelt.catalog.results import Result
-from snowmelt.catalog.statements import CreateFunction, CreateLibrary, DropLoadObject, Existing
+from snowmelt.catalog.statements import CreateFunction, CreateLibrary, DropLoadObject
 from snowmelt.errors import NotFound, ObjectMissing, UserError
 from snowmelt.schema.types import display_name
 from snowmelt.storage.opening import open_store

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog import altering, tables
+from snowmelt.catalog import altering, keeping, tables
 from snowmelt.catalog.access import has
 from snowmelt.catalog.changing import change
 from snowmelt.catalog.results import Result
@@ -19,7 +19,7 @@ from snowmelt.catalog.table_changes import (
     DropColumns,
     RenameColumn,
     RenameTable,
-    SetSchemaEvolution,
+    SetProperties,
 )
 from snowmelt.catalog.tables import TableRecord
 from snowmelt.errors import (
@@ -190,10 +190,9 @@ def _cluster(what: ClusterBy, session: Session, table: TableRecord) -> str:
 
 
 @alter.register
-def _set_evolution(what: SetSchemaEvolution, session: Session, table: TableRecord) -> str:
-    altering.set_schema_evolution(session.connection, table, is_enabled=what.is_enabled)
-    word = "enabled" if what.is_enabled else "disabled"
-    return f"Table {table.name}: schema evolution {word}."
+def _set_properties(what: SetProperties, session: Session, table: TableRecord) -> str:
+    keeping.set_properties(session.connection, "TABLE", table.table_id, what.values)
+    return f"Table {table.name} altered."
 
 
 @alter.register

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.lexing import TokenKind, tokens_of
-from snowmelt.catalog.statements import Name
+from snowmelt.catalog.naming import Name
 from snowmelt.errors import StatementError
 from snowmelt.schema.types import RESERVED_WORDS, display_name
 

@@ -228,7 +228,18 @@ def drop_in_schemas(
     """Drop all functions and translators of schemas that are going."""
     for table in (_F, _T):
         inside = sa.and_(table.c.schema_id.in_(schema_ids), table.c.dropped_at.is_(None))
-        connection.execute(sa.update(table).where(inside).values(dropped_at=now))
+        connection.execute(
+            sa.update(table).where(inside).values(dropped_at=now, dropped_with_parent=True)
+        )
+
+
+def restore_in_schemas(connection: sa.Connection, schema_ids: Collection[int]) -> None:
+    """Bring back what `drop_in_schemas` has dropped, in schemas that come back themselves."""
+    for table in (_F, _T):
+        along = sa.and_(table.c.schema_id.in_(schema_ids), table.c.dropped_with_parent.is_(True))
+        connection.execute(
+            sa.update(table).where(along).values(dropped_at=None, dropped_with_parent=False)
+        )
 
 
 def _require_room(

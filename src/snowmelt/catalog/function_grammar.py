@@ -26,7 +26,7 @@ from snowmelt.functions.urls import parse_url
 
 if TYPE_CHECKING:
     from snowmelt.catalog.cursor import Cursor
-    from snowmelt.catalog.statements import Existing
+    from snowmelt.catalog.naming import Existing
 
 _WHAT = "an external function"
 _TRANSLATORS = ("request_translator", "response_translator")

@@ -5,7 +5,7 @@ Definitions are JSON as `functions.definition` writes it; what is looked for has
 
 from __future__ import annotations
 
-from sqlalchemy import Column, ForeignKey, Index, Integer, Table, Text, text
+from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, Table, Text, false, text
 
 from snowmelt.catalog.model import Id, Instant, metadata
 
@@ -45,6 +45,7 @@ external_functions = Table(
     Column("owner", Text, nullable=False),
     Column("created_at", Instant, nullable=False),
     Column("dropped_at", Instant),
+    Column("dropped_with_parent", Boolean, nullable=False, server_default=false()),
     Index(
         "uq_external_functions_live",
         "schema_id",
@@ -68,6 +69,7 @@ translators = Table(
     Column("owner", Text, nullable=False),
     Column("created_at", Instant, nullable=False),
     Column("dropped_at", Instant),
+    Column("dropped_with_parent", Boolean, nullable=False, server_default=false()),
     Index(
         "uq_translators_live",
         "schema_id",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from snowmelt.catalog.cursor import Cursor
-    from snowmelt.catalog.statements import Existing
+    from snowmelt.catalog.naming import Existing
 
 _WHAT = "an API integration"
 _REFERENCE = re.compile(r"(?:env:[A-Za-z_][A-Za-z0-9_]*|file:[^\x00-\x1f]+)\Z")

@@ -8,7 +8,7 @@ from snowmelt.catalog.statements import CreateFunction, CreateLibrary, DropLoadO
 
 if TYPE_CHECKING:
     from snowmelt.catalog.cursor import Cursor
-    from snowmelt.catalog.statements import Existing
+    from snowmelt.catalog.naming import Existing
 
 LOAD_OBJECTS = ("LIBRARY", "FILTER", "PARSER", "SOURCE")
 

@@ -8,7 +8,7 @@ again (namespaces, tables) keeps its dropped rows; a partial unique index guards
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     BigInteger,
@@ -69,6 +69,20 @@ metadata = MetaData(
 )
 
 
+def _kept() -> list[Column[Any]]:
+    """What dropping and restoring needs: days that hold for it alone, and until when it is kept."""
+    return [
+        Column("retention_days", Integer),
+        Column("kept_until", Instant),
+        Column("comment", Text),
+    ]
+
+
+def _in_parent() -> Column[bool]:
+    """Whether it was dropped with what it lies in, and is restored with that."""
+    return Column("dropped_with_parent", Boolean, nullable=False, server_default=false())
+
+
 def _live(name: str, *columns: str) -> Index:
     alive = text("dropped_at IS NULL")
     return Index(name, *columns, unique=True, sqlite_where=alive, postgresql_where=alive)
@@ -116,6 +130,7 @@ databases = Table(
     Column("owner", Text, nullable=False),
     Column("created_at", Instant, nullable=False),
     Column("dropped_at", Instant),
+    *_kept(),
     _live("uq_databases_live", "name"),
     sqlite_autoincrement=True,
 )
@@ -129,6 +144,8 @@ schemas = Table(
     Column("owner", Text, nullable=False),
     Column("created_at", Instant, nullable=False),
     Column("dropped_at", Instant),
+    *_kept(),
+    _in_parent(),
     _live("uq_schemas_live", "database_id", "name"),
     sqlite_autoincrement=True,
 )
@@ -151,6 +168,10 @@ tables = Table(
     Column("created_at", Instant, nullable=False),
     Column("dropped_at", Instant),
     Column("schema_evolution", Boolean, nullable=False, server_default=false()),
+    *_kept(),
+    _in_parent(),
+    # From then on clean-up deletes it, and nothing brings it back.
+    Column("purged_at", Instant),
     _live("uq_tables_live", "schema_id", "name"),
     sqlite_autoincrement=True,
 )
@@ -207,6 +228,7 @@ grants = Table(
     Column("privilege", Text, primary_key=True),
 )
 
+# Channels of a dropped table stay until it is purged: UNDROP brings them back with their tokens.
 channels = Table(
     "channels",
     metadata,

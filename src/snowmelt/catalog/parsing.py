@@ -12,6 +12,7 @@ from snowmelt.catalog.access_grammar import (
     read_alter_user,
     read_create_user,
     read_grant,
+    read_show_future_grants,
     read_show_grants,
 )
 from snowmelt.catalog.alter_grammar import read_alter_table
@@ -39,6 +40,14 @@ from snowmelt.catalog.library_grammar import (
     read_create_load_object,
     read_drop_load_object,
 )
+from snowmelt.catalog.naming import Existing, Level
+from snowmelt.catalog.object_grammar import (
+    read_alter_namespace,
+    read_comment_on,
+    read_properties,
+    read_truncate,
+    read_undrop,
+)
 from snowmelt.catalog.statements import (
     CreateDatabase,
     CreateRole,
@@ -48,8 +57,6 @@ from snowmelt.catalog.statements import (
     DescribeIntegration,
     Drop,
     DropPrincipal,
-    Existing,
-    Level,
     Show,
     ShowGrants,
     Statement,
@@ -61,7 +68,8 @@ from snowmelt.schema.types import TableName
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from snowmelt.catalog.statements import Name
+    from snowmelt.catalog.naming import Name
+    from snowmelt.catalog.object_changes import ShowFutureGrants
 
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "EXPLAIN", "("})
 _OBJECTS = ("DATABASE", "SCHEMA", "TABLE")
@@ -86,6 +94,8 @@ _SHOWN = {
     "API INTEGRATIONS": Level.ACCOUNT,
     "INTEGRATIONS": Level.ACCOUNT,
 }
+# What is kept for a while once it is dropped.
+_WITH_HISTORY = frozenset({"DATABASES", "SCHEMAS", "TABLES"})
 _KINDS_OF_TABLE = frozenset(
     {
         "TRANSIENT",
@@ -110,11 +120,10 @@ _REFUSED = {
     "DELETE": f"DELETE is not supported: {_ROWS_COME}",
     "MERGE": f"MERGE is not supported: {_ROWS_COME}",
     "COPY": "COPY is not run here: `lake.sql`, `snowmelt sql` and `snowmelt copy` run it",
-    "TRUNCATE": "TRUNCATE is not supported: CREATE OR REPLACE TABLE makes the table anew",
-    "UNDROP": "UNDROP is not supported: what is dropped is gone",
 }
 _NO_ALTER = (
-    "ALTER {} is not supported: there are ALTER TABLE, USER, BUCKET, FUNCTION and INTEGRATION alone"
+    "ALTER {} is not supported: there are ALTER DATABASE, SCHEMA, TABLE, USER, BUCKET, FUNCTION and "
+    "INTEGRATION alone"
 )
 
 
@@ -201,17 +210,27 @@ def _created(cursor: Cursor, kind: str, existing: Existing) -> Statement:
         return read_table(cursor, cursor.name("a table", 3), existing)
     if kind == "SCHEMA":
         name = cursor.name("a schema", 2)
-        cursor.end("the name of a schema")
-        return CreateSchema(name, existing)
+        properties = read_properties(cursor, Level.SCHEMA)
+        cursor.end("the properties of a schema")
+        return CreateSchema(name, existing, properties)
     if kind == "BUCKET":
         return read_create_bucket(cursor, existing)
     if kind in LOAD_OBJECTS:
         return read_create_load_object(cursor, kind, existing)
+    return _created_with_name(cursor, kind, existing)
+
+
+def _created_with_name(cursor: Cursor, kind: str, existing: Existing) -> Statement:
+    """Go past CREATE of what has a name of one part."""
     word = cursor.identifier(f"a {kind.lower()}")
     if kind == "USER":
         return read_create_user(cursor, word, existing)
-    cursor.end(f"the name of a {kind.lower()}")
-    return CreateDatabase(word, existing) if kind == "DATABASE" else CreateRole(word, existing)
+    if kind == "DATABASE":
+        properties = read_properties(cursor, Level.DATABASE)
+        cursor.end("the properties of a database")
+        return CreateDatabase(word, existing, properties)
+    cursor.end("the name of a role")
+    return CreateRole(word, existing)
 
 
 def _drop(cursor: Cursor) -> Statement:
@@ -250,17 +269,20 @@ def _describe(cursor: Cursor) -> Describe | DescribeFunction | DescribeIntegrati
     return Describe(level, name)
 
 
-def _show(cursor: Cursor) -> Show | ShowGrants:
+def _show(cursor: Cursor) -> Show | ShowGrants | ShowFutureGrants:
+    if cursor.accept("FUTURE", "GRANTS"):
+        return read_show_future_grants(cursor)
     cursor.accept("TERSE")
     kind = _shown_kind(cursor)
     if kind == "GRANTS":
         return read_show_grants(cursor)
+    with_history = kind in _WITH_HISTORY and cursor.accept("HISTORY")
     like = cursor.string("a pattern") if cursor.accept("LIKE") else None
     level, scope = _scope(cursor, _SHOWN[kind]) if cursor.accept("IN") else (Level.ACCOUNT, None)
     prefix = cursor.string("a prefix") if cursor.accept("STARTS", "WITH") else None
     limit = cursor.integer("the limit", 1, 10_000) if cursor.accept("LIMIT") else None
     cursor.end(f"SHOW {kind}")
-    return Show(kind, like, level, scope, prefix, limit)
+    return Show(kind, like, level, scope, prefix, limit, with_history)
 
 
 def _shown_kind(cursor: Cursor) -> str:
@@ -286,6 +308,8 @@ def _scope(cursor: Cursor, deepest: Level) -> tuple[Level | None, Name | None]:
 def _alter(cursor: Cursor) -> Statement:
     if cursor.accept("TABLE"):
         return read_alter_table(cursor)
+    if (word := cursor.accept_one_of("DATABASE", "SCHEMA")) is not None:
+        return read_alter_namespace(cursor, Level(word.text))
     if cursor.accept("EXTERNAL", "FUNCTION") or cursor.accept("FUNCTION"):
         return read_alter_function(cursor)
     if cursor.accept("API", "INTEGRATION") or cursor.accept("INTEGRATION"):
@@ -304,6 +328,9 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "DESC": _describe,
     "SHOW": _show,
     "ALTER": _alter,
+    "TRUNCATE": read_truncate,
+    "UNDROP": read_undrop,
+    "COMMENT": read_comment_on,
     "GRANT": lambda cursor: read_grant(cursor, revoke=False),
     "REVOKE": lambda cursor: read_grant(cursor, revoke=True),
 }

@@ -18,7 +18,7 @@ from snowmelt.catalog.buckets import find_bucket, reach
 from snowmelt.catalog.external_functions import FunctionName, named_overload
 from snowmelt.catalog.integrations import find_integration
 from snowmelt.catalog.namespaces import DEFAULT_SCHEMA, find_database, find_schema
-from snowmelt.catalog.statements import Level
+from snowmelt.catalog.naming import Level
 from snowmelt.catalog.tables import find_table
 from snowmelt.catalog.translators import find_translator
 from snowmelt.errors import NotFound, PrivilegeMissing, StatementError
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from snowmelt.catalog.external_functions import FunctionRecord
     from snowmelt.catalog.integrations import IntegrationRecord
     from snowmelt.catalog.namespaces import DatabaseRecord, SchemaRecord
-    from snowmelt.catalog.statements import Name, Overload
+    from snowmelt.catalog.naming import Name
+    from snowmelt.catalog.statements import Overload
     from snowmelt.catalog.tables import TableRecord
     from snowmelt.catalog.translators import TranslatorRecord
 

@@ -6,10 +6,21 @@ import re
 from functools import singledispatch
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from snowmelt.catalog import access, access_keys, account, buckets, libraries, namespaces, tables
+from snowmelt.catalog import (
+    access,
+    access_keys,
+    account,
+    buckets,
+    future,
+    libraries,
+    namespaces,
+    tables,
+)
 from snowmelt.catalog.channels import channels_of
 from snowmelt.catalog.external_functions import functions_of
 from snowmelt.catalog.integrations import integrations_of
+from snowmelt.catalog.naming import Level
+from snowmelt.catalog.object_changes import ShowFutureGrants
 from snowmelt.catalog.results import Result
 from snowmelt.catalog.session import Session, schema_shown
 from snowmelt.catalog.showing_functions import (
@@ -26,7 +37,6 @@ from snowmelt.catalog.statements import (
     Describe,
     DescribeFunction,
     DescribeIntegration,
-    Level,
     Overload,
     Show,
     ShowGrants,
@@ -38,10 +48,13 @@ from snowmelt.schema.types import display_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from sqlalchemy import Connection
+
     from snowmelt.catalog.access import GrantRecord, Kind
     from snowmelt.catalog.buckets import PrefixGrant
+    from snowmelt.catalog.future import Scope
     from snowmelt.catalog.libraries import FunctionKind
-    from snowmelt.catalog.namespaces import SchemaRecord
+    from snowmelt.catalog.namespaces import DatabaseRecord, SchemaRecord
     from snowmelt.catalog.statements import Statement
     from snowmelt.catalog.tables import TableRecord
 
@@ -96,6 +109,8 @@ def _describe_integration(statement: DescribeIntegration, session: Session) -> R
 @show.register
 def _show(statement: Show, session: Session) -> Result:
     columns, rows_of = _SHOWN[statement.kind]
+    if statement.with_history:
+        columns = (*columns, "dropped_on")
     rows = _narrowed(rows_of(statement, session), columns.index("name"), statement)
     return Result(columns, tuple(rows))
 
@@ -135,6 +150,33 @@ def _show_grants(statement: ShowGrants, session: Session) -> Result:
     return Result(_GRANT_COLUMNS, tuple(rows))
 
 
+@show.register
+def _show_future_grants(statement: ShowFutureGrants, session: Session) -> Result:
+    connection = session.connection
+    columns = ("privilege", "grant_on", "name", "grant_to", "grantee_name")
+    if statement.scope is None:
+        role = statement.name.parts[0]
+        _require_self(session, role == session.role, f"role {display_name(role)}")
+        found = future.promised(connection, role=role)
+    else:
+        object_id, _ = session.find_object(statement.scope, statement.name)
+        kind: Scope = "SCHEMA" if statement.scope is Level.SCHEMA else "DATABASE"
+        found = future.promised(connection, scope=(kind, object_id))
+    names = _scope_names(connection)
+    rows = (
+        (
+            each.privilege,
+            each.kind,
+            f"{names[each.scope_kind, each.scope_id]}.<{each.kind}>",
+            "ROLE",
+            each.role,
+        )
+        for each in found
+        if (each.scope_kind, each.scope_id) in names
+    )
+    return Result(columns, tuple(rows))
+
+
 def _to_call(statement: ShowGrants, session: Session) -> tuple[Kind, int]:
     """Return kind and id of the function, translator or integration that grants are shown of."""
     if statement.name is None:
@@ -146,22 +188,52 @@ def _to_call(statement: ShowGrants, session: Session) -> tuple[Kind, int]:
     return "INTEGRATION", record.integration_id
 
 
-def _databases(_statement: Show, session: Session) -> Iterator[_Row]:
-    sight = Sight(session.connection, session.role)
-    for each in namespaces.databases_of(session.connection):
+def _databases(statement: Show, session: Session) -> Iterator[_Row]:
+    sight = Sight(session.connection, session.role, with_dropped=statement.with_history)
+    found = namespaces.databases_of(session.connection)
+    if statement.with_history:
+        found += namespaces.restorable_databases(session.connection, session.now)
+    for each in found:
         if sight.sees_database(each):
-            yield each.created_at, each.name, each.owner
+            kept = (each.comment or "", each.retention_days)
+            yield (each.created_at, each.name, each.owner, *kept, *_gone(statement, each))
 
 
 def _shown_schemas(statement: Show, session: Session) -> Iterator[_Row]:
     database, _, _ = _scope(statement, session)
-    for each in _schemas(session, database):
-        yield each.created_at, each.name, each.database, each.owner
+    found = _schemas(session, database)
+    if statement.with_history:
+        sight = Sight(session.connection, session.role, with_dropped=True)
+        found += [
+            each
+            for each in namespaces.restorable_schemas(session.connection, session.now)
+            if database in {None, each.database} and sight.sees_schema(each)
+        ]
+    for each in found:
+        kept = (each.comment or "", each.retention_days)
+        yield (
+            each.created_at,
+            each.name,
+            each.database,
+            each.owner,
+            *kept,
+            *_gone(statement, each),
+        )
 
 
 def _shown_tables(statement: Show, session: Session) -> Iterator[_Row]:
     database, schema, _ = _scope(statement, session)
-    for each in _tables(session, database, schema):
+    found = _tables(session, database, schema)
+    if statement.with_history:
+        sight = Sight(session.connection, session.role, with_dropped=True)
+        found += [
+            each
+            for each in tables.restorable_tables(session.connection, session.now)
+            if database in {None, each.name.database}
+            and schema in {None, each.name.schema}
+            and sight.sees_table(each)
+        ]
+    for each in found:
         clustered = ", ".join(display_name(column) for column in each.cluster_by)
         name = each.name
         yield (
@@ -169,10 +241,17 @@ def _shown_tables(statement: Show, session: Session) -> Iterator[_Row]:
             name.table,
             name.database,
             name.schema,
+            each.comment or "",
             clustered,
             each.schema_evolution,
             each.owner,
+            each.retention_days,
+            *_gone(statement, each),
         )
+
+
+def _gone(statement: Show, each: DatabaseRecord | SchemaRecord | TableRecord) -> tuple[object, ...]:
+    return (each.dropped_at,) if statement.with_history else ()
 
 
 def _shown_channels(statement: Show, session: Session) -> Iterator[_Row]:
@@ -262,17 +341,22 @@ def _integrations(_statement: Show, session: Session) -> Iterator[_Row]:
 
 _FUNCTIONS = ("created_on", "name", "factory", "library", "owner")
 _SHOWN: dict[str, tuple[tuple[str, ...], Callable[[Show, Session], Iterator[_Row]]]] = {
-    "DATABASES": (("created_on", "name", "owner"), _databases),
-    "SCHEMAS": (("created_on", "name", "database_name", "owner"), _shown_schemas),
+    "DATABASES": (("created_on", "name", "owner", "comment", "retention_time"), _databases),
+    "SCHEMAS": (
+        ("created_on", "name", "database_name", "owner", "comment", "retention_time"),
+        _shown_schemas,
+    ),
     "TABLES": (
         (
             "created_on",
             "name",
             "database_name",
             "schema_name",
+            "comment",
             "cluster_by",
             "enable_schema_evolution",
             "owner",
+            "retention_time",
         ),
         _shown_tables,
     ),
@@ -374,11 +458,7 @@ def _grant_rows(
     grants: Iterable[GrantRecord], session: Session, beneath: Iterable[PrefixGrant] = ()
 ) -> Iterator[_Row]:
     connection = session.connection
-    names: dict[tuple[str, int], str] = {}
-    for database in namespaces.databases_of(connection):
-        names["DATABASE", database.database_id] = display_name(database.name)
-    for schema in namespaces.schemas_of(connection):
-        names["SCHEMA", schema.schema_id] = schema_shown(schema.database, schema.name)
+    names = _scope_names(connection)
     for table in tables.tables_of(connection):
         names["TABLE", table.table_id] = str(table.name)
     for bucket in buckets.buckets_of(connection):
@@ -397,3 +477,12 @@ def _grant_rows(
     for narrow in beneath:
         name = f"{names['BUCKET', narrow.bucket_id]} PREFIX '{narrow.prefix.decode()}'"
         yield narrow.privilege, "BUCKET", name, "ROLE", narrow.role
+
+
+def _scope_names(connection: Connection) -> dict[tuple[str, int], str]:
+    names: dict[tuple[str, int], str] = {}
+    for database in namespaces.databases_of(connection):
+        names["DATABASE", database.database_id] = display_name(database.name)
+    for schema in namespaces.schemas_of(connection):
+        names["SCHEMA", schema.schema_id] = schema_shown(schema.database, schema.name)
+    return names

@@ -19,12 +19,13 @@ _WAY_IN = frozenset({"USAGE", "OWNERSHIP"})
 class Sight:
     """The privileges of a role, read once; for single objects `Session` asks the catalog."""
 
-    def __init__(self, connection: sa.Connection, role: str) -> None:
+    def __init__(self, connection: sa.Connection, role: str, *, with_dropped: bool = False) -> None:
+        """`with_dropped` reads also those on what is dropped and perhaps still kept."""
         self._everything = role == ACCOUNTADMIN
         grants = []
         if not self._everything:
             for holder in {role, PUBLIC}:
-                grants += grants_of(connection, role=holder)
+                grants += grants_of(connection, role=holder, with_dropped=with_dropped)
         self._known = {(grant.kind, grant.object_id) for grant in grants}
         self._open = {
             (grant.kind, grant.object_id) for grant in grants if grant.privilege in _WAY_IN

@@ -17,7 +17,7 @@ from snowmelt.schema.types import SEMI_STRUCTURED, Kind
 
 if TYPE_CHECKING:
     from snowmelt.catalog.cursor import Cursor
-    from snowmelt.catalog.statements import Name
+    from snowmelt.catalog.naming import Name
     from snowmelt.functions.types import SqlType
 
 _MAX_ARGUMENTS = 500  # as Snowflake's

@@ -2,88 +2,62 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
+
+from snowmelt.catalog.object_changes import (
+    AlterNamespace,
+    CommentOn,
+    CreateTableLike,
+    GrantOnMany,
+    RenameNamespace,
+    ShowFutureGrants,
+    TruncateTable,
+    Undrop,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from snowmelt.catalog.access import Kind
     from snowmelt.catalog.lexing import Place
+    from snowmelt.catalog.naming import Existing, Level, Name
     from snowmelt.catalog.table_changes import TableChange
     from snowmelt.functions.definition import ApiIntegration, ExternalFunction, Translator
     from snowmelt.functions.types import SqlType
     from snowmelt.schema.types import Column
 
 
-class Level(StrEnum):
-    """What a name leads to, outermost first."""
-
-    ACCOUNT = "ACCOUNT"
-    DATABASE = "DATABASE"
-    SCHEMA = "SCHEMA"
-    TABLE = "TABLE"
-
-    @property
-    def parts(self) -> int:
-        """How many parts its full name has."""
-        return list(Level).index(self)
-
-    @property
-    def kind(self) -> Kind:
-        """The kind of object that privileges are granted on; the account is none."""
-        return _KINDS[self]
-
-
-_KINDS: dict[Level, Kind] = {
-    Level.DATABASE: "DATABASE",
-    Level.SCHEMA: "SCHEMA",
-    Level.TABLE: "TABLE",
-}
-
-
-class Existing(StrEnum):
-    """What CREATE does with something of that name that is there already."""
-
-    REFUSE = "refuse"
-    KEEP = "if not exists"
-    REPLACE = "or replace"
-    ALTER = "or alter"
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """A name as far as it was written: one to three parts, the innermost last."""
-
-    parts: tuple[str, ...]
-    place: Place
-
-
 @dataclass(frozen=True, slots=True)
 class CreateDatabase:
-    """CREATE DATABASE."""
+    """CREATE DATABASE; `properties` are fields of `object_grammar` and their values."""
 
     name: str
     existing: Existing
+    properties: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class CreateSchema:
-    """CREATE SCHEMA."""
+    """CREATE SCHEMA; `properties` as of a database."""
 
     name: Name
     existing: Existing
+    properties: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """CREATE TABLE with its columns in ordinal order; `cluster_by` names some of them."""
+    """CREATE TABLE with its columns in ordinal order; `cluster_by` names some of them.
+
+    With `copies_grants` the privileges on the table that it replaces go over to it.
+    """
 
     name: Name
     columns: tuple[Column, ...]
     cluster_by: tuple[str, ...]
     existing: Existing
+    properties: Mapping[str, object] = field(default_factory=dict)
+    copies_grants: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +162,8 @@ class Show:
     """SHOW of a kind (`TABLES`, `CHANNELS` …), narrowed by pattern and scope.
 
     `like` is an SQL pattern without regard to case, `starts_with` a prefix with it.
-    `level` is None where a bare name follows IN: its parts say what it is.
+    `level` is None where a bare name follows IN: its parts say what it is. `with_history` adds
+    what is dropped and still kept.
     """
 
     kind: str
@@ -197,6 +172,7 @@ class Show:
     scope: Name | None = None
     starts_with: str | None = None
     limit: int | None = None
+    with_history: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,7 +385,15 @@ class GrantOnIntegration:
 
 
 Statement: TypeAlias = (
-    CreateDatabase
+    AlterNamespace
+    | CommentOn
+    | CreateTableLike
+    | GrantOnMany
+    | RenameNamespace
+    | ShowFutureGrants
+    | TruncateTable
+    | Undrop
+    | CreateDatabase
     | CreateSchema
     | CreateTable
     | AlterTable

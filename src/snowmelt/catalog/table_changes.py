@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from snowmelt.catalog.lexing import Place
     from snowmelt.schema.types import Column
 
@@ -73,18 +75,12 @@ class ClusterBy:
 
 
 @dataclass(frozen=True, slots=True)
-class SetSchemaEvolution:
-    """SET ENABLE_SCHEMA_EVOLUTION."""
+class SetProperties:
+    """SET or UNSET: fields of `object_grammar` and their new values."""
 
-    is_enabled: bool
+    values: Mapping[str, object]
 
 
 TableChange: TypeAlias = (
-    AddColumns
-    | DropColumns
-    | RenameColumn
-    | AlterColumns
-    | RenameTable
-    | ClusterBy
-    | SetSchemaEvolution
+    AddColumns | DropColumns | RenameColumn | AlterColumns | RenameTable | ClusterBy | SetProperties
 )

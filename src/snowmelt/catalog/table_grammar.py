@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.clauses import is_at_end
 from snowmelt.catalog.column_types import read_type
 from snowmelt.catalog.lexing import TokenKind
+from snowmelt.catalog.naming import Level
+from snowmelt.catalog.object_changes import CreateTableLike
+from snowmelt.catalog.object_grammar import properties_of
 from snowmelt.catalog.statements import CreateTable
 from snowmelt.schema.types import Column
 
 if TYPE_CHECKING:
     from snowmelt.catalog.cursor import Cursor
-    from snowmelt.catalog.statements import Existing, Name
+    from snowmelt.catalog.naming import Existing, Name
 
 _NO_KEYS = (
     "keys are not checked while rows stream in; leave it out, and write NOT NULL where nulls are "
     "to be refused"
 )
-_NO_COMMENTS = "comments are not kept; leave it out, or write it after --"
+_NO_COMMENTS = "comments on columns are not kept; write them into the table's comment"
 _NO_NUMBERS = "rows are numbered by nobody; send the number with the row"
 _NO_COMPUTING = "columns are not computed; send the value with the row, or compute it in the query"
 
@@ -41,20 +44,22 @@ _COLUMN_REFUSALS = {
 }
 _SHOWN = {"PRIMARY": "PRIMARY KEY", "FOREIGN": "FOREIGN KEY", "AS": "A computed column"}
 _TABLE_REFUSALS = {
-    "AS": "create the table with its columns, then stream rows into it",
-    "LIKE": "write the columns out",
-    "CLONE": "write the columns out",
-    "COMMENT": _NO_COMMENTS,
+    "AS": "create the table with its columns, then INSERT INTO it SELECT …",
+    "CLONE": "CREATE TABLE … LIKE it, then INSERT INTO the new one SELECT * FROM it",
 }
-_TABLE_SHOWN = {"AS": "CREATE TABLE … AS SELECT", "LIKE": "CREATE TABLE … LIKE"}
+_TABLE_SHOWN = {"AS": "CREATE TABLE … AS SELECT", "CLONE": "CREATE TABLE … CLONE"}
 
 
-def read_table(cursor: Cursor, name: Name, existing: Existing) -> CreateTable:
+def read_table(cursor: Cursor, name: Name, existing: Existing) -> CreateTable | CreateTableLike:
     """Go past columns and options of a CREATE TABLE whose name has been read.
 
     Raises:
         StatementError: If something is wrong, or not supported.
     """
+    if cursor.accept("LIKE"):
+        source = cursor.name("a table", 3)
+        cursor.end("CREATE TABLE … LIKE")
+        return CreateTableLike(name, source, existing)
     _refuse(cursor, _TABLE_REFUSALS, _TABLE_SHOWN)
     cursor.expect("(")
     columns = [read_column(cursor, 1, frozenset())]
@@ -66,10 +71,22 @@ def read_table(cursor: Cursor, name: Name, existing: Existing) -> CreateTable:
     if not cursor.ahead(")"):
         cursor.expect_one_of(",", ")")
     cursor.expect(")")
-    cluster_by = _cluster_by(cursor, frozenset(column.name for column in columns))
+    cluster_by: tuple[str, ...] = ()
+    properties = properties_of(Level.TABLE)
+    copies_grants = False
+    names = frozenset(column.name for column in columns)
+    while True:
+        if not cluster_by and cursor.ahead("CLUSTER", "BY"):
+            cluster_by = _cluster_by(cursor, names)
+        elif cursor.accept("COPY", "GRANTS"):
+            copies_grants = True
+        elif not properties.read_one(cursor):
+            break
     _refuse(cursor, _TABLE_REFUSALS, _TABLE_SHOWN)
-    cursor.end("the columns of a table but CLUSTER BY" if not cluster_by else "CLUSTER BY")
-    return CreateTable(name, tuple(columns), cluster_by, existing)
+    cursor.end("the columns of a table but CLUSTER BY and its properties")
+    return CreateTable(
+        name, tuple(columns), cluster_by, existing, properties.fields(), copies_grants
+    )
 
 
 def read_column(

@@ -6,6 +6,7 @@ so that they and registrations of chunks follow each other.
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,8 +27,11 @@ from snowmelt.errors import (
 from snowmelt.schema.types import Column, TableName, TableSchema, display_name
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Collection, Sequence
+
+
+# Of what is dropped, where nobody has said how long; as Snowflake's.
+DEFAULT_RETENTION_DAYS = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,8 @@ class TableRecord:
     `incarnation` is new each time a table is created, also under an old name. `last_seq` is the
     commit sequence of the last registered chunk, `migrated_seq` the one up to which chunks are
     in native files as far as the catalog knows, `pointer` the metadata file of the native table,
-    `schema_evolution` whether its columns may follow its rows.
+    `schema_evolution` whether its columns may follow its rows. Once it is dropped it is kept until
+    `kept_until`, which is `retention_days` later: its own, or those of schema, database, or 1.
     """
 
     table_id: int
@@ -54,6 +59,9 @@ class TableRecord:
     database_id: int
     schema_id: int
     schema_evolution: bool = False
+    retention_days: int = DEFAULT_RETENTION_DAYS
+    kept_until: dt.datetime | None = None
+    comment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,10 @@ _NAMED = _T.join(_S, _T.c.schema_id == _S.c.schema_id).join(
     _D, _S.c.database_id == _D.c.database_id
 )
 _columns_decoder = msgspec.json.Decoder(tuple[Column, ...])
+_RETENTION = sa.func.coalesce(
+    _T.c.retention_days, _S.c.retention_days, _D.c.retention_days, DEFAULT_RETENTION_DAYS
+)
+_DAYS = sa.select(_T.c.table_id, _RETENTION).select_from(_NAMED)
 
 
 def find_table(connection: sa.Connection, name: TableName) -> TableRecord:
@@ -112,6 +124,15 @@ def tables_of(
         query = query.where(_S.c.name == schema)
     rows = connection.execute(query.order_by(_D.c.name, _S.c.name, _T.c.name))
     return [_record(row) for row in rows]
+
+
+def restorable_tables(connection: sa.Connection, now: dt.datetime) -> list[TableRecord]:
+    """Return the dropped tables that UNDROP can bring back, the last one dropped first."""
+    query = _records().where(
+        _T.c.dropped_at.is_not(None), _T.c.kept_until > now, _T.c.purged_at.is_(None)
+    )
+    ordered = query.order_by(_T.c.dropped_at.desc(), _T.c.table_id.desc())
+    return [_record(row) for row in connection.execute(ordered)]
 
 
 def dropped_tables(connection: sa.Connection) -> list[TableRecord]:
@@ -190,9 +211,10 @@ def create_table(  # noqa: PLR0913 - the clauses of CREATE TABLE
 
 
 def drop_table(connection: sa.Connection, name: TableName, now: dt.datetime) -> TableRecord:
-    """Drop a table: its name is free, its channels are invalid, its chunks never show again.
+    """Drop a table: its name is free, its channels are invalid, its chunks do not show.
 
-    Rows, chunks and keys stay until clean-up has removed what they point to.
+    Rows, chunks and keys stay until the retention has passed and clean-up has removed what they
+    point to; until then `keeping.undrop_table` brings it back.
 
     Raises:
         DatabaseNotFound: There is no such database.
@@ -205,19 +227,40 @@ def drop_table(connection: sa.Connection, name: TableName, now: dt.datetime) -> 
     return table
 
 
-def drop_tables(connection: sa.Connection, table_ids: Collection[int], now: dt.datetime) -> int:
-    """Drop tables by id and return how many were still live."""
+def drop_tables(
+    connection: sa.Connection,
+    table_ids: Collection[int],
+    now: dt.datetime,
+    *,
+    kept_until: dt.datetime | None = None,
+) -> int:
+    """Drop tables by id and return how many were still live.
+
+    With `kept_until` they go with their schema or database: whatever they say themselves, they
+    are kept as long as that, and come back with it.
+    """
     live = lock_tables(connection, table_ids)
     if not live:
         return 0
     bury_channels_of(connection, live, now)
-    connection.execute(sa.update(_T).where(_T.c.table_id.in_(live)).values(dropped_at=now))
+    until: object = kept_until
+    if kept_until is None:
+        days = dict(connection.execute(_DAYS.where(_T.c.table_id.in_(live))).all())
+        until = sa.case(
+            {each: sa.literal(now + dt.timedelta(days=days[each]), model.Instant) for each in live},
+            value=_T.c.table_id,
+        )
+    connection.execute(
+        sa.update(_T)
+        .where(_T.c.table_id.in_(live))
+        .values(dropped_at=now, kept_until=until, dropped_with_parent=kept_until is not None)
+    )
     return len(live)
 
 
 def forget_table(connection: sa.Connection, table_id: int) -> None:
     """Remove the last rows of a dropped table; its files and blobs must be gone already."""
-    for table in (model.chunks, model.data_keys, model.table_keys, _V):
+    for table in (model.chunks, model.channels, model.data_keys, model.table_keys, _V):
         connection.execute(sa.delete(table).where(table.c.table_id == table_id))
     grants = model.grants
     connection.execute(
@@ -353,6 +396,7 @@ def _records() -> sa.Select[Any]:
         _S.c.name.label("schema"),
         _D.c.name.label("database"),
         _D.c.database_id,
+        _RETENTION.label("effective_retention_days"),
     ).select_from(_NAMED.join(_V, current))
 
 
@@ -372,4 +416,7 @@ def _record(row: sa.Row[Any]) -> TableRecord:
         database_id=row.database_id,
         schema_id=row.schema_id,
         schema_evolution=row.schema_evolution,
+        retention_days=row.effective_retention_days,
+        kept_until=row.kept_until,
+        comment=row.comment,
     )

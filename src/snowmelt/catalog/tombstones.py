@@ -25,11 +25,55 @@ _T = model.tables
 _S = model.schemas
 _D = model.databases
 _X = model.channel_tombstones
+# What a channel does not take along to another table.
+_OF_ONE_CHANNEL = frozenset({"channel_id", "table_id", "client_sequencer"})
 
 
 def bury_channels_of(connection: sa.Connection, table_ids: Sequence[int], now: dt.datetime) -> None:
-    """Remove all channels of these tables, which are being dropped."""
-    _bury(connection, _C.c.table_id.in_(table_ids), "table dropped", now, user=None)
+    """Leave what the channels of these tables, which are being dropped, have counted to.
+
+    The channels stay with their tables, to come back with them.
+    """
+    which = _C.c.table_id.in_(table_ids)
+    _leave(connection, which, now)
+    _note(connection, which, "table dropped", now, user=None)
+
+
+def restore_channels_of(
+    connection: sa.Connection, table_ids: Sequence[int], now: dt.datetime
+) -> None:
+    """Bring back the channels of these tables, which are being restored, with their tokens.
+
+    Each is a sequencer ahead of all that it, or another of its name, has had: whoever had it open
+    before the drop must open it again.
+    """
+    which = _C.c.table_id.in_(table_ids)
+    _raise(connection, which, _stone_of_channel())
+    connection.execute(
+        sa.update(_C).where(which).values(client_sequencer=_C.c.client_sequencer + 1)
+    )
+    _note(connection, which, "table undropped", now, user=None)
+
+
+def hand_on_channels(
+    connection: sa.Connection, table_id: int, heir_id: int, now: dt.datetime
+) -> None:
+    """Give a table's channels, with their tokens, to the one that takes its place.
+
+    Each is a sequencer ahead: whoever has it open must open it again.
+    """
+    carried = [column.name for column in _C.c if column.name not in _OF_ONE_CHANNEL]
+    connection.execute(
+        sa.insert(_C).from_select(
+            [*carried, "table_id", "client_sequencer"],
+            sa.select(
+                *(_C.c[name] for name in carried),
+                sa.literal(heir_id, sa.BigInteger),
+                _C.c.client_sequencer + 1,
+            ).where(_C.c.table_id == table_id),
+        )
+    )
+    _note(connection, _C.c.table_id == heir_id, "table truncated", now, user=None)
 
 
 def bury_channel(
@@ -39,27 +83,27 @@ def bury_channel(
     _bury(connection, _C.c.channel_id == channel_id, "dropped", now, user=user)
 
 
+def expire_channels(
+    connection: sa.Connection, channel_ids: Sequence[int], now: dt.datetime
+) -> None:
+    """Remove channels that nobody has used for long."""
+    _bury(connection, _C.c.channel_id.in_(channel_ids), "expired", now, user=None)
+
+
 def carry_over(connection: sa.Connection, table_id: int, new: TableName, now: dt.datetime) -> None:
     """Before a table gets the name `new`: leave what its channels count to under the old name.
 
     Channels that others of the new name have counted further than go on from there.
     """
     _leave(connection, _C.c.table_id == table_id, now)
-    further = (
-        sa.select(_X.c.client_sequencer)
-        .where(
+    _raise(
+        connection,
+        _C.c.table_id == table_id,
+        sa.and_(
             _X.c.database_name == new.database,
             _X.c.schema_name == new.schema,
             _X.c.table_name == new.table,
-            _X.c.channel == _C.c.name,
-            _X.c.client_sequencer > _C.c.client_sequencer,
-        )
-        .scalar_subquery()
-    )
-    connection.execute(
-        sa.update(_C)
-        .where(_C.c.table_id == table_id, further.is_not(None))
-        .values(client_sequencer=further)
+        ),
     )
 
 
@@ -84,6 +128,19 @@ def _bury(
     user: str | None,
 ) -> None:
     _leave(connection, which, now)
+    _note(connection, which, event, now, user=user)
+    connection.execute(sa.delete(_C).where(which))
+
+
+def _note(
+    connection: sa.Connection,
+    which: sa.ColumnElement[bool],
+    event: str,
+    now: dt.datetime,
+    *,
+    user: str | None,
+) -> None:
+    """Write a line of history for each of these channels as it is now."""
     carried = ["table_id", "client_sequencer", "row_sequencer", "offset_token", "client_prefix"]
     connection.execute(
         sa.insert(_H).from_select(
@@ -97,7 +154,39 @@ def _bury(
             ).where(which),
         )
     )
-    connection.execute(sa.delete(_C).where(which))
+
+
+def _raise(
+    connection: sa.Connection, which: sa.ColumnElement[bool], place: sa.ColumnElement[bool]
+) -> None:
+    """Let channels go on from where others of their name, in this place, have counted further."""
+    further = (
+        sa.select(_X.c.client_sequencer)
+        .where(place, _X.c.channel == _C.c.name, _X.c.client_sequencer > _C.c.client_sequencer)
+        .scalar_subquery()
+    )
+    connection.execute(
+        sa.update(_C).where(which, further.is_not(None)).values(client_sequencer=further)
+    )
+
+
+def _stone_of_channel() -> sa.ColumnElement[bool]:
+    """Tell which tombstones stand where a channel's table is."""
+    named = (
+        sa.select(sa.literal(1))
+        .select_from(
+            _T.join(_S, _T.c.schema_id == _S.c.schema_id).join(
+                _D, _S.c.database_id == _D.c.database_id
+            )
+        )
+        .where(
+            _T.c.table_id == _C.c.table_id,
+            _D.c.name == _X.c.database_name,
+            _S.c.name == _X.c.schema_name,
+            _T.c.name == _X.c.table_name,
+        )
+    )
+    return named.correlate(_C, _X).exists()
 
 
 def _leave(connection: sa.Connection, which: sa.ColumnElement[bool], now: dt.datetime) -> None:

@@ -14,7 +14,7 @@ from snowmelt.schema.types import Kind
 
 if TYPE_CHECKING:
     from snowmelt.catalog.cursor import Cursor
-    from snowmelt.catalog.statements import Existing
+    from snowmelt.catalog.naming import Existing
 
 _WHAT = "CREATE FUNCTION"
 _ONE_OBJECT = (

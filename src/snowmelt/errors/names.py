@@ -43,6 +43,13 @@ class AlreadyExists(UserError):
     status = 409
 
 
+class NotRestorable(UserError):
+    """No {kind} {name} can be restored: none of that name was dropped, or the time for which it was kept has passed (DATA_RETENTION_TIME_IN_DAYS)."""
+
+    code = "not_restorable"
+    status = 404
+
+
 class NotEmpty(UserError):
     """{kind} {name} still holds {tables} tables; drop them first, or leave RESTRICT out."""
 

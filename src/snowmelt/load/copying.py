@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from snowmelt.catalog.lexing import Place
-    from snowmelt.catalog.statements import Name
+    from snowmelt.catalog.naming import Name
     from snowmelt.load.parsed import ColumnOptions
     from snowmelt.schema.types import Column
 

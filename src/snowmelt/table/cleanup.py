@@ -8,9 +8,10 @@ that long after it was replaced. Interrupted anywhere, the next round goes on:
 * A blob that was never registered: a day after it was first seen, tombstone first.
 * Native files: those that neither the current metadata nor any that was current within the
   retention refers to, unless a migration is at work; while a load or a compaction is at work,
-  only those that are older than it. What is listed is listed before the catalog is asked, so a
+  only those that are older than it, and for a day those whose run nobody knows yet. What is listed is listed before the catalog is asked, so a
   file that a commit has just made part of the table is never taken.
-* A dropped table: everything, after the retention.
+* A dropped table: everything, after the time for which UNDROP could bring it back, and the
+  retention. It is marked first, in a transaction that UNDROP cannot pass.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from typing import TYPE_CHECKING
 
 from snowmelt import faults
 from snowmelt.blob.layout import parse_blob_path
-from snowmelt.catalog import chunks, history, leases, loads, maintenance, stages
+from snowmelt.catalog import chunks, history, keeping, leases, loads, maintenance, stages
 from snowmelt.catalog.history import MigrationState
 from snowmelt.catalog.stages import StagedBlob
 from snowmelt.catalog.tables import dropped_tables, forget_table, table_by_id, tables_of
 from snowmelt.errors import BlobInvalid, SnowmeltError, TableNotFound
 from snowmelt.faults import Point
+from snowmelt.table.announcing import settled_files
 from snowmelt.table.iceberg import current_files, load_native, retained_files
 from snowmelt.table.loading import close_dead_loads
 from snowmelt.table.maintenance import close_dead_runs
@@ -92,6 +94,7 @@ def collect(
         live = tables_of(connection)
         gone = [table for table in dropped_tables(connection) if _dropped(table, before)]
     problems: list[str] = []
+    gone = [table for table in gone if _given_up(database, table, clock)]
     for table in [*live, *gone]:
         with _reported(table, problems):
             _retire(database, table, clock, before)
@@ -126,6 +129,14 @@ def _reported(table: TableRecord, problems: list[str]) -> Iterator[None]:
 
 def _dropped(table: TableRecord, before: dt.datetime) -> bool:
     return table.dropped_at is not None and table.dropped_at <= before
+
+
+def _given_up(database: Database, table: TableRecord, clock: Clock) -> bool:
+    """Tell whether a dropped table may be deleted; if so, UNDROP cannot bring it back any more."""
+    if table.kept_until is not None and table.kept_until > clock.now():
+        return False
+    with database.writing() as connection:
+        return keeping.purge(connection, table.table_id, clock.now())
 
 
 def _retire(database: Database, table: TableRecord, clock: Clock, before: dt.datetime) -> None:
@@ -202,6 +213,7 @@ def _delete_native(
             return 0
         at_work = _at_work(connection, table.table_id)
         committed = _committed(connection, table.table_id)
+        found = settled_files(connection, found, committed, clock.now() - UNREGISTERED_AFTER)
     if table.dropped_at is not None:
         return 0
     if at_work:

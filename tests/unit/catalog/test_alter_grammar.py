@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.catalog.lexing import Place
+from snowmelt.catalog.naming import Name
 from snowmelt.catalog.parsing import parse
-from snowmelt.catalog.statements import AlterTable, Name
+from snowmelt.catalog.statements import AlterTable
 from snowmelt.catalog.table_changes import (
     AddColumns,
     AlterColumns,
@@ -16,7 +17,7 @@ from snowmelt.catalog.table_changes import (
     DropColumns,
     RenameColumn,
     RenameTable,
-    SetSchemaEvolution,
+    SetProperties,
 )
 from snowmelt.errors import StatementError
 from snowmelt.schema.types import Column, Kind
@@ -48,8 +49,14 @@ MEANINGS = {
     "ALTER a TYPE INT": AlterColumns((ColumnChange(named("A", 21), A),)),
     "CLUSTER BY (a, b)": ClusterBy((named("A", 27), named("B", 30))),
     "DROP CLUSTERING KEY": ClusterBy(()),
-    "SET ENABLE_SCHEMA_EVOLUTION = TRUE": SetSchemaEvolution(is_enabled=True),
-    "SET ENABLE_SCHEMA_EVOLUTION FALSE": SetSchemaEvolution(is_enabled=False),
+    "SET ENABLE_SCHEMA_EVOLUTION = TRUE": SetProperties({"schema_evolution": True}),
+    "SET ENABLE_SCHEMA_EVOLUTION FALSE": SetProperties({"schema_evolution": False}),
+    "SET DATA_RETENTION_TIME_IN_DAYS = 0, COMMENT = 'x'": SetProperties(
+        {"retention_days": 0, "comment": "x"}
+    ),
+    "UNSET DATA_RETENTION_TIME_IN_DAYS COMMENT": SetProperties(
+        {"retention_days": None, "comment": None}
+    ),
 }
 
 
@@ -65,9 +72,9 @@ def test_if_exists_comes_before_the_name():
 
 
 REFUSALS = {
-    "": ("Expected ADD, DROP, ALTER, MODIFY, RENAME, CLUSTER or SET here", 14),
+    "": ("Expected ADD, DROP, ALTER, MODIFY, RENAME, CLUSTER, SET or UNSET here", 14),
     "SWAP WITH u": ("SWAP WITH is not supported: RENAME both", 15),
-    "UNSET x": ("There is nothing to UNSET", 15),
+    "UNSET x": ("x is no clause of a table; there are DATA_RETENTION", 21),
     "ADD COLUMN a": ("Expected a type here", 27),
     "ADD COLUMN a INT DEFAULT 1": ("A default other than NULL is not supported", 40),
     "ADD COLUMN a INT UNIQUE": ("UNIQUE is not supported: keys", 32),
@@ -84,8 +91,8 @@ REFUSALS = {
     "ALTER COLUMN a DROP NOT NULL, a TYPE INT": ("Column a is changed twice", 45),
     "CLUSTER BY (upper(a))": ("CLUSTER BY takes columns, not expressions", 32),
     "CLUSTER BY (a, a)": ("CLUSTER BY names a twice", 30),
-    "SET COMMENT = 'x'": ("COMMENT cannot be SET on a table", 19),
-    "SET": ("Expected ENABLE_SCHEMA_EVOLUTION = TRUE or FALSE", 18),
+    "SET DATA_RETENTION_TIME_IN_DAYS = 91": ("The retention in days lies between 0 and 90", 49),
+    "SET": ("Expected a clause of a table here", 18),
     "SET ENABLE_SCHEMA_EVOLUTION = 1": ("Expected TRUE or FALSE here, not 1", 45),
     "DROP COLUMN a CASCADE": ("Nothing may follow this change of a table, but CASCADE does", 29),
 }

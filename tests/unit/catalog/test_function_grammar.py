@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.catalog.function_clauses import CONTEXT_FUNCTIONS
+from snowmelt.catalog.naming import Existing
 from snowmelt.catalog.parsing import parse
 from snowmelt.catalog.statements import (
     AlterFunction,
     CreateExternalFunction,
     DescribeFunction,
     DropFunction,
-    Existing,
     GrantOnFunction,
     RenameFunction,
     ShowGrants,

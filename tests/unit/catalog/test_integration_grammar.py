@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from snowmelt.catalog.naming import Existing
 from snowmelt.catalog.parsing import parse
 from snowmelt.catalog.statements import (
     AlterIntegration,
     CreateIntegration,
     DescribeIntegration,
     DropIntegration,
-    Existing,
     GrantOnAccount,
     GrantOnIntegration,
     Show,

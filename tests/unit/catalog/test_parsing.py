@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.catalog.lexing import Place
+from snowmelt.catalog.naming import Existing, Level, Name
 from snowmelt.catalog.parsing import is_query, parse
 from snowmelt.catalog.statements import (
     AlterBucket,
@@ -24,13 +25,10 @@ from snowmelt.catalog.statements import (
     DropAccessKey,
     DropBucket,
     DropPrincipal,
-    Existing,
     GrantOnAccount,
     GrantOnBucket,
     GrantPrivileges,
     GrantRole,
-    Level,
-    Name,
     Show,
     ShowGrants,
 )
@@ -263,13 +261,13 @@ REFUSED = {
     "CREATE OR REPLACE TEMP TABLE t (a INT)": ("TEMP is not supported", 19),
     "CREATE TABLE t AS SELECT 1": ("CREATE TABLE … AS SELECT is not supported", 16),
     "CREATE TABLE t (a INT) AS SELECT 1": ("CREATE TABLE … AS SELECT is not supported", 24),
-    "CREATE TABLE t LIKE u": ("CREATE TABLE … LIKE is not supported", 16),
-    "CREATE TABLE t CLONE u": ("CLONE is not supported", 16),
-    "CREATE TABLE t (a INT) COMMENT = 'x'": ("COMMENT is not supported", 24),
+    "CREATE TABLE t LIKE u (a INT)": ("Nothing may follow CREATE TABLE … LIKE", 23),
+    "CREATE TABLE t CLONE u": ("CREATE TABLE … CLONE is not supported", 16),
+    "CREATE TABLE t (a INT) COMMENT = x": ("Expected a comment in single quotes", 34),
     "CREATE TABLE t (a INT) CLUSTER BY (upper(a))": ("CLUSTER BY takes columns, not", 36),
     "CREATE TABLE t (a INT) CLUSTER BY (b)": ("CLUSTER BY names b, which is no column", 36),
     "CREATE TABLE t (a INT) CLUSTER BY (a, A)": ("CLUSTER BY names A twice", 39),
-    "CREATE TABLE t (a INT) DATA_RETENTION_TIME_IN_DAYS = 1": ("Nothing may follow", 24),
+    "CREATE TABLE t (a INT) CHANGE_TRACKING = TRUE": ("Nothing may follow", 24),
     "CREATE TABLE t (a INT": ("Expected , or ) here, not end of the statement", 22),
     "CREATE TABLE t": ("Expected ( here, not end of the statement", 15),
     "CREATE TABLE a.b.c.d (a INT)": ("The name of a table has at most 3 parts", 19),
@@ -282,7 +280,10 @@ REFUSED = {
     "CREATE OR REPLACE USER u": ("OR REPLACE is not supported for a user", 19),
     "CREATE USER u PASSWORD = 'x'": ("Passwords are not supported", 15),
     "CREATE USER u RSA_PUBLIC_KEY = x": ("Expected a public key in single quotes", 32),
-    "ALTER VIEW v RENAME TO w": ("ALTER VIEW is not supported: there are ALTER TABLE,", 7),
+    "ALTER VIEW v RENAME TO w": (
+        "ALTER VIEW is not supported: there are ALTER DATABASE, SCHEMA",
+        7,
+    ),
     "ALTER USER u SET": ("Expected RSA_PUBLIC_KEY, RSA_PUBLIC_KEY_2 or", 17),
     "DROP CHANNEL c": (
         "Expected DATABASE, SCHEMA, TABLE, USER, ROLE, BUCKET, LIBRARY, FILTER, PARSER, SOURCE, EXTERNAL FUNCTION, FUNCTION or INTEGRATION",
@@ -290,7 +291,10 @@ REFUSED = {
     ),
     "USE ROLE r": ("USE is not supported", 1),
     "INSERT INTO t VALUES (1)": ("INSERT is not supported: rows come in", 1),
-    "TRUNCATE TABLE t": ("TRUNCATE is not supported", 1),
+    "UNDROP VIEW v": ("Expected DATABASE, SCHEMA or TABLE here", 8),
+    "COMMENT ON COLUMN t.a IS 'x'": ("Comments on columns are not kept", 12),
+    "ALTER SCHEMA s SWAP WITH t": ("SWAP WITH is not supported", 16),
+    "SHOW CHANNELS HISTORY": ("Nothing may follow SHOW CHANNELS", 15),
     "CREAT TABLE t": ("CREAT begins no statement; there are CREATE, DROP", 1),
     "": ("There is no statement here", 1),
     "-- nothing": ("There is no statement here", 11),
@@ -302,7 +306,8 @@ REFUSED = {
     "GRANT SELEC ON TABLE t TO ROLE r": ("SELEC is no privilege; there are", 7),
     "GRANT INSERT ON DATABASE d TO ROLE r": ("INSERT cannot be granted on a database", 7),
     "GRANT INSERT ON TABLE t TO USER u": ("Privileges go to roles", 28),
-    "GRANT INSERT ON ALL TABLES IN SCHEMA s TO ROLE r": ("Grants on all or future", 17),
+    "GRANT INSERT ON ALL SCHEMAS IN SCHEMA s TO ROLE r": ("Expected DATABASE here", 32),
+    "GRANT OWNERSHIP ON FUTURE TABLES IN SCHEMA s TO ROLE r": ("OWNERSHIP is granted on one", 46),
     "GRANT INSERT ON t TO r WITH GRANT OPTION": ("GRANT OPTION is not supported", 24),
     "GRANT USAGE ON ACCOUNT TO ROLE r": ("Nothing can be granted on the account", 16),
     "GRANT READ ON BUCKET my-data TO ROLE r": ("The name of a bucket with other signs", 24),

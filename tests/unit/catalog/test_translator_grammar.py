@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from snowmelt.catalog.naming import Existing
 from snowmelt.catalog.parsing import parse
 from snowmelt.catalog.scripts import split_script
-from snowmelt.catalog.statements import CreateTranslator, Existing
+from snowmelt.catalog.statements import CreateTranslator
 from snowmelt.errors import StatementError
 from snowmelt.functions.definition import Language
 

@@ -20,6 +20,7 @@ from snowmelt.table.snapshot import take_snapshots
 
 OTHER = TableName("DEMO", "PUBLIC", "OTHER")
 HOUR = 3600.0
+DAY = 24 * HOUR
 
 
 @pytest.fixture
@@ -143,7 +144,11 @@ def test_a_dropped_table_leaves_nothing(house):
     house.collect(HOUR)
     assert house.files()
     assert len(house.files(house.stage)) == 2
-    house.clock.advance(HOUR + 1)
+    house.clock.advance(DAY - 1)
+    house.collect(HOUR)
+    assert len(house.data_files()) == 1
+    assert len(house.files(house.stage)) == 2
+    house.clock.advance(2)
     house.collect(HOUR)
     assert house.files() == set()
     assert house.files(house.stage) == set()
@@ -157,7 +162,7 @@ def test_a_table_created_again_keeps_its_files(house):
     house.create(replace=True)
     house.put_numbers(100, 5)
     house.migrate()
-    house.clock.advance(HOUR + 1)
+    house.clock.advance(DAY + 1)
     house.collect(HOUR)
     assert house.read_numbers() == list(range(100, 105))
     assert len(house.data_files()) == 1
