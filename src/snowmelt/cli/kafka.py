@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from snowmelt.cli.opening import opened_catalog, settings_of
+from snowmelt.cli.stopping import stopped_by_signals
 from snowmelt.clock import SystemClock
 from snowmelt.errors import UserError
 from snowmelt.schema.types import internal_name
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator
+    import threading
+    from collections.abc import Callable
 
     from snowmelt.bulk.connector import Refused
 
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
         or min(options.buffer_time, options.buffer_rows, options.buffer_bytes) < 0
     ):
         raise UserError("A frame is longer than nothing, and buffers are not negative.")
-    with _stopped_by_signals() as stop:
+    with stopped_by_signals() as stop:
         if options.stream:
             _stream(options, stop)
         else:
@@ -147,24 +147,3 @@ def _refused(path: Path | None, opened: contextlib.ExitStack) -> Callable[[Refus
             )
 
     return tell
-
-
-@contextlib.contextmanager
-def _stopped_by_signals() -> Iterator[threading.Event]:
-    """Let SIGTERM and the first Ctrl-C end what runs in good order; the second ends it at once."""
-    stop = threading.Event()
-
-    def end(number: int, _: object) -> None:
-        stop.set()
-        signal.signal(number, before[signal.Signals(number)])
-
-    # Signals come to the main thread only, and only that may say what is to be done.
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

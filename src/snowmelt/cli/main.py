@@ -24,6 +24,7 @@ _COMMANDS = (
     "copy",
     "load",
     "kafka",
+    "tail",
     "migrate",
     "maintain",
     "select",

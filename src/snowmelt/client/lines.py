@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from snowmelt.client.streaming import order_of
 from snowmelt.errors import SourceWentBackwards, UserError
 
 if TYPE_CHECKING:
@@ -21,17 +22,21 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TypeAlias
 
+    from snowmelt.client.streaming import Order
+
     # A row, or why the line is none.
     Parsed: TypeAlias = Mapping[str, object] | str | None
 
 _PIECE_BYTES = 1024 * 1024
 _MAX_LINE_BYTES = 64 * 1024 * 1024
-_MARK_BYTES = 1024
+_MARK_BYTES = 4096
 _JSON: msgspec.json.Decoder[object] = msgspec.json.Decoder(float_hook=Decimal)
 
 
 class Lines:
     """An open file; `close` it. `parse` makes rows of lines, or says why one is none.
+
+    The first line behind the `header` tells files apart.
 
     `on_refused` is told number, bytes and reason of lines that are none; a parser returns None for lines that
     are to be passed over, such as a header.
@@ -42,13 +47,17 @@ class Lines:
         path: Path,
         parse: Callable[[bytes, int], Parsed],
         on_refused: Callable[[str, bytes, str], None],
+        *,
+        header: int = 0,
     ) -> None:
         self.path = path
+        self._header = header
         self._parse = parse
         self._on_refused = on_refused
         self._file = os.open(path, os.O_RDONLY)
         self.inode = os.fstat(self._file).st_ino
-        self.mark = _mark(self._file)
+        self.mark = _mark(self._file, header)
+        self.size = os.fstat(self._file).st_size
         self._line = 0
         self._behind = 0
         self._offset = 0
@@ -61,7 +70,7 @@ class Lines:
     @property
     def is_same(self) -> bool:
         """Whether it still is the file that it was when it was opened."""
-        return self.mark is not None and _mark(self._file) == self.mark
+        return self.mark is not None and _mark(self._file, self._header) == self.mark
 
     @property
     def unread_bytes(self) -> int:
@@ -93,6 +102,11 @@ class Lines:
         self._line = self._offset = 0
         self._behind = number
 
+    @staticmethod
+    def order(position: str) -> Order:
+        """Go by the number of the line: a file may be renamed."""
+        return order_of(position.rpartition(":")[2])
+
     def positions(self) -> Iterator[tuple[str, Mapping[str, object]]]:
         """Yield the rows of whole lines behind the position.
 
@@ -102,7 +116,9 @@ class Lines:
         while lines := self._whole_lines():
             for line in lines:
                 self._line += 1
-                if self._line > self._behind:
+                if self._line <= self._header:
+                    self._parse(line, self._line)
+                elif self._line > self._behind:
                     where = f"{self.path.name}:{self._line}"
                     row = self._parse(line, self._line)
                     if isinstance(row, str):
@@ -134,12 +150,13 @@ class Lines:
         raise UserError(f"Line {self._line + 1} of {self.path} is longer than 64 MiB.")
 
 
-def _mark(file: int) -> str | None:
+def _mark(file: int, header: int) -> str | None:
+    """Return a digest of the first line behind the header, None before it is whole."""
     head = os.pread(file, _MARK_BYTES, 0)
-    end = head.find(b"\n")
-    if end < 0 and len(head) < _MARK_BYTES:
+    lines = head.split(b"\n", header + 1)
+    if len(lines) <= header + 1 and len(head) < _MARK_BYTES:
         return None
-    return hashlib.sha256(head[:end] if end >= 0 else head).hexdigest()[:16]
+    return hashlib.sha256(lines[-2] if len(lines) > 1 else head).hexdigest()[:16]
 
 
 def json_row(line: bytes, _: int) -> Parsed:
@@ -165,21 +182,32 @@ def text_row(column: str) -> Callable[[bytes, int], Parsed]:
     return parse
 
 
-def csv_row(columns: Sequence[str], *, delimiter: str, skip: int) -> Callable[[bytes, int], Parsed]:
-    """Return what reads a line of comma-separated values; empty fields are NULL.
+class CsvRows:
+    """Reads the lines of one file of comma-separated values; empty fields are NULL.
 
-    A record is one line: line ends within quotes are not known.
+    A record is one line: line ends within quotes are not known. Without `columns` the first line
+    names them.
     """
 
-    def parse(line: bytes, number: int) -> Parsed:
-        if number <= skip or not line.strip():
+    def __init__(
+        self, columns: Sequence[str] | None, *, delimiter: str = ",", header: int = 0
+    ) -> None:
+        self._columns = columns
+        self._delimiter = delimiter
+        self._header = header
+
+    def __call__(self, line: bytes, number: int) -> Parsed:
+        """Return the row of a line, None for a header or a blank line."""
+        if number > self._header and not line.strip():
             return None
         try:
-            (values,) = csv.reader([line.decode()], delimiter=delimiter, strict=True)
+            (values,) = csv.reader([line.decode()], delimiter=self._delimiter, strict=True)
         except (csv.Error, ValueError) as error:
             return f"it is not CSV: {error}"
-        if len(values) != len(columns):
-            return f"it has {len(values)} fields, not {len(columns)}"
-        return {name: value or None for name, value in zip(columns, values, strict=True)}
-
-    return parse
+        if self._columns is None:
+            self._columns = [value.strip() for value in values]
+        if number <= self._header:
+            return None
+        if len(values) != len(self._columns):
+            return f"it has {len(values)} fields, not {len(self._columns)}"
+        return {name: value or None for name, value in zip(self._columns, values, strict=True)}

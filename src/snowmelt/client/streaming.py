@@ -34,7 +34,7 @@ _DIGITS = re.compile(r"(\d+)")
 
 @runtime_checkable
 class Source(Protocol):
-    """What `stream` reads."""
+    """What `stream` reads; with a method `order(position)` it says how its positions are sorted."""
 
     def seek(self, token: str | None) -> None:
         """Go on behind a position; None is the beginning.
@@ -116,8 +116,9 @@ class Pump:
         self._on_backwards = on_backwards
         self._on_refused = on_refused
         self._reading: Iterator[tuple[str, Row]] | None = None
+        self._order: Callable[[str], Order] = getattr(source, "order", order_of)
         self.done = Streamed(token=channel.resume())
-        self._last = None if self.done.token is None else order_of(self.done.token)
+        self._last = None if self.done.token is None else self._order(self.done.token)
         self._seek(self.done.token)
 
     def step(self) -> bool:
@@ -159,7 +160,7 @@ class Pump:
                 return each
 
     def _is_next(self, position: str) -> bool:
-        key = order_of(position)
+        key = self._order(position)
         if self._last is not None and key <= self._last:
             if self._on_backwards == "raise":
                 raise SourceWentBackwards(position=position, committed=self.done.token)

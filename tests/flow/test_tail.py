@@ -1,0 +1,204 @@
+"""`snowmelt tail`: each line becomes a row once, whatever is killed, rotated, cut or added."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import pytest
+
+from fix_service import prepare_loading
+from snowmelt.catalog.database import open_database
+from snowmelt.catalog.keys import KeyRing, load_master_key
+from snowmelt.config import Settings
+from snowmelt.schema.types import TableName
+from snowmelt.storage.opening import open_store
+from snowmelt.table.reading import read_table
+
+pytestmark = pytest.mark.slow
+
+_numbers = itertools.count()
+
+
+class Tailing:
+    """A folder of logs, and a table that they go into."""
+
+    def __init__(self, service, key_pair, folder):
+        self.service = service
+        self.database = f"TAIL_{next(_numbers)}"
+        prepare_loading(service, key_pair, self.database)
+        self.logs = folder / "logs"
+        self.logs.mkdir()
+        self.key = folder / "key.pem"
+        self.key.write_text(key_pair.private_pem)
+        self.output = folder / "output"
+        self._next = 0
+
+    def command(self, *more, pattern="*.log"):
+        where = ["--url", self.service.url, "--user", "loader", "--private-key", str(self.key)]
+        files = [str(self.logs / pattern), "--table", f"{self.database}.public.t"]
+        return [sys.executable, "-m", "snowmelt", "tail", *files, *where, *more]
+
+    def once(self, *more, **options):
+        done = subprocess.run(
+            self.command("--once", *more, **options), capture_output=True, text=True, timeout=120
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    def start(self, *more, **options):
+        with self.output.open("ab") as output:
+            return subprocess.Popen(
+                self.command(*more, **options), stdout=output, stderr=output, env=os.environ
+            )
+
+    def write(self, name, count, *, end="\n"):
+        """Append so many numbered lines to a file."""
+        numbers = range(self._next, self._next + count)
+        self._next += count
+        lines = "\n".join(json.dumps({"id": number, "name": name}) for number in numbers)
+        self.append(name, lines + end)
+
+    def append(self, name, text):
+        with (self.logs / name).open("a") as file:
+            file.write(text)
+
+    def rows(self, column="ID"):
+        settings = Settings.load(self.service.data_dir)
+        database = open_database(settings.catalog_url)
+        try:
+            keyring = KeyRing(load_master_key(settings.keys_dir))
+            name = TableName(self.database, "PUBLIC", "T")
+            rows = read_table(database, keyring, open_store(settings.stage_url), name)
+            return rows[column].to_pylist()
+        finally:
+            database.close()
+
+    def ids(self):
+        return sorted(int(number) for number in self.rows())
+
+    def wait_for(self, count):
+        give_up_at = time.monotonic() + 60
+        while len(found := self.ids()) < count:
+            assert time.monotonic() < give_up_at, f"{len(found)} of {count}\n{self.said()}"
+            time.sleep(0.1)
+        assert found == list(range(count))
+
+    def said(self):
+        return self.output.read_text()
+
+    def tokens(self):
+        result = self.service.sql(f"SHOW CHANNELS IN TABLE {self.database}.public.t")
+        place = [name.lower() for name in result.columns].index("offset_token")
+        return sorted(row[place] for row in result.rows)
+
+
+@pytest.fixture
+def tailing(shared_service, key_pair, tmp_path):
+    return Tailing(shared_service, key_pair, tmp_path)
+
+
+def test_once_goes_on_where_it_was_and_removes_what_is_done(tailing):
+    tailing.write("messages_1.log", 20)
+    tailing.write("messages_2.log", 5, end="")
+    code, said = tailing.once()
+    assert code == 0
+    assert said.startswith("24 rows of 2 files are committed; the last line has no end yet in /")
+    assert said.endswith("messages_2.log.\n")
+    assert tailing.tokens() == ["messages_1.log:20", "messages_2.log:4"]
+    tailing.write("messages_1.log", 2)
+    tailing.append("messages_1.log", '{"id": "x"}\nno json\n')
+    tailing.append("messages_2.log", "\n")
+    code, said = tailing.once("--errors", str(tailing.output), "--delete")
+    assert code == 0
+    assert "3 rows of 2 files are committed, 2 lines were refused, 2 files were removed." in said
+    refused = [json.loads(line) for line in tailing.said().splitlines()]
+    assert [each["place"] for each in refused] == ["messages_1.log:24", "messages_1.log:23"]
+    assert tailing.ids() == list(range(27))
+    assert list(tailing.logs.iterdir()) == []
+    assert tailing.tokens() == []
+
+
+def test_forms_of_lines(tailing, tmp_path):
+    (tailing.logs / "a.csv").write_text('id;name\n1;"x;y"\n2;\n')
+    (tailing.logs / "b.csv").write_text("name;id\nz;3\n")
+    done = tmp_path / "done"
+    more = ("--csv", "--header", "--delimiter", ";", "--move-to", str(done))
+    code, said = tailing.once(*more, pattern="*.csv")
+    assert (code, said) == (0, "3 rows of 2 files are committed, 2 files were removed.\n")
+    assert sorted(path.name for path in done.iterdir()) == ["a.csv", "b.csv"]
+    tailing.service.sql(f"ALTER TABLE {tailing.database}.public.t ALTER COLUMN id DROP NOT NULL")
+    (tailing.logs / "c.txt").write_text("a whole line\r\n")
+    assert tailing.once("--column", "name", pattern="*.txt")[0] == 0
+    names = tailing.rows("NAME")
+    assert sorted(names, key=str) == [None, "a whole line", "x;y", "z"]
+
+
+def test_files_are_rotated_truncated_and_added_while_followed(tailing):
+    tailing.write("app.log", 10)
+    process = tailing.start(pattern="app*")
+    try:
+        tailing.wait_for(10)
+        tailing.write("app.log", 5)
+        (tailing.logs / "app.log").rename(tailing.logs / "app.log.1")
+        tailing.write("app.log", 7)
+        tailing.write("app.log.1", 3)
+        tailing.wait_for(25)
+        # As logrotate's copytruncate does it, with a copy that is not looked for.
+        (tailing.logs / "app.log").write_bytes(b"")
+        tailing.write("app.log", 9)
+        tailing.write("app-2.log", 4)
+        tailing.wait_for(38)
+        process.terminate()
+        assert process.wait(60) == 0, tailing.said()
+        assert "38 rows of 4 files are committed." in tailing.said()
+    finally:
+        process.kill()
+        process.wait()
+    assert tailing.once(pattern="app*")[1].startswith("0 rows")
+
+
+def test_a_file_with_fewer_lines_than_committed_is_a_choice(tailing):
+    tailing.write("a.log", 10)
+    tailing.once()
+    path = tailing.logs / "a.log"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:4]))
+    code, said = tailing.once()
+    assert code == 1
+    assert "went backwards: it is at position a.log:4, and a.log:10 is committed" in said
+    assert tailing.once("--on-backwards", "skip")[1].startswith("0 rows")
+    assert tailing.once("--on-backwards", "restart")[1].startswith("4 rows")
+    assert tailing.ids() == sorted([*range(10), *range(4)])
+
+
+def test_kill_9_at_any_moment_loses_and_doubles_nothing(tailing):
+    dice = random.Random(7)
+    kills = 0
+    process = tailing.start("--delete", "--settled", "0.5")
+    try:
+        for turn in range(24):
+            tailing.write(f"messages_{turn // 4}.log", dice.randrange(1, 400))
+            time.sleep(dice.uniform(0.05, 0.6))
+            if turn % 3 == 2:
+                process.kill()
+                process.wait()
+                kills += 1
+                process = tailing.start("--delete", "--settled", "0.5")
+        tailing.wait_for(tailing._next)
+        give_up_at = time.monotonic() + 30
+        while list(tailing.logs.iterdir()):
+            assert time.monotonic() < give_up_at, tailing.said()
+            time.sleep(0.1)
+        process.terminate()
+        assert process.wait(60) == 0, tailing.said()
+    finally:
+        process.kill()
+        process.wait()
+    assert kills == 8
+    assert max(Counter(tailing.ids()).values()) == 1
+    assert tailing.ids() == list(range(tailing._next))
