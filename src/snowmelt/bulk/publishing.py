@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io import load_file_io
 
 from snowmelt.bulk.spool import reject_files
 from snowmelt.schema.native import native_schema
 from snowmelt.storage.opening import open_store
+from snowmelt.table.file_io import file_io
 from snowmelt.table.rejects import REJECT_SCHEMA, numbered
 from snowmelt.table.warehouse import open_warehouse
 
@@ -98,7 +98,7 @@ def _rows(warehouse_url: str, files: Iterable[WrittenFile]) -> Iterator[pa.Table
     warehouse, schema = open_warehouse(warehouse_url), native_schema(REJECT_SCHEMA)
     for file in files:
         address = warehouse.address(file.path)
-        with load_file_io({}, address).new_input(address).open() as stream:
+        with file_io(address).new_input(address).open() as stream:
             for batch in pq.ParquetFile(stream).iter_batches(batch_size=_BATCH_ROWS):
                 yield pa.Table.from_batches([batch]).cast(schema)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from py4j.protocol import Py4JError
 from pyspark.sql import Column as SparkColumn
@@ -18,8 +18,10 @@ from pyspark.sql.functions import expr
 from snowmelt.clock import milliseconds
 from snowmelt.errors import PlanExpired
 from snowmelt.spark.kept import KeptChunks
+from snowmelt.spark.native_source import native_frame
 from snowmelt.spark.source import ChunkRead, chunks_frame
 from snowmelt.spark.visible import TableRead, VisibleColumn, quoted, visible_columns
+from snowmelt.table.file_io import is_on_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +43,8 @@ class TableReader:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._kept: OrderedDict[object, DataFrame] = OrderedDict()
-        self._cores = _cores(spark)
+        self._listable: dict[str, bool] = {}
+        self._cores = cores_of(spark)
         self._chunks = KeptChunks(spark, self._decoded)
 
     def frame(self, read: TableRead) -> DataFrame:
@@ -75,9 +78,26 @@ class TableReader:
 
     def _native(self, read: TableRead) -> DataFrame:
         paths = tuple(file.path for file in read.files)
+        if not self._can_list(paths[0]):
+            return native_frame(self._spark, read, _schema(read.columns, read.file_names))
         return self._keep(
             (read.pointer, read.schema.version, paths), lambda: self._listed(read, paths)
         )
+
+    def _can_list(self, path: str) -> bool:
+        """Tell whether Spark's own reader has a file system for this kind of address."""
+        scheme = urlsplit(path).scheme
+        if is_on_disk(path):
+            return True
+        if scheme not in self._listable:
+            java = _java(self._spark)
+            try:
+                configuration = self._spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001  no other way
+                java.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, configuration)
+                self._listable[scheme] = True
+            except Exception:  # noqa: BLE001  none, or Spark Connect, which says so in several ways
+                self._listable[scheme] = False
+        return self._listable[scheme]
 
     def _listed(self, read: TableRead, paths: tuple[str, ...]) -> DataFrame:
         reader = self._spark.read.schema(_schema(visible_columns(read.schema), read.file_names))
@@ -227,7 +247,8 @@ def _java(spark: SparkSession) -> Any:
         return None
 
 
-def _cores(spark: SparkSession) -> int:
+def cores_of(spark: SparkSession) -> int:
+    """Return how many tasks run at a time."""
     try:
         return max(1, int(spark.sparkContext.defaultParallelism))
     except Exception:  # noqa: BLE001  Spark Connect has no context, and says so in several ways

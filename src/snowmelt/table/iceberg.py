@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyiceberg.catalog.noop import NoopCatalog
-from pyiceberg.io import load_file_io
 from pyiceberg.manifest import ManifestContent, ManifestFile, read_manifest_list
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
@@ -44,6 +43,7 @@ from pyiceberg.types import (
 from snowmelt.errors import ConflictError, TableInconsistent
 from snowmelt.schema.arrow import FIELD_ID
 from snowmelt.schema.native import native_schema
+from snowmelt.table.file_io import file_io
 from snowmelt.table.native import WrittenFile, data_file
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def load_native(location: str, incarnation: str) -> NativeTable:
         TableInconsistent: Another incarnation, facts missing, or properties that the line of
             snapshots does not prove (for example after a rollback by another tool).
     """
-    io = load_file_io({}, location)
+    io = file_io(location)
     metadata = FromInputFile.table_metadata(io.new_input(location))
     facts = _facts(metadata.properties, location)
     if facts.incarnation != incarnation or metadata.table_uuid != uuid.UUID(incarnation):
@@ -245,7 +245,7 @@ def retained_files(native: NativeTable) -> Iterator[str]:
     yield native.location
     for entry in native.metadata.metadata_log:
         yield entry.metadata_file
-    io = load_file_io({}, native.location)
+    io = file_io(native.location)
     seen = set[str]()
     for snapshot in native.metadata.snapshots:
         yield snapshot.manifest_list
@@ -288,7 +288,7 @@ def begun_commit(append: Append, swap: Callable[[str, int], None]) -> Transactio
     base = append.base
     metadata = _first_metadata(append) if base is None else _with_schema(base, append.schema)
     location = "" if base is None else base.location
-    io = load_file_io({}, metadata.location)
+    io = file_io(metadata.location)
     table = Table((append.folder,), metadata, location, io, PointerCatalog(append, swap))
     transaction = table.transaction()
     expired = expired_snapshots(metadata, append.expire_before_ms)
@@ -445,12 +445,12 @@ def _files_of(manifest: ManifestFile, native: NativeTable) -> tuple[NativeFile, 
 # Neither lists nor manifests ever change, and equal ones have equal paths.
 @lru_cache(maxsize=64)
 def _read_manifest_list(location: str) -> tuple[ManifestFile, ...]:
-    return tuple(read_manifest_list(load_file_io({}, location).new_input(location)))
+    return tuple(read_manifest_list(file_io(location).new_input(location)))
 
 
 @lru_cache(maxsize=512)
 def _read_manifest(manifest: ManifestFile) -> tuple[NativeFile, ...]:
-    io = load_file_io({}, manifest.manifest_path)
+    io = file_io(manifest.manifest_path)
     entries = [
         (entry.sequence_number or 0, entry.data_file) for entry in manifest.fetch_manifest_entry(io)
     ]

@@ -14,8 +14,6 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pyiceberg.io import load_file_io
-
 from snowmelt import faults
 from snowmelt.catalog import leases, maintenance
 from snowmelt.catalog.maintenance import Maintained, MaintenanceKind, MaintenanceState
@@ -23,6 +21,7 @@ from snowmelt.catalog.tables import Pointer, find_table, set_pointer, table_by_i
 from snowmelt.clock import milliseconds
 from snowmelt.errors import CommitLost, LeaseLost, TransactionConflict, UnknownOutcome
 from snowmelt.faults import Point
+from snowmelt.table.file_io import file_io
 from snowmelt.table.iceberg import Append, begun_commit, expired_snapshots
 from snowmelt.table.leasing import new_owner
 from snowmelt.table.native import data_file
@@ -349,7 +348,7 @@ def _entries(native: NativeTable, addresses: frozenset[str]) -> list[DataFile]:
     snapshot = native.metadata.current_snapshot()
     if snapshot is None or not addresses:
         return []
-    io = load_file_io({}, native.location)
+    io = file_io(native.location)
     return [
         entry.data_file
         for manifest in snapshot.manifests(io)

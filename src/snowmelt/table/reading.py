@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io import load_file_io
 
 from snowmelt.blob.crypto import derive_key
 from snowmelt.catalog.tables import schema_versions
@@ -20,6 +19,7 @@ from snowmelt.errors import TableInconsistent
 from snowmelt.schema.arrow import FIELD_ID
 from snowmelt.schema.native import native_schema
 from snowmelt.table.chunk import ChunkTask, columnless, concatenated, part_of, read_task
+from snowmelt.table.file_io import file_io
 from snowmelt.table.snapshot import take_snapshots
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def chunk_tasks(
 
 def read_file(file: NativeFile, schema: TableSchema) -> pa.Table:
     """Read one native file as rows of `schema` in native form; columns are found by field id."""
-    with load_file_io({}, file.path).new_input(file.path).open() as stream:
+    with file_io(file.path).new_input(file.path).open() as stream:
         whole = pq.ParquetFile(stream)
         names = _names(whole)
         wanted = native_schema(schema)
@@ -70,10 +70,17 @@ def read_file(file: NativeFile, schema: TableSchema) -> pa.Table:
 
 def read_batches(file: NativeFile, schema: TableSchema, rows: int) -> Iterator[pa.Table]:
     """Read one native file like `read_file`, so many rows at a time at most."""
-    with load_file_io({}, file.path).new_input(file.path).open() as stream:
+    return read_fields(file.path, native_schema(schema), rows)
+
+
+def read_fields(address: str, wanted: pa.Schema, rows: int) -> Iterator[pa.Table]:
+    """Read fields of the native file at an address, so many rows at a time at most.
+
+    `wanted` are native fields with their ids, by which they are found.
+    """
+    with file_io(address).new_input(address).open() as stream:
         whole = pq.ParquetFile(stream)
         names = _names(whole)
-        wanted = native_schema(schema)
         for batch in whole.iter_batches(rows, columns=_present(wanted, names)):
             yield _conformed(pa.Table.from_batches([batch]), names, wanted)
 

@@ -1,0 +1,165 @@
+"""PyIceberg's way to files, through our own stores where they are not on a disk.
+
+So one address and one set of credentials (those of the environment, see `snowmelt.storage`) serve
+everything, and PyIceberg needs no library for any cloud. Files on disk it opens by itself.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
+
+from snowmelt.errors import ObjectMissing
+from snowmelt.table.warehouse import cached_store
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from snowmelt.storage.store import OpenObject, Store
+
+# Metadata is smaller; data files are read in parts, of which readers choose few.
+_WHOLE_BYTES = 8 * 1024 * 1024
+_BUFFER_BYTES = 1024 * 1024
+
+
+def file_io(location: str) -> FileIO:
+    """Return what opens files at an address like this one."""
+    return load_file_io({}, location) if is_on_disk(location) else StoreFileIO()
+
+
+def is_on_disk(location: str) -> bool:
+    """Tell whether an address is a path or a `file:` URL."""
+    return urlsplit(location).scheme in {"", "file"}
+
+
+class StoreFileIO(FileIO):
+    """Files by their full addresses (`s3://bucket/path`), in stores of ours."""
+
+    def new_input(self, location: str) -> StoredInput:
+        """Return a file to read."""
+        return StoredInput(location)
+
+    def new_output(self, location: str) -> StoredOutput:
+        """Return a file to write."""
+        return StoredOutput(location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Delete a file; harmless when there is none."""
+        store, path = _place(location if isinstance(location, str) else location.location)
+        store.delete(path)
+
+
+class _Stored:
+    """A file of a store by its address."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__(location)  # type: ignore[call-arg]  # PyIceberg's class comes next
+        self._store, self._path = _place(location)
+
+    def __len__(self) -> int:
+        """Return its length in bytes.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+        """
+        info = self._store.head(self._path)
+        if info is None:
+            raise FileNotFoundError(self._path)
+        return info.size
+
+    def exists(self) -> bool:
+        """Tell whether it is there."""
+        return self._store.head(self._path) is not None
+
+
+class StoredInput(_Stored, InputFile):
+    """A file of a store, to read."""
+
+    def open(self, seekable: bool = True) -> io.BytesIO | io.BufferedReader:
+        """Return it as a stream; a large one is fetched in parts.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            StageUnavailable: The store does not answer.
+        """
+        del seekable
+        try:
+            opened = self._store.open(self._path)
+            if opened.size > _WHOLE_BYTES:
+                return io.BufferedReader(_Reading(opened), _BUFFER_BYTES)
+            return io.BytesIO(self._store.get(self._path))
+        except ObjectMissing:
+            raise FileNotFoundError(self._path) from None
+
+
+class StoredOutput(_Stored, OutputFile):
+    """A file of a store, to write."""
+
+    def create(self, overwrite: bool = False) -> _Writing:
+        """Return a stream whose bytes become the file when it is closed."""
+        return _Writing(self._store, self._path, create_only=not overwrite)
+
+    def to_input_file(self) -> StoredInput:
+        """Return the file to read it again."""
+        return StoredInput(self._location)
+
+
+class _Reading(io.RawIOBase):
+    """An open object as a stream."""
+
+    def __init__(self, opened: OpenObject) -> None:
+        self._opened = opened
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._opened.size}
+        self._at = start[whence] + offset
+        return self._at
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        count = self._opened.read_into(self._at, memoryview(buffer).cast("B"))
+        self._at += count
+        return count
+
+    def close(self) -> None:
+        self._opened.close()
+        super().close()
+
+
+class _Writing(io.BytesIO):
+    """Bytes that are put when they are whole; nothing is written when the writer fails."""
+
+    def __init__(self, store: Store, path: str, *, create_only: bool) -> None:
+        super().__init__()
+        self._store, self._path, self._create_only = store, path, create_only
+        self._failed = False
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._failed = kind is not None
+        self.close()
+
+    def close(self) -> None:
+        if not self.closed and not self._failed:
+            self._store.put(self._path, self.getvalue(), create_only=self._create_only)
+        super().close()
+
+
+def _place(location: str) -> tuple[Store, str]:
+    """Return the store of an address and the path in it."""
+    scheme, _, rest = location.partition("://")
+    bucket, _, path = rest.partition("/")
+    return cached_store(f"{scheme}://{bucket}"), path
