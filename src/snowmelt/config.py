@@ -125,6 +125,9 @@ class Settings:
     )
     lease_s: float = _setting(60.0, "How long a migrator that died keeps others waiting, s")
     retention_s: float = _setting(3600.0, "How long migrated blobs and old snapshots are kept, s")
+    channel_idle_s: float = _setting(
+        30 * 86_400.0, "After how long without rows a channel expires with its token, s; 0: never"
+    )
     history_retention_s: float = _setting(
         30 * 86_400.0, "How long it is kept who opened and dropped which channel, s"
     )

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.tables import lock_tables
-from snowmelt.catalog.tombstones import bury_channel, last_sequencer
+from snowmelt.catalog.tombstones import bury_channel, expire_channels, last_sequencer
 from snowmelt.errors import ChannelFenced, ChannelNotFound, TableNotFound, TooManyChannels
 from snowmelt.schema.types import display_name
 
@@ -24,6 +24,8 @@ MAX_CHANNELS_PER_TABLE = 10_000
 
 _C = model.channels
 _H = model.channel_history
+_T = model.tables
+_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,10 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class ChannelEvent:
-    """A line of a channel's history: `opened`, `dropped` or `table dropped`."""
+    """A line of a channel's history.
+
+    Events are `opened`, `dropped`, `expired`, `table dropped`, `table undropped`, `table truncated`.
+    """
 
     table_id: int
     channel: str
@@ -220,6 +225,32 @@ def drop_channel(
         raise ChannelFenced(channel=display_name(channel))
     bury_channel(connection, row.channel_id, now, user=user)
     return _record(row)
+
+
+def expire_idle(connection: sa.Connection, before: dt.datetime, now: dt.datetime) -> int:
+    """Remove channels, with their tokens, that nobody has written to since; return how many.
+
+    At most a thousand at once. A channel that is opened counts as written to. Whoever still holds
+    one of them is told that it does not exist, and may open it again, as a new one.
+    """
+    idle = sa.and_(
+        _C.c.opened_at < before, sa.or_(_C.c.last_commit_at.is_(None), _C.c.last_commit_at < before)
+    )
+    live = sa.select(_T.c.table_id).where(_T.c.dropped_at.is_(None))
+    query = sa.select(_C.c.channel_id, _C.c.table_id).where(idle, _C.c.table_id.in_(live))
+    found = connection.execute(query.order_by(_C.c.channel_id).limit(_AT_ONCE)).all()
+    if not found:
+        return 0
+    # Registrations lock tables, too: what moved on before this did is seen now.
+    lock_tables(connection, {row.table_id for row in found})
+    ids = [row.channel_id for row in found]
+    still = connection.execute(
+        sa.select(_C.c.channel_id).where(_C.c.channel_id.in_(ids), idle, _C.c.table_id.in_(live))
+    )
+    expired = list(still.scalars())
+    if expired:
+        expire_channels(connection, expired, now)
+    return len(expired)
 
 
 def trim_history(connection: sa.Connection, before: dt.datetime, *, limit: int = 1_000) -> int:

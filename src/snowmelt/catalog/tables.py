@@ -15,6 +15,7 @@ import msgspec
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
+from snowmelt.catalog.rows_model import row_channels
 from snowmelt.catalog.tombstones import bury_channels_of
 from snowmelt.errors import (
     AlreadyExists,
@@ -260,6 +261,8 @@ def drop_tables(
 
 def forget_table(connection: sa.Connection, table_id: int) -> None:
     """Remove the last rows of a dropped table; its files and blobs must be gone already."""
+    ids = sa.select(model.channels.c.channel_id).where(model.channels.c.table_id == table_id)
+    connection.execute(sa.delete(row_channels).where(row_channels.c.channel_id.in_(ids)))
     for table in (model.chunks, model.channels, model.data_keys, model.table_keys, _V):
         connection.execute(sa.delete(table).where(table.c.table_id == table_id))
     grants = model.grants

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.dialects import insert_for
+from snowmelt.catalog.rows_model import row_channels
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -25,6 +26,7 @@ _T = model.tables
 _S = model.schemas
 _D = model.databases
 _X = model.channel_tombstones
+_R = row_channels
 # What a channel does not take along to another table.
 _OF_ONE_CHANNEL = frozenset({"channel_id", "table_id", "client_sequencer"})
 
@@ -129,6 +131,8 @@ def _bury(
 ) -> None:
     _leave(connection, which, now)
     _note(connection, which, event, now, user=user)
+    ids = sa.select(_C.c.channel_id).where(which)
+    connection.execute(sa.delete(_R).where(_R.c.channel_id.in_(ids)))
     connection.execute(sa.delete(_C).where(which))
 
 

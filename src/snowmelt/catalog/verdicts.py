@@ -346,7 +346,9 @@ def _advance_verdict(
 ) -> Verdict:
     if state is None:
         return Verdict(
-            Code.CHANNEL_MISSING, f"Channel {advance.name} does not exist on {offer.table}."
+            Code.CHANNEL_MISSING,
+            f"Channel {advance.name} does not exist on {offer.table}: it was dropped, or nobody "
+            "wrote to it for long and it has expired. Open it again.",
         )
     if advance.client_sequencer != state.client_sequencer or offer.user != state.owner_user:
         return Verdict(

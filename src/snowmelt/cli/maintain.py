@@ -220,6 +220,9 @@ def _clean(database: Database, settings: Settings, clock: Clock) -> bool:
     )
     for problem in collected.problems:
         print(f"clean-up of {problem}", file=sys.stderr, flush=True)
+    expired = cleanup.expire_channels(database, clock, idle_s=settings.channel_idle_s)
+    if expired:
+        print(f"{expired} channels have expired: nobody wrote to them for long", flush=True)
     print(
         f"deleted {collected.blobs} blobs, {collected.unregistered} that were never registered, "
         f"and {collected.files} native files",

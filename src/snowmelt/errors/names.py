@@ -50,6 +50,13 @@ class NotRestorable(UserError):
     status = 404
 
 
+class EvolutionRefused(UserError):
+    """Table {table} got no new columns: {reason}."""
+
+    code = "evolution_refused"
+    status = 409
+
+
 class NotEmpty(UserError):
     """{kind} {name} still holds {tables} tables; drop them first, or leave RESTRICT out."""
 

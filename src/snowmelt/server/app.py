@@ -30,6 +30,7 @@ from snowmelt.server.front import Checks, Front
 from snowmelt.server.metrics import Sources
 from snowmelt.server.problems import problem_answer
 from snowmelt.server.refusals import RouteNotFound
+from snowmelt.server.routes.evolution import EvolutionRoutes
 from snowmelt.server.routes.health import health_route
 from snowmelt.server.routes.metrics import MetricsPage, read_token
 from snowmelt.server.routes.streaming import StreamingRoutes
@@ -44,10 +45,10 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.database import Database
     from snowmelt.catalog.keys import KeyRing
+    from snowmelt.clock import Clock
     from snowmelt.config import Settings
     from snowmelt.ingest.handing import Handing
     from snowmelt.server.rows.parts import RowParts
-    from snowmelt.clock import Clock
     from snowmelt.storage.store import Store
 
 _log = logging.getLogger("snowmelt.server")
@@ -109,6 +110,13 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
     clock = CatalogClock(machine)
     with database.reading() as connection:
         deployment_id = deployment.deployment_id(connection)
+        clock.follow(connection)
+    try:
+        keyring = open_keyring(database, settings.keys_dir)
+        handing = _handing(settings, stage, keyring, clock)
+    except BaseException:
+        database.close()
+        raise
     known = Known(database, keyring)
     pressure = Pressure(
         database,
@@ -118,13 +126,6 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
     )
     verifier = Verifier(
         known,
-        clock.follow(connection)
-    try:
-        keyring = open_keyring(database, settings.keys_dir)
-        handing = _handing(settings, stage, keyring, clock)
-    except BaseException:
-        database.close()
-        raise
         stage,
         deployment_id=deployment_id,
         depth=Depth(settings.verify),
@@ -199,7 +200,9 @@ def create_app(service: Service) -> Front:
         ],
         exception_handlers={HTTPStatus.NOT_FOUND: _not_found},
     )
-    front = Front(app, lanes=streaming.lanes(), checks=checks)
+    evolution = EvolutionRoutes(service.database, service.clock, service.threads)
+    lanes = streaming.lanes() | evolution.lanes()
+    front = Front(app, lanes=lanes, checks=checks)
     service.sources.channels_opened = lambda: streaming.channels_opened
     service.sources.requests["streaming"] = front.requests
     return front

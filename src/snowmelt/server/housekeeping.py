@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog import channels, leases, stages
 from snowmelt.storage.opening import open_store
 from snowmelt.table import cleanup
+from snowmelt.table.cleanup import expire_channels
 from snowmelt.table.leasing import new_owner, renewed
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Housekeeping:
                 leases.release(connection, lease)
 
     def _round(self) -> None:
+        self._expire()
         self._trim()
         collected = cleanup.collect(
             self._service.database,
@@ -65,6 +67,13 @@ class Housekeeping:
                 collected.unregistered,
                 collected.files,
             )
+
+    def _expire(self) -> None:
+        service = self._service
+        idle = service.settings.channel_idle_s
+        count = expire_channels(service.database, service.clock, idle_s=idle)
+        if count:
+            _log.info("%d channels have expired: nobody wrote to them for %g s", count, idle)
 
     def _trim(self) -> None:
         """Forget old history and old tombstones, a little at a time."""

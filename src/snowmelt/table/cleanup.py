@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt import faults
 from snowmelt.blob.layout import parse_blob_path
-from snowmelt.catalog import chunks, history, keeping, leases, loads, maintenance, stages
+from snowmelt.catalog import channels, chunks, history, keeping, leases, loads, maintenance, stages
 from snowmelt.catalog.history import MigrationState
 from snowmelt.catalog.stages import StagedBlob
 from snowmelt.catalog.tables import dropped_tables, forget_table, table_by_id, tables_of
@@ -112,6 +112,23 @@ def collect(
     for store in (stage, warehouse):
         store.sweep(clock.now() - UNREGISTERED_AFTER)
     return Collected(blobs, unregistered, files, tuple(problems))
+
+
+def expire_channels(database: Database, clock: Clock, *, idle_s: float) -> int:
+    """Remove channels that nobody has written to for `idle_s` seconds; return how many.
+
+    As in Snowflake, where they go after 30 days, with their offset tokens. 0 keeps them for ever.
+    """
+    if idle_s <= 0:
+        return 0
+    count = 0
+    while True:
+        now = clock.now()
+        with database.writing() as connection:
+            some = channels.expire_idle(connection, now - dt.timedelta(seconds=idle_s), now)
+        if not some:
+            return count
+        count += some
 
 
 @contextlib.contextmanager

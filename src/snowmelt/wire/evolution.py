@@ -1,0 +1,36 @@
+"""Messages of our own: a client asks for columns that its rows have and the table lacks."""
+
+from __future__ import annotations
+
+import msgspec
+
+from snowmelt.wire.streaming import ColumnMetadata  # noqa: TC001 - msgspec reads it
+
+
+class NewColumn(msgspec.Struct):
+    """A column as DDL writes it, such as `gate` and `VARCHAR`; it may be NULL."""
+
+    name: str
+    type: str
+
+
+class EvolveRequest(msgspec.Struct):
+    """`POST /v1/snowmelt/tables/evolve`; names are written as in SQL."""
+
+    database: str | None = None
+    schema: str | None = None
+    table: str | None = None
+    role: str | None = None
+    columns: list[NewColumn] = []
+    drop_not_null: list[str] = []
+
+
+class EvolveResponse(msgspec.Struct):
+    """The table's columns as they are now, and the names of those that this request changed."""
+
+    status_code: int
+    message: str
+    schema_version: int
+    table_columns: list[ColumnMetadata]
+    added: list[str]
+    dropped_not_null: list[str]
