@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.results import Result
     from snowmelt.client.settings import Options
+    from snowmelt.clock import Clock
     from snowmelt.server.app import Service
 
 USER = "EMBEDDED"
@@ -35,11 +36,18 @@ class Embedded:
     Its user is EMBEDDED, who may do everything; the key lies in the data folder's `keys`.
     """
 
-    def __init__(self, data_dir: str | os.PathLike[str] | None = None, **settings: object) -> None:
+    def __init__(
+        self,
+        data_dir: str | os.PathLike[str] | None = None,
+        *,
+        clock: Clock | None = None,
+        **settings: object,
+    ) -> None:
         """Start it.
 
         Args:
             data_dir: Where everything is kept; `./snowmelt-data` when None.
+            clock: What it goes by; the machine's when None.
             settings: As in `snowmelt.config.Settings`. Migration is off unless asked for.
 
         Raises:
@@ -55,7 +63,7 @@ class Embedded:
             "tls_key": "",
         } | settings
         self._settings = Settings.load(data_dir, **chosen)
-        self._running = RunningService(self._settings)
+        self._running = RunningService(self._settings, clock=clock)
         self._private_key = _prepare_user(self._running.service, self._settings.keys_dir)
         self._thread = threading.Thread(target=self._running.run, name="snowmelt", daemon=True)
         self._thread.start()

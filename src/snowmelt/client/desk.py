@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from snowmelt.client.calls import Calls, ChannelName
 from snowmelt.client.columns import Columns, lost
 from snowmelt.client.state import Failure
-from snowmelt.schema.types import display_name
 from snowmelt.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -107,10 +106,8 @@ class Desk:
         if channel.closed or (channel.failure is not None and channel.failure.fenced):
             channel.check()
         where = channel.target.table
-        typed = (
-            display_name(part) for part in (where.database, where.schema, where.table, channel.name)
-        )
-        state = self._calls.open(ChannelName(*typed), None, channel.converter_for)
+        name = ChannelName(where.database, where.schema, where.table, channel.name)
+        state = self._calls.open(name, None, channel.converter_for)
         self.backlog.attach(state, REOPENED)
         return state
 

@@ -1,1 +1,12 @@
-"""What is shipped for tests of yours and ours: loads that are killed, and counts of what is left."""
+"""What is shipped for tests of yours and ours: a service in the process, faults, a clock, and kills.
+
+`snowmelt.testing.plugin` has fixtures for pytest.
+"""
+
+from __future__ import annotations
+
+from snowmelt.clock import ManualClock
+from snowmelt.faults import Point, arm, disarm
+from snowmelt.testing.service import LocalService
+
+__all__ = ["LocalService", "ManualClock", "Point", "arm", "disarm"]

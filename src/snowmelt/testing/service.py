@@ -1,0 +1,128 @@
+"""A service for tests of yours: in this process, in a folder that goes with it."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, Unpack
+
+from snowmelt.catalog.keys import KeyRing, load_master_key
+from snowmelt.catalog.parsing import parse_table_name
+from snowmelt.clock import SystemClock
+from snowmelt.embedded import Embedded
+from snowmelt.errors import SnowmeltError
+from snowmelt.storage.opening import open_store
+from snowmelt.table.reading import read_table
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from snowmelt.catalog.results import Result
+    from snowmelt.client.client import Client
+    from snowmelt.client.settings import Options
+    from snowmelt.clock import Clock
+
+
+class LocalService:
+    """A real service on a free port, with a new catalog and an empty stage.
+
+    As a context manager it is stopped, with the clients that it made, at the end. With a `clock`
+    service and clients go by that.
+    """
+
+    def __init__(self, *, clock: Clock | None = None, **settings: object) -> None:
+        """Start it.
+
+        Args:
+            clock: Such as a `ManualClock`; the machine's when None.
+            settings: As in `snowmelt.config.Settings`.
+        """
+        self.clock: Clock = clock or SystemClock()
+        self._clients: list[Client] = []
+        with contextlib.ExitStack() as undo:
+            folder = undo.enter_context(tempfile.TemporaryDirectory(prefix="snowmelt-"))
+            self.folder = Path(folder)
+            self._embedded = undo.enter_context(
+                Embedded(self.folder / "data", clock=self.clock, **settings)
+            )
+            self._undo = undo.pop_all()
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return self._embedded.url
+
+    @property
+    def embedded(self) -> Embedded:
+        """The service itself: its parts, settings and catalog."""
+        return self._embedded
+
+    def sql(self, *statements: str) -> Result:
+        """Execute statements that are no queries, as ACCOUNTADMIN; return what the last one gave.
+
+        Raises:
+            StatementError: One cannot be understood.
+            UserError: Something it needs is missing, or is there already.
+        """
+        results = [self._embedded.sql(statement) for statement in statements]
+        return results[-1]
+
+    def create_table(self, name: str, columns: str, more: str = "") -> str:
+        """Create a table, and its database and schema if need be; return its name.
+
+        Args:
+            name: `database.schema.table`.
+            columns: As in CREATE TABLE, such as `id INT, name VARCHAR`.
+            more: Clauses behind them.
+        """
+        where = parse_table_name(name)
+        self.sql(
+            f"CREATE DATABASE IF NOT EXISTS {where.database}",
+            f"CREATE SCHEMA IF NOT EXISTS {where.database}.{where.schema}",
+            f"CREATE TABLE {where} ({columns}) {more}",
+        )
+        return name
+
+    def client(self, **options: Unpack[Options]) -> Client:
+        """Return a client that may do everything; options as for `snowmelt.Client`."""
+        options.setdefault("clock", self.clock)
+        client = self._embedded.client(**options)
+        self._clients.append(client)
+        return client
+
+    def rows(self, table: str) -> list[dict[str, object]]:
+        """Return the committed rows of a table, in the order of their commits, without Spark.
+
+        Raises:
+            TableNotFound: There is no such table.
+        """
+        service = self._embedded.service
+        settings = self._embedded.settings
+        read = read_table(
+            service.database,
+            KeyRing(load_master_key(settings.keys_dir)),
+            open_store(settings.stage_url),
+            parse_table_name(table),
+        )
+        rows: list[dict[str, object]] = read.to_pylist()
+        return rows
+
+    def close(self) -> None:
+        """Stop clients and service; what the clients have not committed is given up."""
+        for client in self._clients:
+            with contextlib.suppress(SnowmeltError):
+                client.close()
+        self._clients.clear()
+        self._undo.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,57 @@
+"""What is shipped for tests of applications works as its page says."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from snowmelt import testing
+from snowmelt.errors import ChannelInvalid, CommitTimeout, TableNotFound
+
+pytest_plugins = ["snowmelt.testing.plugin"]
+
+
+def test_a_table_is_loaded_and_read(snowmelt_service, snowmelt_client, snowmelt_table):
+    table = snowmelt_table("id INT, name VARCHAR")
+    with snowmelt_client.open_channel("c", table=table) as channel:
+        channel.insert_rows([{"id": 1, "name": "one"}, {"id": 2}], "2")
+    assert snowmelt_service.rows(table) == [{"ID": 1, "NAME": "one"}, {"ID": 2, "NAME": None}]
+    assert snowmelt_table("id INT") != table
+    with pytest.raises(TableNotFound):
+        snowmelt_service.rows("test.public.none")
+
+
+def test_a_fault_is_armed_once(snowmelt_service, snowmelt_client, snowmelt_table, snowmelt_faults):
+    table = snowmelt_table("id INT")
+    channel = snowmelt_client.open_channel("c", table=table)
+
+    def fail():
+        raise RuntimeError("on purpose")
+
+    snowmelt_faults(testing.Point.BLOB_BUILT, fail)
+    channel.insert_row({"id": 1}, "1")
+    with pytest.raises(ChannelInvalid, match="on purpose"):
+        channel.flush()
+    assert channel.resume() is None
+    channel.insert_row({"id": 1}, "1")
+    channel.flush()
+    assert snowmelt_service.rows(table) == [{"ID": 1}]
+
+
+def test_time_passes_when_it_is_told_to(snowmelt_clock):
+    with testing.LocalService(clock=snowmelt_clock) as service:
+        table = service.create_table("a.b.t", "id INT")
+        client = service.client(max_client_lag=dt.timedelta(minutes=5))
+        channel = client.open_channel("c", table=table)
+        channel.insert_row({"id": 1}, "1")
+        snowmelt_clock.advance(20)
+        assert channel.status().lag_s >= 20
+        with pytest.raises(CommitTimeout):
+            channel.wait_for_commit("1", timeout=dt.timedelta(0))
+        # The token of an hour ago is replaced.
+        snowmelt_clock.advance(7200)
+        channel.flush()
+        assert service.rows(table) == [{"ID": 1}]
+        folder = service.folder
+    assert not folder.exists()
