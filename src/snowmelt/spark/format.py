@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
 )
@@ -18,6 +19,7 @@ from pyspark.sql.datasource import (
 from snowmelt.spark.asked import FORMAT
 from snowmelt.spark.connection import Connection, connection_of
 from snowmelt.spark.format_read import TableReader, schema_asked
+from snowmelt.spark.format_stream import TableStreamReader
 from snowmelt.spark.format_write import StreamWriter, TableWriter
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ class TableSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of the table that options name."""
-        return TableReader(self._connection(), dict(self.options), schema)
+        return TableReader(self._connection(), self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer to the table that options name.
@@ -55,11 +57,15 @@ class TableSource(DataSource):
             TableNotFound: It does not exist, or the role may not insert into it.
             LoadRefused: The columns are not the table's.
         """
-        return TableWriter(self._connection(), dict(self.options), schema, overwrite=overwrite)
+        return TableWriter(self._connection(), self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  Spark's
         """Return the writer of a stream's batches; errors are those of `writer`."""
-        return StreamWriter(self._connection(), dict(self.options), schema, overwrite=overwrite)
+        return StreamWriter(self._connection(), self.options, schema, overwrite=overwrite)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's
+        """Return the reader of the table as it grows."""
+        return TableStreamReader(self._connection(), self.options, schema)
 
     def _connection(self) -> Connection:
         return connection_of(self.options, self.lake)

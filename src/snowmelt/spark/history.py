@@ -1,4 +1,4 @@
-"""The views of what was done: migrations, loads, files of loads, and maintenance."""
+"""The views of what was done: migrations, channels, loads, files of loads, and maintenance."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from snowmelt.catalog.access import require_table
+from snowmelt.catalog.channels import channel_history
 from snowmelt.catalog.history import migrations_of
 from snowmelt.catalog.loads import file_history, loads_of
 from snowmelt.catalog.maintenance import runs_of
-from snowmelt.catalog.tables import table_by_id
+from snowmelt.catalog.tables import dropped_tables, table_by_id, tables_of
 from snowmelt.errors import UserError
 
 if TYPE_CHECKING:
@@ -106,6 +107,23 @@ _MAINTENANCE = StructType(
         StructField("MESSAGE", StringType()),
         StructField("RUN_ID", StringType()),
         StructField("SNAPSHOT_ID", LongType()),
+    ]
+)
+
+
+_CHANNELS = StructType(
+    [
+        StructField("EVENT_TIMESTAMP", TimestampType()),
+        StructField("EVENT_TYPE", StringType()),
+        StructField("TABLE_ID", LongType()),
+        StructField("TABLE_DATABASE", StringType()),
+        StructField("TABLE_SCHEMA", StringType()),
+        StructField("TABLE_NAME", StringType()),
+        StructField("CHANNEL_NAME", StringType()),
+        StructField("CLIENT_SEQUENCER", LongType()),
+        StructField("ROW_SEQUENCER", LongType()),
+        StructField("OFFSET_TOKEN", StringType()),
+        StructField("USER_NAME", StringType()),
     ]
 )
 
@@ -228,8 +246,28 @@ def _maintenance(connection: Connection, role: str) -> Iterable[tuple[object, ..
     ]
 
 
+def _channels(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
+    tables = [table.table_id for table in [*tables_of(connection), *dropped_tables(connection)]]
+    return [
+        (
+            event.at,
+            event.event,
+            table_id,
+            *_named(table),
+            event.channel,
+            event.client_sequencer,
+            event.row_sequencer,
+            event.offset_token,
+            event.user,
+        )
+        for table_id, table in _readable(connection, set(tables), role).items()
+        for event in channel_history(connection, table_id)
+    ]
+
+
 _VIEWS: dict[str, tuple[StructType, Callable[[Connection, str], Iterable[tuple[object, ...]]]]] = {
     "SNOWPIPE_STREAMING_FILE_MIGRATION_HISTORY": (_MIGRATIONS, _migrations),
+    "SNOWPIPE_STREAMING_CHANNEL_HISTORY": (_CHANNELS, _channels),
     "LOAD_HISTORY": (_LOADS, _loads),
     "COPY_HISTORY": (_FILES, _files),
     "MAINTENANCE_HISTORY": (_MAINTENANCE, _maintenance),

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
 
 from snowmelt.bulk.copying import Copied, CopyContext, copy_into
 from snowmelt.bulk.statements import is_copy
@@ -16,28 +14,34 @@ from snowmelt.catalog.access import ACCOUNTADMIN
 from snowmelt.catalog.chunks import tables_with_backlog
 from snowmelt.catalog.database import Database, open_database
 from snowmelt.catalog.execution import execute, is_query
-from snowmelt.catalog.external_functions import FunctionName
 from snowmelt.catalog.keys import KeyRing, load_master_key
 from snowmelt.catalog.results import Result
 from snowmelt.catalog.tables import find_table, table_by_id
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
-from snowmelt.errors import ConflictError, NotFound, SchemaNotFound, TableNotFound
+from snowmelt.errors import ConflictError, SchemaNotFound, TableNotFound
 from snowmelt.functions.calling.plan import CallerOptions
 from snowmelt.schema.types import TableName, internal_name
 from snowmelt.spark import load_source, select
+from snowmelt.spark.connection import Connection
+from snowmelt.spark.format import register
 from snowmelt.spark.function_explaining import explained, measured
 from snowmelt.spark.function_history import calls_frame
 from snowmelt.spark.function_spool import DRY_RUNS, forget, records
 from snowmelt.spark.functions import Functions, is_foreign
 from snowmelt.spark.history import CALLS, history_frame, is_history
+from snowmelt.spark.information_schema import information_frame, is_information
+from snowmelt.spark.inserting import INSERTED, insert_rows, read_insert
 from snowmelt.spark.load import SparkRunner
 from snowmelt.spark.migrate import migrate_table
+from snowmelt.spark.naming import function_name, table_name, within
 from snowmelt.spark.planning import Planner
-from snowmelt.spark.queries import name_of, read_query, rewrite
+from snowmelt.spark.queries import in_full, name_of, read_query, rewrite
 from snowmelt.spark.refusals import understood
 from snowmelt.spark.session import local_session, require_settings
-from snowmelt.spark.table import TableReader
+from snowmelt.spark.shown import shown
+from snowmelt.spark.table import TableReader, cores_of
+from snowmelt.spark.table_files import TableFiles, files_of, rows_of
 from snowmelt.spark.visible import visible_columns
 from snowmelt.storage.opening import open_store
 from snowmelt.table.migration import MigrationSettings
@@ -55,29 +59,9 @@ if TYPE_CHECKING:
     from snowmelt.spark.planning import Planned
     from snowmelt.spark.queries import Query
     from snowmelt.table.migration import Migrated
-    from snowmelt.table.scan import Predicate
 
 _CALLS_DAYS = 7
 _UTC = frozenset({"UTC", "ETC/UTC", "Z", "GMT", "+00:00"})
-
-
-@dataclass(frozen=True, slots=True)
-class TableFiles:
-    """What a query would open for one mention of a table: so many of so many."""
-
-    table: str
-    native_files: int
-    native_files_total: int
-    chunks: int
-    chunks_total: int
-    columns: tuple[str, ...]
-    predicates: tuple[Predicate, ...]
-
-    def __str__(self) -> str:
-        return (
-            f"{self.table}: {self.native_files} of {self.native_files_total} native files, "
-            f"{self.chunks} of {self.chunks_total} chunks, {len(self.columns)} columns"
-        )
 
 
 class Snowmelt:
@@ -140,6 +124,15 @@ class Snowmelt:
             clock=self._clock,
         )
         self._tables = TableReader(spark)
+        self._connection = Connection(
+            catalog=self._database.url,
+            stage=self._migration.stage_url,
+            warehouse=self._migration.warehouse_url,
+            keys=None if isinstance(keys, KeyRing) else Path(keys).absolute(),
+            role=role,
+            cores=cores_of(spark),
+        )
+        register(spark, self._connection)
         self._calls = open_store(self._migration.warehouse_url)
         self._functions = Functions(
             spark,
@@ -190,7 +183,7 @@ class Snowmelt:
     ) -> DataFrame:
         """Run one statement: a query becomes a DataFrame over one snapshot, the rest is done.
 
-        A COPY answers with one row that says what it loaded.
+        A COPY answers with one row that says what it loaded, an INSERT with the number of rows.
 
         Tables are named in full (`database.schema.table`), or, where a database is given, in
         short; other names are the session's own. A DataFrame sees the same rows as long as it
@@ -206,10 +199,17 @@ class Snowmelt:
             TableNotFound: A table does not exist, or the role may not read it.
             ColumnNotFound: A column does not exist.
             PrivilegeMissing: The role may not do this.
+            LoadRefused: Values of an INSERT are too many, too few, or missing where they must be.
+            LoadFailed: A value does not fit its column. Nothing was inserted.
         """
         if is_copy(text):
             copied = self.copy(text, database=database, schema=schema)
-            return self._shown(Result(Copied.COLUMNS, (copied.row(),)))
+            return shown(self.spark, Result(Copied.COLUMNS, (copied.row(),)))
+        insert = read_insert(text, within(database, schema))
+        if insert is not None:
+            rows = self.sql(insert.query, database=database, schema=schema)
+            count = insert_rows(self._connection, insert, rows, clock=self._clock)
+            return shown(self.spark, Result(INSERTED, ((count,),)))
         if not is_query(text):
             done = execute(
                 self._database,
@@ -219,19 +219,21 @@ class Snowmelt:
                 default_schema=schema,
                 clock=self._clock,
             )
-            return self._shown(done)
-        within = _within(database, schema)
-        return self._queried(self._functions.rewritten(text, within), within)
+            return shown(self.spark, done)
+        place = within(database, schema)
+        return self._queried(self._functions.rewritten(text, place), place)
 
-    def _queried(self, asked: Asked, within: tuple[str, ...]) -> DataFrame:
+    def _queried(self, asked: Asked, place: tuple[str, ...]) -> DataFrame:
         text = asked.text
         query = read_query(text)
-        planned = self._planned(query, within)
+        planned = self._planned(query, place)
         frames = {each.index: self._tables.frame(each.read) for each in planned}
         for index, reference in enumerate(query.references):
+            parts = in_full(query, reference, place)
             if is_history(reference.parts):
-                view = reference.parts[-1]
-                frames[index] = self._history(view)
+                frames[index] = self._history(reference.parts[-1])
+            elif is_information(parts):
+                frames[index] = information_frame(self.spark, self._database, self.role, parts)
         with understood(
             lambda: self.spark.sql(asked.original),
             lambda: _column_names(planned),
@@ -276,7 +278,7 @@ class Snowmelt:
         Raises:
             TableNotFound: It does not exist, or the role may not read it.
         """
-        return self._tables.frame(self._planner.table(_table_name(name)))
+        return self._tables.frame(self._planner.table(table_name(name)))
 
     def function(self, name: str, *, trying: bool = False) -> Callable[..., SparkColumn]:
         """Return an external function for the DataFrame API: of columns it makes a column.
@@ -291,7 +293,7 @@ class Snowmelt:
         Raises:
             NotFound: It does not exist, or the role may not use it.
         """
-        return self._functions.column(_function_name(name), trying=trying)
+        return self._functions.column(function_name(name), trying=trying)
 
     def attach_functions(self, schema: str) -> list[str]:
         """Make the functions of a schema known to the session's own `spark.sql`, by short names.
@@ -328,19 +330,19 @@ class Snowmelt:
         Raises:
             SnowmeltError: What `sql` would raise.
         """
-        within = _within(database, schema)
+        place = within(database, schema)
         folder = f"{DRY_RUNS}/{uuid.uuid4().hex}"
-        asked = self._functions.rewritten(text, within, dry_run=folder if dry_run else None)
+        asked = self._functions.rewritten(text, place, dry_run=folder if dry_run else None)
         query = read_query(text)
-        rows = [_rows(each) for each in self._planned(query, within)]
-        plan = self._queried(replace(asked, text=f"EXPLAIN COST {asked.text}"), within)
+        rows = [rows_of(each) for each in self._planned(query, place)]
+        plan = self._queried(replace(asked, text=f"EXPLAIN COST {asked.text}"), place)
         expected = explained(
             asked, str(plan.collect()[0][0]), table_rows=rows[0] if len(rows) == 1 else None
         )
         if not dry_run:
             return expected
         try:
-            self._queried(asked, within).write.format("noop").mode("overwrite").save()
+            self._queried(asked, place).write.format("noop").mode("overwrite").save()
             return measured(expected, asked, list(records(self._calls, folder=folder)))
         finally:
             forget(self._calls, dt.date.max, folder=folder)
@@ -369,18 +371,7 @@ class Snowmelt:
         Raises:
             TableNotFound: A table does not exist, or the role may not read it.
         """
-        return [
-            TableFiles(
-                table=each.read.table,
-                native_files=len(each.read.files),
-                native_files_total=each.files_total,
-                chunks=len(each.read.tasks),
-                chunks_total=each.chunks_total,
-                columns=tuple(column.name for column in each.read.columns),
-                predicates=each.predicates,
-            )
-            for each in self._planned(read_query(text))
-        ]
+        return [files_of(each) for each in self._planned(read_query(text))]
 
     def migrate(self, name: str | None = None) -> list[Migrated]:
         """Turn all chunks of a table, or of every table, into native files.
@@ -391,7 +382,7 @@ class Snowmelt:
             TableNotFound: There is no table of this name.
         """
         if name is not None:
-            return self._migrated(_table_name(name))
+            return self._migrated(table_name(name))
         done = []
         for table in self._waiting():
             try:
@@ -419,68 +410,19 @@ class Snowmelt:
             waiting = tables_with_backlog(connection)
             return [table_by_id(connection, table_id).name for table_id in waiting]
 
-    def _planned(self, query: Query, within: tuple[str, ...] = ()) -> list[Planned]:
+    def _planned(self, query: Query, place: tuple[str, ...] = ()) -> list[Planned]:
         zone = str(self.spark.conf.get("spark.sql.session.timeZone"))
         return self._planner.query(
             query,
             utc=zone.upper() in _UTC,
             is_foreign=lambda catalog: is_foreign(self.spark, catalog),
-            within=within,
+            within=place,
         )
 
     def _history(self, view: str) -> DataFrame:
         if view == CALLS:
             return self.calls()
         return history_frame(self.spark, self._database, self.role, view)
-
-    def _shown(self, result: Result) -> DataFrame:
-        """Return what a statement answered; a message as the one column `status`."""
-        columns = result.columns or ("status",)
-        rows = result.rows if result.columns else ((result.message,),)
-        arrays = [_array([row[index] for row in rows]) for index in range(len(columns))]
-        return self.spark.createDataFrame(pa.Table.from_arrays(arrays, names=list(columns)))
-
-
-def _array(values: Sequence[object]) -> pa.Array:
-    try:
-        array = pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        array = pa.array([None if value is None else str(value) for value in values], pa.string())
-    return array.cast(pa.string()) if pa.types.is_null(array.type) else array
-
-
-def _table_name(text: str) -> TableName:
-    parts = name_of(text)
-    if len(parts) != 3:
-        raise TableNotFound(
-            f"Table {text} does not exist; tables of the lake are named in full: "
-            "database.schema.table.",
-            table=text,
-        )
-    return TableName(*parts)
-
-
-def _rows(planned: Planned) -> int:
-    files, tasks = planned.read.files, planned.read.tasks
-    return sum(each.rows for each in files) + sum(each.rows for each in tasks)
-
-
-def _function_name(text: str) -> FunctionName:
-    parts = name_of(text)
-    if len(parts) != 3:
-        raise NotFound(
-            f"Function {text} does not exist; external functions are named in full: "
-            "database.schema.function.",
-            kind="Function",
-            name=text,
-        )
-    return FunctionName(*parts)
-
-
-def _within(database: str | None, schema: str | None) -> tuple[str, ...]:
-    if database is None:
-        return ()
-    return internal_name(database), internal_name("PUBLIC" if schema is None else schema)
 
 
 def _column_names(planned: Sequence[Planned]) -> list[str]:

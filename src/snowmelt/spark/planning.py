@@ -9,6 +9,7 @@ from snowmelt.catalog.tables import find_table
 from snowmelt.errors import UserError
 from snowmelt.schema.types import TableName
 from snowmelt.spark.history import is_history
+from snowmelt.spark.information_schema import is_information
 from snowmelt.spark.predicates import predicates
 from snowmelt.spark.queries import in_full, needed_columns
 from snowmelt.spark.visible import TableRead, file_names, visible_columns
@@ -117,7 +118,7 @@ class Planner:
         names = {}
         for index, reference in enumerate(query.references):
             parts = in_full(query, reference, within)
-            if len(parts) != _PARTS or is_history(parts):
+            if len(parts) != _PARTS or is_history(parts) or is_information(parts):
                 continue
             name = TableName(*parts)
             certain = reference.certain and parts == reference.parts

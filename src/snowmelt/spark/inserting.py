@@ -1,0 +1,208 @@
+"""INSERT in `lake.sql`: a query's rows into a table, by position, in one commit."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import types as st
+from pyspark.sql.functions import col, to_json
+from sqlglot import Token, TokenType
+from sqlglot.errors import SqlglotError
+
+from snowmelt.catalog.loads import LoadTotals
+from snowmelt.catalog.tables import find_table
+from snowmelt.errors import LoadRefused, SnowmeltError, StatementError, UnknownOutcome, Unsupported
+from snowmelt.schema.types import TableName, display_name
+from snowmelt.spark.committing import target_of
+from snowmelt.spark.queries import dotted, internal_parts, statement_tokens
+from snowmelt.spark.visible import quoted
+from snowmelt.spark.written_rows import WritePlan, Written, by_position, write_rows
+from snowmelt.table.loading import LoadRequest, LoadResult, abandon_load, begin_load, commit_load
+from snowmelt.table.loading import kept_load as kept
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from snowmelt.clock import Clock
+    from snowmelt.spark.connection import Connection
+
+INSERTED = ("number of rows inserted",)
+_PARTS = 3
+_SHOWN = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """An INSERT: `columns` are internal names, None where none are given; `query` makes the rows."""
+
+    table: TableName
+    columns: tuple[str, ...] | None
+    query: str
+    text: str
+
+
+def read_insert(text: str, within: tuple[str, ...]) -> Insert | None:
+    """Read an INSERT; None for any other statement. `within` completes a table's short name.
+
+    Raises:
+        Unsupported: Rows would be overwritten.
+        StatementError: It cannot be understood.
+    """
+    try:
+        tokens = statement_tokens(text)
+    except SqlglotError:
+        return None
+    if not tokens or tokens[0].text.upper() != "INSERT":
+        return None
+    if len(tokens) > 1 and tokens[1].text.upper() == "OVERWRITE":
+        raise Unsupported(
+            what="INSERT OVERWRITE",
+            instead="tables take rows and keep them; CREATE OR REPLACE TABLE makes one anew",
+        )
+    words = [token.text.upper() for token in tokens[1:3]]
+    at = 1 + (words[:1] == ["INTO"])
+    if words[:1] != ["INTO"]:
+        raise _wrong("INSERT is followed by INTO and a table")
+    at += len(tokens) > at and tokens[at].text.upper() == "TABLE"
+    run = dotted(tokens, at)
+    parts = internal_parts(run)
+    if not run or not _PARTS - len(within) <= len(parts) <= _PARTS:
+        raise _wrong("the table of an INSERT is named in full: database.schema.table")
+    at += 2 * len(run) - 1
+    columns, at = _columns(tokens, at)
+    if at >= len(tokens):
+        raise _wrong("an INSERT ends with VALUES or a query")
+    table = TableName(*within[: _PARTS - len(parts)], *parts)
+    return Insert(table, columns, _query(text, tokens[at:]), text)
+
+
+def insert_rows(
+    connection: Connection,
+    insert: Insert,
+    rows: DataFrame,
+    *,
+    clock: Clock,
+) -> int:
+    """Insert a query's rows, all or none, and return how many they are.
+
+    Raises:
+        TableNotFound: The table does not exist, or the role may not insert into it.
+        LoadRefused: There are too many or too few values, or one is missing that must be there.
+        LoadFailed: A value does not fit its column.
+        LoadOvertaken: The table was dropped or changed meanwhile.
+        UnknownOutcome: It may have been committed; LOAD_HISTORY will tell.
+    """
+    names = _names(connection, insert, len(rows.columns))
+    target = target_of(connection, insert.table, names, insert.text[:_SHOWN])
+    # By position, so that a name that is there twice does no harm.
+    given = _plain(rows.toDF(*(f"c{at}" for at in range(len(names)))))
+    load = begin_load(
+        connection.database,
+        LoadRequest(insert.table, target.statement, connection.role, load_id=target.plan.load_id),
+        warehouse_url=connection.warehouse,
+        clock=clock,
+    )
+    try:
+        with kept(connection.database, load, clock=clock):
+            written = _run(given, target.plan)
+            count = sum(each.rows for each in written)
+            files = [file for each in written for file in each.files]
+            totals = LoadTotals(0, count, 0, sum(file.size for file in files))
+            commit_load(connection.database, load, LoadResult(files, (), totals), clock=clock)
+    except UnknownOutcome:
+        raise
+    except BaseException as error:
+        abandon_load(connection.database, load, _sentence(error), clock=clock)
+        if isinstance(error, SnowmeltError):
+            raise
+        sentence = _of_worker(str(error))
+        if sentence is None:
+            raise
+        raise LoadRefused(what=f"INSERT INTO {insert.table}", reason=sentence) from error
+    return count
+
+
+def _run(frame: DataFrame, plan: WritePlan) -> list[Written]:
+    outcomes = frame.mapInArrow(partial(_write, plan), "outcome binary").collect()
+    # Written by our own tasks.
+    return [pickle.loads(row.outcome) for row in outcomes]  # noqa: S301
+
+
+def _write(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    outcome = pickle.dumps(write_rows(plan, batches))
+    yield pa.RecordBatch.from_arrays([pa.array([outcome], pa.binary())], names=["outcome"])
+
+
+def _names(connection: Connection, insert: Insert, count: int) -> list[str]:
+    with connection.database.reading() as reading:
+        schema = find_table(reading, insert.table).schema
+    return by_position(schema, insert.columns, count, insert.table)
+
+
+def _plain(rows: DataFrame) -> DataFrame:
+    """Return rows with documents as JSON: Python's side of Spark has no VARIANT everywhere."""
+    return rows.select(
+        *(
+            to_json(col(quoted(field.name))).alias(field.name)
+            if isinstance(field.dataType, st.VariantType)
+            else col(quoted(field.name))
+            for field in rows.schema.fields
+        )
+    )
+
+
+def _columns(tokens: Sequence[Token], at: int) -> tuple[tuple[str, ...] | None, int]:
+    """Return the columns in parentheses behind the table, and where what follows them begins."""
+    if at >= len(tokens) or tokens[at].token_type != TokenType.L_PAREN:
+        return None, at
+    if at + 1 < len(tokens) and tokens[at + 1].text.upper() in {"SELECT", "WITH", "VALUES", "("}:
+        return None, at
+    names: list[str] = []
+    at += 1
+    while at < len(tokens) and tokens[at].token_type != TokenType.R_PAREN:
+        run = dotted(tokens, at)
+        if len(run) != 1:
+            raise _wrong("columns of an INSERT are names with commas between them")
+        names.append(display_name(internal_parts(run)[0]))
+        at += 1
+        if at < len(tokens) and tokens[at].token_type == TokenType.COMMA:
+            at += 1
+    return tuple(names), at + 1
+
+
+def _query(text: str, tokens: Sequence[Token]) -> str:
+    """Return what makes the rows; DEFAULT, which no column has another of, as NULL."""
+    end = tokens[-1].start if tokens[-1].token_type == TokenType.SEMICOLON else len(text)
+    query, begin = "", tokens[0].start
+    if tokens[0].text.upper() == "VALUES":
+        for token in tokens:
+            if token.text.upper() == "DEFAULT" and token.token_type not in {
+                TokenType.STRING,
+                TokenType.IDENTIFIER,
+            }:
+                query += text[begin : token.start] + "NULL"
+                begin = token.end + 1
+    return query + text[begin:end]
+
+
+def _wrong(reason: str) -> StatementError:
+    return StatementError(f"{reason[0].upper()}{reason[1:]}.", reason=reason)
+
+
+def _sentence(error: BaseException) -> str:
+    return _of_worker(str(error)) or str(error).partition("\n")[0] or type(error).__name__
+
+
+def _of_worker(text: str) -> str | None:
+    """Return the sentence of an error of ours that a task has raised."""
+    for line in reversed(text.splitlines()):
+        name, found, sentence = line.strip().partition(": ")
+        if found and name.startswith("snowmelt.errors."):
+            return sentence.rstrip(".")
+    return None

@@ -1,0 +1,133 @@
+"""`readStream`: each row once, whatever becomes of chunks and files between two batches."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+
+from fix_chunks import NUMBERS, numbers
+from snowmelt.clock import SystemClock
+from snowmelt.spark.format import register
+from snowmelt.table.compaction import compact
+from snowmelt.table.maintenance import MaintenanceSettings
+
+pytestmark = pytest.mark.spark
+TABLE = "demo.public.numbers"
+
+
+class Stream:
+    """A stream of the table into a folder, run until it has read what is there."""
+
+    def __init__(self, spark, lakehouse, folder):
+        self.spark, self.lakehouse, self.folder = spark, lakehouse, folder
+
+    def run(self, **options):
+        """Read what is there, as a query that begins anew from its checkpoint; return progress."""
+        reader = self.spark.readStream.format("snowmelt").option(
+            "data_dir", str(self.lakehouse.folder)
+        )
+        frame = reader.options(table=TABLE, **options).load()
+        query = (
+            frame.writeStream.format("parquet")
+            .option("path", str(self.folder / "out"))
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(300)
+        if query.exception() is not None:
+            raise query.exception()
+        return [batch.numInputRows for batch in query.recentProgress if batch.numInputRows]
+
+    def read(self):
+        return sorted(
+            int(row.N) for row in self.spark.read.parquet(str(self.folder / "out")).collect()
+        )
+
+
+@pytest.fixture
+def stream(spark, lakehouse, tmp_path):
+    register(spark)
+    lakehouse.create()
+    return Stream(spark, lakehouse, tmp_path / "stream")
+
+
+def load(lakehouse, lake, first, count):
+    lake.sql(f"INSERT INTO {TABLE} SELECT id, 'loaded' FROM range({first}, {first + count})")
+
+
+def join_files(lakehouse):
+    settings = MaintenanceSettings(lakehouse.warehouse.url, min_files=2)
+    assert compact(lakehouse.database, NUMBERS, settings, clock=SystemClock()) is not None
+
+
+def test_rows_are_read_once_across_migration_loads_and_compaction(lakehouse, lake, stream):
+    lakehouse.put(numbers(0, 10))
+    lakehouse.migrate()
+    load(lakehouse, lake, 1000, 5)
+    lakehouse.put(numbers(10, 10))
+    assert sum(stream.run()) == 25
+
+    lakehouse.put(numbers(20, 10))
+    lakehouse.migrate()
+    load(lakehouse, lake, 2000, 5)
+    join_files(lakehouse)
+    lakehouse.put(numbers(30, 10))
+    stream.run()
+    assert stream.read() == [*range(40), *range(1000, 1005), *range(2000, 2005)]
+
+    # The chunks are gone, and what took them lies in one file with older rows.
+    lakehouse.migrate()
+    lakehouse.put(numbers(40, 10))
+    lakehouse.migrate()
+    lakehouse.collect(retention_s=0.0)
+    stream.run()
+    join_files(lakehouse)
+    stream.run()
+    assert stream.read() == [*range(50), *range(1000, 1005), *range(2000, 2005)]
+
+
+def test_limits_cut_batches_without_losing_or_doubling(lakehouse, lake, stream):
+    for start in range(0, 30, 10):
+        lakehouse.put(numbers(start, 10))
+        lakehouse.migrate()
+    for start in range(30, 60, 10):
+        lakehouse.put(numbers(start, 10))
+    assert stream.run(maxChunksPerTrigger="2") == [20, 20, 20]
+    load(lakehouse, lake, 100, 15)
+    for start in range(60, 90, 10):
+        lakehouse.put(numbers(start, 10))
+    assert stream.run(maxRowsPerTrigger="12") == [15, 10, 10, 10]
+    assert stream.read() == [*range(90), *range(100, 115)]
+
+
+def test_a_stream_may_begin_at_the_end_or_at_a_commit(lakehouse, spark, stream, tmp_path):
+    for start in range(0, 30, 10):
+        lakehouse.put(numbers(start, 10))
+    lakehouse.migrate()
+    later = Stream(spark, lakehouse, tmp_path / "later")
+    assert stream.run(startingOffset="latest") == []
+    lakehouse.put(numbers(30, 10))
+    stream.run(startingOffset="latest")
+    later.run(startingOffset="2")
+    assert stream.read() == list(range(30, 40))
+    assert later.read() == list(range(20, 40))
+
+
+def test_what_is_no_longer_kept_is_told_and_not_skipped(lakehouse, spark, stream, tmp_path):
+    lakehouse.put(numbers(0, 10))
+    lakehouse.put(numbers(10, 10))
+    assert stream.run(maxChunksPerTrigger="1", startingOffset="0") == [10, 10]
+    half = Stream(spark, lakehouse, tmp_path / "half")
+    lakehouse.put(numbers(20, 10))
+    lakehouse.put(numbers(30, 10))
+    lakehouse.migrate()
+    lakehouse.collect(retention_s=0.0)
+    with pytest.raises(StreamingQueryException, match="were migrated as one"):
+        half.run(startingOffset="3")
+    lakehouse.drop()
+    lakehouse.create(replace=True)
+    with pytest.raises(StreamingQueryException, match="Start the stream with a new checkpoint"):
+        stream.run()
+    with pytest.raises(PySparkException, match="startingOffset = soon: it is earliest"):
+        Stream(spark, lakehouse, tmp_path / "never").run(startingOffset="soon")

@@ -1,0 +1,121 @@
+"""`df.write.format("snowmelt")`: native files of tasks, one commit, names and types by our rules."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+
+from fix_chunks import numbers
+from fix_types import ROWS, TYPED, TYPES, typed_rows
+from snowmelt.catalog.loads import LoadState, loads_of
+from snowmelt.clock import ManualClock
+from snowmelt.spark.format import register
+from snowmelt.table.cleanup import collect
+
+pytestmark = pytest.mark.spark
+TABLE = "demo.public.numbers"
+
+
+@pytest.fixture
+def append(spark, lakehouse):
+    """Appends a DataFrame, in a session that has no `Snowmelt`."""
+    register(spark)
+
+    def write(frame, table=TABLE, mode="append", **options):
+        writer = frame.write.format("snowmelt").mode(mode)
+        writer.option("data_dir", str(lakehouse.folder)).options(table=table, **options).save()
+
+    return write
+
+
+def folders(lakehouse):
+    return {path.parent.name for path in lakehouse.folder.glob("warehouse/**/*.parquet")}
+
+
+def test_a_table_is_copied_whole_with_digits_offsets_and_documents(lakehouse, lake, append):
+    lakehouse.create(TYPES, TYPED)
+    lakehouse.put(typed_rows(ROWS), TYPES)
+    lake.sql(
+        "CREATE TABLE demo.public.copied (id NUMBER(5), num NUMBER(38,10), real FLOAT, flag BOOLEAN,"
+        " text VARCHAR(100), bytes BINARY(100), day DATE, clock3 TIME(3), clock9 TIME(9),"
+        " ntz TIMESTAMP_NTZ(6), ntz9 TIMESTAMP_NTZ(9), ltz TIMESTAMP_LTZ(6), tz9 TIMESTAMP_TZ(9),"
+        " v VARIANT, a ARRAY, o OBJECT)"
+    )
+    frame = lake.table("demo.public.types").drop("odd. `name", "text_18")
+    append(frame, "demo.public.copied")
+
+    texts = ("to_json(V) AS V", "to_json(A) AS A", "to_json(O) AS O")
+    plain = [name for name in frame.columns if name not in {"V", "A", "O"}]
+    found = [
+        sorted(map(str, each.selectExpr(*(f"`{name}`" for name in plain), *texts).collect()))
+        for each in (lake.table("demo.public.copied"), frame)
+    ]
+    assert found[0] == found[1]
+
+
+def test_columns_go_by_name_and_what_does_not_fit_is_named(lakehouse, lake, append, spark):
+    lakehouse.create()
+    append(spark.sql("SELECT 'one' AS word, 1.5D AS n UNION ALL SELECT NULL, 7"))
+    append(spark.sql("SELECT '41' AS n"))
+    assert sorted(map(tuple, lake.table(TABLE).collect())) == [(2, "one"), (7, None), (41, None)]
+
+    for query, why in (
+        ("SELECT 'x' AS n", "Column N .NUMBER.18,0..: .*Not a valid number"),
+        (f"SELECT 1 AS n, '{'x' * 101}' AS word", "Column WORD .VARCHAR.100.."),
+        ("SELECT 1 AS n, 2 AS m", "Column m: table DEMO.PUBLIC.NUMBERS has no such column"),
+        ("SELECT 'a' AS word", "no value is given for N, which must not be NULL"),
+        ("SELECT CAST(NULL AS INT) AS n", "it is NOT NULL, and a value is NULL"),
+        ("SELECT 1 AS n, 2 AS N", "two columns are meant for N|already exists|DUPLICATE"),
+    ):
+        with pytest.raises(PySparkException, match=why):
+            append(spark.sql(query))
+    with pytest.raises(PySparkException, match="tables take rows and keep them"):
+        append(spark.sql("SELECT 1 AS n"), mode="overwrite")
+    assert lake.table(TABLE).count() == 3
+
+
+def test_rows_count_once_whatever_attempts_there_were(lakehouse, lake, append, spark, tmp_path):
+    """A task that fails after writing leaves files that nobody reads and clean-up takes."""
+    lakehouse.create()
+    mark = str(tmp_path / "failed")
+
+    def fail_late(batches):
+        rows = list(batches)
+        yield from rows
+        from pathlib import Path
+
+        if TaskContext.get().partitionId() == 1 and not Path(mark).exists():
+            Path(mark).touch()
+            raise RuntimeError("this attempt is lost")
+
+    frame = spark.range(0, 1000, 1, 3).selectExpr("id AS n").mapInArrow(fail_late, "n bigint")
+    with pytest.raises(PySparkException, match="this attempt is lost"):
+        append(frame)
+    assert lake.table(TABLE).count() == 0
+    append(frame, write_id="nightly-1")
+    append(frame, write_id="nightly-1")
+    assert lake.table(TABLE).selectExpr("count(*)", "sum(n)").collect()[0] == (1000, 499500)
+    with lakehouse.database.reading() as connection:
+        states = [load.state for load in loads_of(connection)]
+    assert states == [LoadState.COMMITTED]
+    # The lost attempt's files stay for a day, as any may be on their way to a commit.
+    assert len(folders(lakehouse)) == 2
+    lakehouse.collect(retention_s=0.0)
+    assert len(folders(lakehouse)) == 2
+    later = ManualClock(lakehouse.clock.now() + dt.timedelta(hours=25))
+    house = lakehouse.warehouse.store
+    collect(lakehouse.database, lakehouse.stage, house, clock=later, retention_s=3600.0)
+    assert len(folders(lakehouse)) == 1
+    assert lake.table(TABLE).selectExpr("sum(n)").collect()[0][0] == 499500
+
+
+def test_rows_of_a_write_stream_and_migrate_beside_others(lakehouse, lake, append, spark):
+    lakehouse.create()
+    lakehouse.put(numbers(0, 10))
+    append(spark.range(10, 20).selectExpr("id AS n"))
+    lakehouse.migrate()
+    append(spark.range(20, 30).selectExpr("id AS n"))
+    assert sorted(row.N for row in lake.table(TABLE).collect()) == list(range(30))

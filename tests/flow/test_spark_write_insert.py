@@ -1,0 +1,100 @@
+"""INSERT in `lake.sql`: by position, checked, counted; other changes are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from fix_chunks import numbers
+from snowmelt.errors import (
+    LoadRefused,
+    PrivilegeMissing,
+    SnowmeltError,
+    StatementError,
+    TableNotFound,
+    Unsupported,
+)
+from snowmelt.spark import Snowmelt
+
+pytestmark = pytest.mark.spark
+
+
+def rows(lake, where="true"):
+    found = lake.sql(f"SELECT * FROM demo.public.numbers WHERE {where} ORDER BY n").collect()
+    return [tuple(row) for row in found]
+
+
+def test_values_and_queries_are_inserted_and_counted(lakehouse, lake):
+    lakehouse.create()
+    lakehouse.put(numbers(100, 2))
+    first = lake.sql("INSERT INTO demo.public.numbers VALUES (1, 'one'), (2, NULL), (2.5, DEFAULT)")
+    assert [tuple(row) for row in first.collect()] == [(3,)]
+    assert first.columns == ["number of rows inserted"]
+    lake.sql(
+        "insert into numbers (word, n) select upper(word), n + 10 from numbers where n = 1;",
+        database="demo",
+    )
+    lake.sql("INSERT INTO demo.public.numbers (n) SELECT max(n) FROM demo.public.numbers")
+
+    assert rows(lake, "n < 100") == [(1, "one"), (2, None), (3, None), (11, "ONE")]
+    assert [row[0] for row in rows(lake, "n >= 100")] == [100, 101, 101]
+    history = lake.sql(
+        "SELECT statement, row_count FROM LOAD_HISTORY ORDER BY start_time"
+    ).collect()
+    assert [row.row_count for row in history] == [3, 1, 1]
+    assert history[0].statement.startswith("INSERT INTO demo.public.numbers VALUES (1")
+
+
+def test_documents_and_offsets_go_in_as_they_are_read(lake, lakehouse):
+    lakehouse.create()
+    lake.sql("CREATE TABLE demo.public.docs (id INT, doc VARIANT, list ARRAY, at TIMESTAMP_TZ)")
+    lake.sql(
+        "INSERT INTO demo.public.docs SELECT 1, parse_json('{\"a\": [1, 2]}'), array(1, 2), "
+        "'2026-01-01T10:00:00+02:00'"
+    )
+    [row] = lake.sql(
+        "SELECT doc:a[1]::int, list:[0]::int, at, `at$tz` FROM demo.public.docs"
+    ).collect()
+    assert (row[0], row[1], row[2].hour, row[3]) == (2, 1, 8, 120)
+
+
+def test_what_does_not_fit_inserts_nothing_and_is_named(lakehouse, lake):
+    lakehouse.create()
+    for statement, error, why in (
+        ("INSERT INTO demo.public.numbers VALUES (1)", LoadRefused, "want as many values, 1 are"),
+        (
+            "INSERT INTO demo.public.numbers (word) VALUES ('a')",
+            LoadRefused,
+            "no value is given for N",
+        ),
+        ("INSERT INTO demo.public.numbers (n, x) VALUES (1, 2)", LoadRefused, "Column X"),
+        ("INSERT INTO demo.public.numbers VALUES (NULL, 'a')", LoadRefused, "a value is NULL"),
+        ("INSERT INTO demo.public.numbers VALUES ('a', 'a')", LoadRefused, "Not a valid number"),
+        ("INSERT INTO demo.public.none VALUES (1)", TableNotFound, "NONE"),
+        ("INSERT OVERWRITE demo.public.numbers SELECT 1, 'a'", Unsupported, "INSERT OVERWRITE"),
+        ("INSERT INTO numbers VALUES (1, 'a')", StatementError, "named in full"),
+        ("UPDATE demo.public.numbers SET n = 1", StatementError, "UPDATE is not supported"),
+        ("DELETE FROM demo.public.numbers", StatementError, "DELETE is not supported"),
+        ("MERGE INTO demo.public.numbers USING x ON 1=1", StatementError, "MERGE is not supported"),
+    ):
+        with pytest.raises(error, match=why):
+            lake.sql(statement)
+    assert rows(lake) == []
+
+
+def test_only_roles_that_may_insert_do(lakehouse, lake, spark):
+    lakehouse.create()
+    lake.sql("CREATE ROLE reader")
+    lake.sql("GRANT USAGE ON DATABASE demo TO ROLE reader")
+    lake.sql("GRANT USAGE ON SCHEMA demo.public TO ROLE reader")
+    lake.sql("GRANT SELECT ON TABLE demo.public.numbers TO ROLE reader")
+    reader = Snowmelt(
+        spark,
+        catalog=lakehouse.database,
+        stage=lakehouse.stage.url,
+        warehouse=lakehouse.warehouse.url,
+        keys=lakehouse.keyring,
+        role="READER",
+    )
+    with pytest.raises((PrivilegeMissing, SnowmeltError)):
+        reader.sql("INSERT INTO demo.public.numbers VALUES (1, 'a')")
+    assert rows(lake) == []

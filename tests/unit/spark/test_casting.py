@@ -1,0 +1,88 @@
+"""Columns of a DataFrame become columns of a table, or an error that names the column."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from snowmelt.errors import LoadFailed, LoadRefused
+from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.spark.casting import cast_column, cast_companion
+from snowmelt.spark.written_rows import by_position, matched
+
+NUMBER = Column("N", Kind.FIXED, 1, nullable=False, precision=5, scale=2)
+TEXT = Column("T", Kind.TEXT, 2, length=3, byte_length=12)
+INSTANT = Column("AT", Kind.TIMESTAMP_TZ, 3, scale=9)
+SCHEMA = TableSchema(1, (NUMBER, TEXT, INSTANT))
+
+
+def cast(column, values, kind=None):
+    [own, *_] = cast_column(column, pa.array(values, kind))
+    return own.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([Decimal("1.50"), Decimal("-2.00")], pa.decimal128(10, 2)),
+        ([1.5, -2.0], pa.float64()),
+        ([" 1.50", "-2"], pa.string()),
+        ([Decimal("1.4950"), Decimal("-1.9951")], pa.decimal128(10, 4)),
+    ],
+)
+def test_numbers_are_rounded_half_up_whatever_they_come_as(values, kind):
+    assert cast(NUMBER, values, kind) == [Decimal("1.50"), Decimal("-2.00")]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "why"),
+    [
+        (NUMBER, [1234], r"Column N \(NUMBER\(5,2\)\)"),
+        (NUMBER, [1, None], "it is NOT NULL, and a value is NULL"),
+        (TEXT, ["abc", "abcd"], r"Column T \(VARCHAR\(3\)\)"),
+        (Column("F", Kind.REAL, 1), ["x"], "Not a valid decimal number|Not a valid"),
+        (Column("D", Kind.DATE, 1), [True], r"Column D \(DATE\)"),
+    ],
+)
+def test_what_does_not_fit_is_named(column, values, why):
+    with pytest.raises(LoadFailed, match=why):
+        cast_column(column, pa.array(values))
+
+
+def test_times_are_floored_and_bring_their_companions():
+    before = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, dt.UTC)
+    at, nanos, offset = cast_column(INSTANT, pa.array([before, None], pa.timestamp("us", "UTC")))
+    assert at.to_pylist() == [before, None]
+    assert nanos.to_pylist() == offset.to_pylist() == [0, None]
+    coarse = Column("AT", Kind.TIMESTAMP_NTZ, 1, scale=0)
+    found = cast(coarse, [before.replace(tzinfo=None)], pa.timestamp("us"))
+    assert found == [dt.datetime(1969, 12, 31, 23, 59, 59)]
+    assert cast_companion(INSTANT, "AT$tz", pa.array([-210])).to_pylist() == [-210]
+    with pytest.raises(LoadFailed, match=r"AT\$ns lies between 0 and 999"):
+        cast_companion(INSTANT, "AT$ns", pa.array([1000]))
+
+
+def test_structs_lists_and_maps_become_documents():
+    column = Column("V", Kind.VARIANT, 1)
+    assert cast(column, [{"a": 1, "b": [1, None]}]) == ['{"a":1,"b":[1,null]}']
+    assert cast(column, ['{"a": 1}', None]) == ['{"a":1}', None]
+    assert cast(column, [[("k", 1)]], pa.map_(pa.string(), pa.int64())) == ['{"k":1}']
+
+
+def test_columns_are_found_by_name_and_misfits_are_named():
+    assert matched(SCHEMA, ["t", "N"], "X") == (1, 0, None, None, None)
+    assert matched(SCHEMA, ["n", "at", "at$tz"], "X") == (0, None, 1, None, 2)
+    for names, why in (
+        (["t"], "no value is given for N"),
+        (["n", "N"], "two columns are meant for N"),
+        (["n", "q"], "Column q: table X has no such column; it has N, T, AT"),
+        (["n", "at$ns"], "it says more of AT"),
+    ):
+        with pytest.raises(LoadRefused, match=why):
+            matched(SCHEMA, names, "X")
+    assert by_position(SCHEMA, ("at", "n"), 2, "X") == ["AT", "N"]
+    with pytest.raises(LoadRefused, match=r"3 columns .N, T, AT. want as many values, 2 are given"):
+        by_position(SCHEMA, None, 2, "X")
