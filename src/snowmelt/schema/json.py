@@ -188,6 +188,8 @@ def _write(value: object, pieces: list[str], depth: int) -> None:
         _write_object(fields, pieces, depth + 1)
     elif (items := _items(value)) is not None:
         _write_array(items, pieces, depth + 1)
+    elif isinstance(value, Enum):
+        _write(value.value, pieces, depth)
     else:
         raise Unwritable(value)
 
@@ -239,6 +241,8 @@ def _scalar_text(value: object) -> str | None:
         return _text(value)
     if value is None or isinstance(value, (bool, np.bool_)):
         return "null" if value is None else "true" if value else "false"
+    if isinstance(value, np.timedelta64):
+        raise Unwritable(value)  # NumPy counts it among the integers
     if isinstance(value, (int, np.integer)):
         return format(Decimal(int(value)), "f")
     if isinstance(value, (float, np.floating)):
@@ -249,8 +253,6 @@ def _scalar_text(value: object) -> str | None:
 
 
 def _other_text(value: object) -> str | None:
-    if isinstance(value, Enum):
-        return _scalar_text(value.value)
     if isinstance(value, UUID):
         return quoted(str(value))
     if is_missing(value):

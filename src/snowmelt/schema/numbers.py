@@ -6,7 +6,7 @@ import decimal
 import math
 import re
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BLANKS = "".join(map(chr, range(33)))
 """What the wire's trimming removes: everything up to the blank."""
 
-NUMBERS = (int, float, Decimal, np.integer, np.floating)
+_NUMBERS = (int, float, Decimal, np.integer, np.floating)
 
 _HALF_UP = decimal.Context(
     prec=100,
@@ -54,7 +54,7 @@ def fixed(value: object, column: Column, row_index: int) -> int:
             return unscaled
     number = exact_decimal(value)
     if number is None:
-        if isinstance(value, (str, *NUMBERS)) and not isinstance(value, bool):
+        if isinstance(value, str) or is_number(value):
             raise wrong_value(column, row_index, "Not a valid number")
         raise wrong_type(value, column, row_index, "int, float, decimal.Decimal, str")
     # Exponents may be in the billions: decide by them before any digits are made.
@@ -70,12 +70,17 @@ def fixed(value: object, column: Column, row_index: int) -> int:
     return unscaled
 
 
+def is_number(value: object) -> TypeGuard[int | float | Decimal | np.integer | np.floating]:
+    """Tell whether a value is a number; NumPy counts its spans of time among the integers."""
+    return isinstance(value, _NUMBERS) and not isinstance(value, (bool, np.timedelta64))
+
+
 def exact_decimal(value: object) -> Decimal | None:
     """Return a number or its text exactly; None when it is no (finite) number.
 
     A float stands for its shortest decimal text, not for its binary value.
     """
-    if isinstance(value, bool):
+    if isinstance(value, (bool, np.timedelta64)):
         return None
     number: Decimal | None = None
     if isinstance(value, str):
@@ -105,7 +110,7 @@ def real(value: object, column: Column, row_index: int) -> float:
         if parsed is None:
             raise wrong_value(column, row_index, "Not a valid decimal number")
         return parsed
-    if isinstance(value, bool) or not isinstance(value, NUMBERS):
+    if not is_number(value):
         raise wrong_type(value, column, row_index, "int, float, decimal.Decimal, str")
     if isinstance(value, np.floating):
         return float(str(value))
@@ -128,7 +133,7 @@ def boolean(value: object, column: Column, row_index: int) -> bool:
         if word in _FALSE:
             return False
         raise wrong_value(column, row_index, _BOOLEAN_REASON)
-    if not isinstance(value, NUMBERS):
+    if not is_number(value):
         raise wrong_type(value, column, row_index, "bool, int, float, decimal.Decimal, str")
     number = exact_decimal(value)
     if number is None:

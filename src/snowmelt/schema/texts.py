@@ -8,7 +8,7 @@ from uuid import UUID
 
 import numpy as np
 
-from snowmelt.schema.numbers import BLANKS, NUMBERS, exact_decimal
+from snowmelt.schema.numbers import BLANKS, exact_decimal, is_number
 from snowmelt.schema.refusals import wrong_type, wrong_value
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES
 
@@ -29,7 +29,7 @@ def text(value: object, column: Column, row_index: int) -> str:
         written = str.__str__(value)
     elif isinstance(value, (bool, np.bool_)):
         written = "true" if value else "false"
-    elif isinstance(value, NUMBERS):
+    elif is_number(value):
         written = _plain(value, column, row_index)
     elif isinstance(value, UUID):
         written = str(value)

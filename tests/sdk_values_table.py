@@ -1,0 +1,129 @@
+"""The table of `docs/sdk-values.md`, made by asking the SDK's own rules; run it to renew the page."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections import OrderedDict, namedtuple
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pandas as pd
+
+from snowmelt.errors import InvalidRow
+from snowmelt.schema.types import Column, Kind
+from snowmelt.schema.values import rule_of
+
+PAGE = Path(__file__).parents[1] / "docs" / "sdk-values.md"
+BEGIN, END = "<!-- made by tests/sdk_values_table.py -->\n", "<!-- end -->\n"
+
+
+class Sample(Enum):
+    NUMBER = 1
+    HEX = "ab"
+    DAY = "2026-11-21"
+    CLOCK = "10:30"
+    DOCUMENT = {"a": 1}  # noqa: RUF012 - members are what is asked about
+
+
+@dataclass
+class Point:
+    x: int
+    y: int
+
+
+Pair = namedtuple("Pair", "first second")
+
+COLUMNS = {
+    "NUMBER": Column("C", Kind.FIXED, 1, precision=38, scale=2),
+    "FLOAT": Column("C", Kind.REAL, 1),
+    "BOOLEAN": Column("C", Kind.BOOLEAN, 1),
+    "VARCHAR": Column("C", Kind.TEXT, 1, length=1000, byte_length=4000),
+    "BINARY": Column("C", Kind.BINARY, 1, byte_length=100),
+    "DATE": Column("C", Kind.DATE, 1),
+    "TIME": Column("C", Kind.TIME, 1, scale=9),
+    "TIMESTAMP_*": Column("C", Kind.TIMESTAMP_TZ, 1, scale=9),
+    "VARIANT": Column("C", Kind.VARIANT, 1),
+    "ARRAY": Column("C", Kind.ARRAY, 1),
+    "OBJECT": Column("C", Kind.OBJECT, 1),
+}
+DAY = dt.datetime(2026, 11, 21, 10, 30)
+ID = uuid.UUID("12345678-1234-5678-1234-567812345678")
+# Of each type, values of which at least one suits a column that takes the type at all.
+VALUES = {
+    "`None`": [None],
+    "`bool`, `numpy.bool_`": [True, np.bool_(False)],
+    "`int`, `numpy.int8` … `uint64`": [1, np.int8(1), np.uint64(2)],
+    "`float`, `numpy.float16` … `float64`": [1.5, np.float16(1.5), np.float32(1.5), np.float64(2)],
+    "`decimal.Decimal`": [Decimal("1.5")],
+    "`str` that reads so": ["1", "true", "ab", "2026-11-21", "10:30", "[1]", '{"a": 1}'],
+    "`bytes`, `bytearray`, `memoryview`": [
+        b"a",
+        bytearray(b"a"),
+        memoryview(b"a"),
+        np.bytes_(b"a"),
+    ],
+    "`datetime.date`": [DAY.date()],
+    "`datetime.time`": [DAY.time(), DAY.time().replace(tzinfo=dt.UTC)],
+    "`datetime.datetime`": [
+        DAY,
+        DAY.replace(tzinfo=dt.UTC),
+        DAY.replace(tzinfo=ZoneInfo("Asia/Kolkata")),
+    ],
+    "`datetime.timedelta`, `pandas.Timedelta`": [dt.timedelta(1), pd.Timedelta(1)],
+    "`pandas.Timestamp`": [pd.Timestamp(DAY), pd.Timestamp(DAY, tz="UTC")],
+    "`numpy.datetime64`": [np.datetime64(DAY, "ns"), np.datetime64("2026-11-21")],
+    "`numpy.timedelta64`": [np.timedelta64(1, "s")],
+    "`pandas.NaT`, `pandas.NA`, `numpy.datetime64('NaT')`": [pd.NaT, pd.NA, np.datetime64("NaT")],
+    "`uuid.UUID`": [ID],
+    "a member of an `enum.Enum`: its value": list(Sample),
+    "`list`, `tuple`, named tuple": [[1], (1, 2), Pair(1, 2)],
+    "`set`, `frozenset`, `collections.deque`": [{1}, frozenset({1})],
+    "`numpy.ndarray`": [np.array([1, 2])],
+    "`dict` and other mappings": [{"a": 1}, OrderedDict(a=1)],
+    "a dataclass's instance": [Point(1, 2)],
+    "`pathlib.Path`": [Path("a")],
+    "`complex`": [1j],
+    "`object`, functions, classes": [object(), print, int],
+}
+
+
+def cell(values: list[object], column: Column) -> str:
+    """Say whether a column takes values of these types."""
+    rule = rule_of(column, ZoneInfo("UTC"))
+    types: dict[type, bool] = {}
+    null = False
+    for value in values:
+        try:
+            null |= rule(value, 0) is None
+        except InvalidRow:
+            # A type that is taken may hold a value that is not: `ab` is no number.
+            types.setdefault(type(value), False)
+        else:
+            types[type(value)] = True
+    if null:
+        return "NULL"
+    return "yes" if all(types.values()) else "some" if any(types.values()) else "–"
+
+
+def table() -> str:
+    """Return the table in Markdown."""
+    lines = ["| Python type | " + " | ".join(COLUMNS) + " |", "|" + " --- |" * (len(COLUMNS) + 1)]
+    for name, values in VALUES.items():
+        cells = [cell(values, column) for column in COLUMNS.values()]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    PAGE.write_text(before + BEGIN + table() + END + rest.partition(END)[2], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
