@@ -1,81 +1,15 @@
-"""The official Java client, as it is on Maven, against our service: what it writes is what is read."""
+"""The official Java client, as it is on Maven, against our service: its channels' whole life."""
 
 from __future__ import annotations
-
-import itertools
-import time
 
 import pytest
 
 from fix_java import JavaError
-from fix_service import ServiceProcess, prepare_loading
+from fix_service import ServiceProcess
+from java_loading import Loading, rows
 from ports import free_port
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.keys import KeyRing, load_master_key
-from snowmelt.schema.types import TableName
-from snowmelt.storage.opening import open_store
-from snowmelt.table.reading import read_table
 
 pytestmark = pytest.mark.slow
-
-_databases = itertools.count()
-SOON_S = 60
-T = {"schema": "public", "table": "t"}
-
-
-def rows(first, last):
-    return [{"id": n, "name": f"row {n}", "at": "2026-11-21T10:00:00"} for n in range(first, last)]
-
-
-class Loading:
-    """A service, a driver, and a database of the test's own with the table PUBLIC.T."""
-
-    def __init__(self, service, driver, key_pair):
-        self.service, self.driver, self.key = service, driver, key_pair
-        self.database = f"java{next(_databases)}"
-        self.names = {"database": self.database, **T}
-        prepare_loading(service, key_pair, self.database)
-
-    def connect(self, client, **parameters):
-        properties = {
-            "url": self.service.url,
-            "user": "loader",
-            "private_key": self.key.private_pem,
-        }
-        parameters = {"max_client_lag": 1000} | parameters
-        self.driver.say("client", client=client, properties=properties, parameters=parameters)
-
-    def open(self, client, channel, name="c", *, on_error="CONTINUE", **more):
-        given = self.names | {"client": client, "channel": channel, "name": name} | more
-        return self.driver.say("open", **given, on_error=on_error)
-
-    def insert(self, channel, rows, token, start=None):
-        return self.driver.say("insert", channel=channel, rows=rows, token=token, start=start)
-
-    def wait(self, channel, token):
-        assert self.driver.say("wait", channel=channel, token=token, seconds=SOON_S) == token
-
-    def until_invalid(self, channel):
-        """Insert until the client refuses; an old one learns of a fence when it flushes."""
-        give_up_at = time.monotonic() + SOON_S
-        while time.monotonic() < give_up_at:
-            try:
-                self.insert(channel, rows(-1, 0), "lost")
-            except JavaError as invalid:
-                return invalid.code
-            time.sleep(0.1)
-        return None
-
-    def ids(self):
-        settings = self.service.settings
-        catalog = open_database(settings.catalog_url)
-        try:
-            keyring = KeyRing(load_master_key(settings.keys_dir))
-            name = TableName(self.database.upper(), "PUBLIC", "T")
-            found = read_table(catalog, keyring, open_store(settings.stage_url), name)
-            return sorted(int(each) for each in found.column("ID").to_pylist())
-        finally:
-            catalog.close()
 
 
 @pytest.fixture
