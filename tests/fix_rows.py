@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from conversation import token
 from fix_service import KeyPair, ServiceProcess, prepare_loading
 from ports import free_port
 from snowmelt.catalog.database import open_database
+from snowmelt.catalog.execution import Result, execute
 from snowmelt.catalog.keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
 from snowmelt.storage.local import LocalStore
@@ -94,6 +96,15 @@ class RowService:
             **more,
         }
 
+    def authorization(self) -> dict[str, str]:
+        """Return the headers of a user of the REST API."""
+        bearer = token(self.key_pair.private_pem, "LOADER")
+        return {
+            "authorization": f"Bearer {bearer}",
+            "x-snowflake-authorization-token-type": "KEYPAIR_JWT",
+            "content-type": "application/x-ndjson",
+        }
+
     def writer(
         self, pipe: str = "t-STREAMING", *, table_mode: bool = False, **more: object
     ) -> OfficialWriter:
@@ -136,6 +147,11 @@ class RowService:
             )
         return sorted(zip(*(found.column(name).to_pylist() for name in columns), strict=True))
 
+    def sql_as(self, user: str, text: str) -> Result:
+        """Execute a statement as a user with the default role."""
+        with contextlib.closing(open_database(self.service.settings.catalog_url)) as database:
+            return execute(database, text, user=user)
+
     def ids(self) -> list[int]:
         """Return column ID of T, sorted."""
         return [int(row[0]) for row in self.rows()]
@@ -147,10 +163,13 @@ class RowService:
             self.service.kill()
 
 
-def _row_service(folder: Path, key_pair: KeyPair) -> RowService:
+def row_service_in(folder: Path, key_pair: KeyPair, catalog_url: str | None = None) -> RowService:
+    """Return a started service; whoever calls closes it."""
     certs = folder / "certs"
     subprocess.run([sys.executable, "-m", "snowmelt", "cert", "--out", str(certs)], check=True)
-    service = ServiceProcess(folder / "data", free_port(), ca_file=certs / "ca.pem")
+    service = ServiceProcess(
+        folder / "data", free_port(), catalog_url=catalog_url, ca_file=certs / "ca.pem"
+    )
     found = RowService(folder, key_pair, service, free_port())
     found.start()
     prepare_loading(service, key_pair)
@@ -160,7 +179,7 @@ def _row_service(folder: Path, key_pair: KeyPair) -> RowService:
 @pytest.fixture(scope="module")
 def row_service(tmp_path_factory, key_pair):
     """One for a module's tests, which use tables or channels of their own; nobody may stop it."""
-    found = _row_service(tmp_path_factory.mktemp("rows"), key_pair)
+    found = row_service_in(tmp_path_factory.mktemp("rows"), key_pair)
     yield found
     found.close()
 
@@ -168,6 +187,6 @@ def row_service(tmp_path_factory, key_pair):
 @pytest.fixture
 def own_row_service(tmp_path, key_pair):
     """One that a test may kill and start again."""
-    found = _row_service(tmp_path, key_pair)
+    found = row_service_in(tmp_path, key_pair)
     yield found
     found.close()

@@ -15,12 +15,15 @@ from snowmelt.catalog import (  # noqa: F401 - they join `change`
     changing_integrations,
     changing_libraries,
     changing_objects,
+    changing_pipes,
     changing_tables,
+    describing_pipes,
 )
 from snowmelt.catalog.access import ACCOUNTADMIN, effective_role, roles
 from snowmelt.catalog.changing import change
 from snowmelt.catalog.object_changes import ShowFutureGrants
 from snowmelt.catalog.parsing import is_query, parse
+from snowmelt.catalog.pipe_syntax import DescribePipe
 from snowmelt.catalog.results import Result
 from snowmelt.catalog.session import Session
 from snowmelt.catalog.showing import show
@@ -46,7 +49,15 @@ if TYPE_CHECKING:
 __all__ = ["Result", "execute", "is_query"]
 
 _ATTEMPTS = 3
-_LOOKS = Describe | DescribeFunction | DescribeIntegration | Show | ShowFutureGrants | ShowGrants
+_LOOKS = (
+    Describe
+    | DescribeFunction
+    | DescribeIntegration
+    | DescribePipe
+    | Show
+    | ShowFutureGrants
+    | ShowGrants
+)
 
 
 def execute(  # noqa: PLR0913 - who asks, in which place, at what time: six words, each with a default

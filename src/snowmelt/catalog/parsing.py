@@ -48,6 +48,7 @@ from snowmelt.catalog.object_grammar import (
     read_truncate,
     read_undrop,
 )
+from snowmelt.catalog.pipe_grammar import read_create_pipe, read_describe_pipe, read_drop_pipe
 from snowmelt.catalog.statements import (
     CreateDatabase,
     CreateRole,
@@ -70,10 +71,16 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.naming import Name
     from snowmelt.catalog.object_changes import ShowFutureGrants
+    from snowmelt.catalog.pipe_syntax import DescribePipe, DropPipe
+    from snowmelt.catalog.statements import DropBucket
 
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "EXPLAIN", "("})
 _OBJECTS = ("DATABASE", "SCHEMA", "TABLE")
-_CREATABLE = (*_OBJECTS, "USER", "ROLE", "BUCKET", *LOAD_OBJECTS)
+_CREATABLE = (*_OBJECTS, "USER", "ROLE", "BUCKET", "PIPE", *LOAD_OBJECTS)
+_DROPS: dict[str, Callable[[Cursor], DropBucket | DropPipe]] = {
+    "BUCKET": read_drop_bucket,
+    "PIPE": read_drop_pipe,
+}
 _CALLABLE = ("EXTERNAL FUNCTION", "FUNCTION")
 # The deepest level that each SHOW can be narrowed to.
 _SHOWN = {
@@ -93,6 +100,7 @@ _SHOWN = {
     "FUNCTIONS": Level.SCHEMA,
     "API INTEGRATIONS": Level.ACCOUNT,
     "INTEGRATIONS": Level.ACCOUNT,
+    "PIPES": Level.SCHEMA,
 }
 # What is kept for a while once it is dropped.
 _WITH_HISTORY = frozenset({"DATABASES", "SCHEMAS", "TABLES"})
@@ -215,6 +223,8 @@ def _created(cursor: Cursor, kind: str, existing: Existing) -> Statement:
         return CreateSchema(name, existing, properties)
     if kind == "BUCKET":
         return read_create_bucket(cursor, existing)
+    if kind == "PIPE":
+        return read_create_pipe(cursor, existing)
     if kind in LOAD_OBJECTS:
         return read_create_load_object(cursor, kind, existing)
     return _created_with_name(cursor, kind, existing)
@@ -240,8 +250,8 @@ def _drop(cursor: Cursor) -> Statement:
     if cursor.accept("API", "INTEGRATION") or cursor.accept("INTEGRATION"):
         return read_drop_integration(cursor)
     kind = cursor.expect_one_of(*_CREATABLE, *_CALLABLE, "INTEGRATION")
-    if kind == "BUCKET":
-        return read_drop_bucket(cursor)
+    if kind in _DROPS:
+        return _DROPS[kind](cursor)
     if kind in LOAD_OBJECTS:
         return read_drop_load_object(cursor, kind)
     if_exists = cursor.accept("IF", "EXISTS")
@@ -257,7 +267,9 @@ def _drop(cursor: Cursor) -> Statement:
     return Drop(level, name, if_exists, restrict)
 
 
-def _describe(cursor: Cursor) -> Describe | DescribeFunction | DescribeIntegration:
+def _describe(cursor: Cursor) -> Describe | DescribeFunction | DescribeIntegration | DescribePipe:
+    if cursor.accept("PIPE"):
+        return read_describe_pipe(cursor)
     if cursor.accept("EXTERNAL", "FUNCTION") or cursor.accept("FUNCTION"):
         return read_describe_function(cursor)
     if cursor.accept("API", "INTEGRATION") or cursor.accept("INTEGRATION"):

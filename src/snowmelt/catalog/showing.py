@@ -32,6 +32,7 @@ from snowmelt.catalog.showing_functions import (
     shown_integrations,
     shown_translators,
 )
+from snowmelt.catalog.showing_pipes import PIPE_COLUMNS, shown_pipes
 from snowmelt.catalog.sight import Sight
 from snowmelt.catalog.statements import (
     Describe,
@@ -335,10 +336,6 @@ def _all_functions(statement: Show, session: Session) -> Iterator[_Row]:
     yield from sorted(found, key=lambda row: (str(row[2]), str(row[3]), str(row[1])))
 
 
-def _integrations(_statement: Show, session: Session) -> Iterator[_Row]:
-    yield from shown_integrations(session)
-
-
 _FUNCTIONS = ("created_on", "name", "factory", "library", "owner")
 _SHOWN: dict[str, tuple[tuple[str, ...], Callable[[Show, Session], Iterator[_Row]]]] = {
     "DATABASES": (("created_on", "name", "owner", "comment", "retention_time"), _databases),
@@ -385,8 +382,9 @@ _SHOWN: dict[str, tuple[tuple[str, ...], Callable[[Show, Session], Iterator[_Row
     "SOURCES": (_FUNCTIONS, _functions),
     "EXTERNAL FUNCTIONS": (FUNCTION_COLUMNS, _external_functions),
     "FUNCTIONS": (FUNCTION_COLUMNS, _all_functions),
-    "API INTEGRATIONS": (INTEGRATION_COLUMNS, _integrations),
-    "INTEGRATIONS": (INTEGRATION_COLUMNS, _integrations),
+    "API INTEGRATIONS": (INTEGRATION_COLUMNS, lambda _, session: shown_integrations(session)),
+    "INTEGRATIONS": (INTEGRATION_COLUMNS, lambda _, session: shown_integrations(session)),
+    "PIPES": (PIPE_COLUMNS, shown_pipes),
 }
 
 

@@ -15,6 +15,7 @@ from snowmelt.catalog.object_changes import (
     TruncateTable,
     Undrop,
 )
+from snowmelt.catalog.pipe_syntax import CreatePipe, DescribePipe, DropPipe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -403,6 +404,9 @@ Statement: TypeAlias = (
     | CreateBucket
     | AlterBucket
     | DropBucket
+    | CreatePipe
+    | DropPipe
+    | DescribePipe
     | DropAccessKey
     | Drop
     | DropPrincipal

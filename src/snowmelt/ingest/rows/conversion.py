@@ -6,7 +6,8 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.ingest.rows.bodies import lines_of
+from snowmelt.ingest.rows.bodies import Lines, lines_of
+from snowmelt.ingest.rows.transforming import Transformation
 from snowmelt.schema.rows import RowConverter
 
 if TYPE_CHECKING:
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from snowmelt.catalog.pipe_syntax import PipeCopy
+    from snowmelt.catalog.tables import TableRecord
+    from snowmelt.clock import Clock
     from snowmelt.schema.types import TableSchema
 
 _MOST_CONVERTERS = 64
@@ -42,21 +46,38 @@ class Converted:
 class Conversions:
     """Converters for each thread and version of a table's columns."""
 
-    def __init__(self, zone: ZoneInfo) -> None:
+    def __init__(self, zone: ZoneInfo, clock: Clock) -> None:
         self._zone = zone
+        self._clock = clock
         self._own = threading.local()
 
-    def convert(self, data: bytes, table_id: int, schema: TableSchema) -> Converted:
-        """Convert a body of newline-delimited JSON; rows that are refused are left out."""
+    def convert(self, data: bytes, table: TableRecord, copy: PipeCopy | None) -> Converted:
+        """Convert a body of newline-delimited JSON; rows that are refused are left out.
+
+        Args:
+            data: The rows as they came.
+            table: Where they go.
+            copy: What is computed from them first, None for nothing.
+        """
         lines = lines_of(data)
-        converted = self._converter(table_id, schema).convert(lines.rows)
+        if copy is not None:
+            lines = self._transformed(lines, table.schema, copy)
+        converted = self._converter(table.table_id, table.schema).convert(lines.rows)
         refused = [
             RefusedRow(error.row_index, str(error.error), error.row) for error in converted.errors
         ]
         if lines.unreadable:
-            refused = _numbered(refused, lines.unreadable)
+            refused = numbered(refused, lines.unreadable)
         kept = refused if len(refused) <= _MOST_KEPT_ERRORS else [*refused[:999], refused[-1]]
         return Converted(converted.table, lines.count, len(refused), tuple(kept))
+
+    def _transformed(self, lines: Lines, schema: TableSchema, copy: PipeCopy) -> Lines:
+        made, failed = Transformation(copy, schema, self._zone, self._clock).apply(lines.rows)
+        if not failed:
+            return Lines(made, lines.unreadable)
+        refused = [RefusedRow(number, reason, None) for number, reason in failed.items()]
+        both = {each.number: each.reason for each in numbered(refused, lines.unreadable)}
+        return Lines(made, both)
 
     def _converter(self, table_id: int, schema: TableSchema) -> RowConverter:
         known: dict[tuple[int, int], RowConverter] | None = getattr(self._own, "known", None)
@@ -70,14 +91,14 @@ class Conversions:
         return found
 
 
-def _numbered(refused: list[RefusedRow], unreadable: dict[int, str]) -> list[RefusedRow]:
+def numbered(refused: list[RefusedRow], unreadable: dict[int, str]) -> list[RefusedRow]:
     """Count lines that could not be read, which the converter has not seen, into the numbers."""
-    numbered: list[RefusedRow] = []
+    found: list[RefusedRow] = []
     skipped = sorted(unreadable)
     passed = 0
     for each in refused:
         while passed < len(skipped) and skipped[passed] <= each.number + passed:
             passed += 1
-        numbered.append(RefusedRow(each.number + passed, each.reason, each.row))
-    numbered += [RefusedRow(number, reason, None) for number, reason in unreadable.items()]
-    return sorted(numbered, key=lambda each: each.number)
+        found.append(RefusedRow(each.number + passed, each.reason, each.row))
+    found += [RefusedRow(number, reason, None) for number, reason in unreadable.items()]
+    return sorted(found, key=lambda each: each.number)

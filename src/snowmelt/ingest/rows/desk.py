@@ -81,7 +81,7 @@ class RowDesk:
             raise RequestMalformed(reason=f"{ELASTIC} is no channel that can be opened")
         name = channel_name(channel)
         with self.database.writing() as connection:
-            table = writable(connection, path, sender)
+            table, _ = writable(connection, path, sender)
             try:
                 opened = channels.open_channel(
                     connection,
@@ -110,7 +110,7 @@ class RowDesk:
         """
         name = channel_name(channel)
         with self.database.writing() as connection:
-            table = writable(connection, path, sender)
+            table, _ = writable(connection, path, sender)
             known = row_channels.find_row_channels(connection, table.table_id, [name])
             try:
                 record = channels.drop_channel(
@@ -135,7 +135,7 @@ class RowDesk:
             for name in names
         }
         with self.database.reading() as connection:
-            table = writable(connection, path, sender)
+            table, _ = writable(connection, path, sender)
             known = row_channels.find_row_channels(
                 connection, table.table_id, list(wanted.values())
             )
@@ -195,7 +195,7 @@ class RowDesk:
             respond(outcome)
             return
         table = target.table
-        converted = self.conversions.convert(data(), table.table_id, table.schema)
+        converted = self.conversions.convert(data(), table, target.copy)
         token = request.continuation
         self.writer.submit(
             Append(

@@ -9,6 +9,7 @@ from snowmelt.schema.types import TableName, internal_name
 
 if TYPE_CHECKING:
     from snowmelt.catalog.keys import DataKey
+    from snowmelt.catalog.pipe_syntax import PipeCopy
     from snowmelt.catalog.tables import TableRecord
 
 DEFAULT_SUFFIX = "-STREAMING"
@@ -22,6 +23,11 @@ class PipePath:
     database: str
     schema: str
     pipe: str
+
+    @property
+    def name(self) -> TableName:
+        """The pipe's full internal name."""
+        return TableName(*map(internal_name, (self.database, self.schema, self.pipe)))
 
     @property
     def default_table(self) -> TableName | None:
@@ -52,12 +58,13 @@ class Sender:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The table behind a pipe, as one user writes to it."""
+    """The table behind a pipe, as one user writes to it; `copy` is what the pipe computes."""
 
     path: PipePath
     table: TableRecord
     sender: Sender
     data_key: DataKey
+    copy: PipeCopy | None = None
 
     @property
     def key(self) -> tuple[int, int, int, str, str | None]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog import access, stages, tables
+from snowmelt.catalog import access, pipes, stages, tables
+from snowmelt.catalog.pipe_grammar import parse_pipe_copy
+from snowmelt.catalog.pipes import pipe_table
 from snowmelt.errors import PipeNotFound, UserError
 from snowmelt.ingest.rows.places import PipePath, Sender, Target
 from snowmelt.schema.types import internal_name
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.database import Database
     from snowmelt.catalog.keys import KeyRing
+    from snowmelt.catalog.pipe_syntax import PipeCopy
     from snowmelt.catalog.tables import TableRecord
     from snowmelt.clock import Clock
 
@@ -50,13 +53,13 @@ class Targets:
         if known is not None and now < known[0] and not again:
             return known[1]
         with self._database.reading() as connection:
-            table = writable(connection, path, sender)
+            table, copy = writable(connection, path, sender)
         if known is not None and table.incarnation == known[1].table.incarnation:
             data_key = known[1].data_key
         else:
             with self._database.writing() as connection:
                 data_key = self._keyring.data_key(connection, table, sender.user)
-        target = Target(path, table, sender, data_key)
+        target = Target(path, table, sender, data_key, copy)
         with self._lock:
             if len(self._known) >= _MOST_REMEMBERED:
                 self._known.clear()
@@ -74,13 +77,17 @@ class Targets:
         return prefix
 
 
-def writable(connection: sa.Connection, path: PipePath, sender: Sender) -> TableRecord:
-    """Return the table behind a pipe, which the sender may insert into.
+def writable(
+    connection: sa.Connection, path: PipePath, sender: Sender
+) -> tuple[TableRecord, PipeCopy | None]:
+    """Return the table behind a pipe, which the sender may insert into, and what the pipe computes.
 
     Raises:
         PipeNotFound: There is no such pipe, or this role may not insert by it.
     """
-    name = path.default_table
+    pipe = pipes.find_pipe(connection, path.name)
+    copy = None if pipe is None else parse_pipe_copy(pipe.definition)
+    name = path.default_table if copy is None else pipe_table(copy, path.name)
     if name is None:
         raise PipeNotFound(pipe=path)
     role = internal_name(sender.role) if sender.role else None
@@ -90,4 +97,4 @@ def writable(connection: sa.Connection, path: PipePath, sender: Sender) -> Table
         access.require_table(connection, effective, table, _WRITES)
     except UserError as error:
         raise PipeNotFound(f"{PipeNotFound(pipe=path)} {error}") from None
-    return table
+    return table, copy

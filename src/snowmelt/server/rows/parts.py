@@ -72,7 +72,9 @@ def build_rows(
     targets = Targets(database, keyring, clock)
     stager = Stager(stage, targets, deployment_id, clock)
     writer = RowWriter(database, stage, stager, clock=clock, refused=drop_refused)
-    desk = RowDesk(database, targets, Conversions(_zone(settings.rows_timezone)), writer, clock)
+    desk = RowDesk(
+        database, targets, Conversions(_zone(settings.rows_timezone), clock), writer, clock
+    )
     files = RowFiles(
         database,
         keyring,

@@ -1,0 +1,193 @@
+"""Both ends are killed, repeated, and behind one address two services: no row is lost or doubled."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+import uuid
+
+import httpx
+import pytest
+
+from fix_rows import SdkError, row_service_in
+from fix_service import ServiceProcess
+from ports import free_port
+
+pytestmark = pytest.mark.slow
+CHANNEL = "/v2/streaming/databases/demo/schemas/public/pipes/t-STREAMING/channels/c"
+ROWS = CHANNEL.replace("/streaming/", "/streaming/data/") + "/rows"
+
+
+@pytest.mark.parametrize("point", ["inside_commit", "committed"])
+def test_a_service_killed_around_the_commit(own_row_service, point):
+    service = own_row_service
+    service.service.stop()
+    service.start(fault=f"rows.{point}=kill:2")
+    writer = service.writer(retry_init_backoff_ms="50")
+    writer.tell("open", "c")
+    writer.tell("append_range", "c", 0, 10, 10)
+    writer.tell("flush")
+    writer.tell("append_range", "c", 10, 20, 10)
+    writer.begin("commit", "c", "19", 120)
+    service.service.wait_for_death()
+    service.start()
+    writer.result()
+    assert service.ids() == list(range(20))
+    # Answered means committed: nothing but what is on disk speaks for the last rows.
+    writer.tell("append_range", "c", 20, 30, 10)
+    writer.tell("flush")
+    service.service.kill()
+    assert service.ids() == list(range(30))
+
+
+def test_a_writer_killed_goes_on_from_its_committed_token(own_row_service):
+    service = own_row_service
+    first = service.writer()
+    first.tell("open", "c")
+    first.tell("append_range", "c", 0, 100, 10)
+    first.tell("commit", "c", "99")
+    first.tell("append_range", "c", 100, 20_000, 50)
+    first.kill()
+    second = service.writer()
+    token = second.tell("open", "c")
+    assert service.ids() == list(range(int(token) + 1))
+    second.tell("append_range", "c", int(token) + 1, 20_000, 5_000)
+    second.tell("commit", "c", "19999")
+    assert service.ids() == list(range(20_000))
+    with pytest.raises(SdkError, match=r"timed out|[Tt]imeout"):
+        second.tell("commit", "c", "no such token", 2)
+
+
+class Relay:
+    """One address in front of whichever port is set; connections die when it changes."""
+
+    def __init__(self, target):
+        self.port, self.target = free_port(), target
+        self._loop = asyncio.new_event_loop()
+        self._open = set()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        serving = asyncio.start_server(self._relay, "127.0.0.1", self.port)
+        self._server = asyncio.run_coroutine_threadsafe(serving, self._loop).result(10)
+
+    def turn_to(self, target):
+        self.target = target
+        self._loop.call_soon_threadsafe(lambda: [each.close() for each in self._open])
+
+    async def _relay(self, reader, writer):
+        try:
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target)
+        except OSError:
+            writer.close()
+            return
+        self._open |= {writer, far_writer}
+
+        async def carry(source, sink):
+            try:
+                while data := await source.read(65536):
+                    sink.write(data)
+                    await sink.drain()
+            except OSError:
+                pass
+            finally:
+                sink.close()
+
+        await asyncio.gather(carry(reader, far_writer), carry(far_reader, writer))
+        self._open -= {writer, far_writer}
+
+    def close(self):
+        async def end():
+            self._server.close()
+            for each in self._open:
+                each.close()
+            await asyncio.sleep(0)
+
+        asyncio.run_coroutine_threadsafe(end(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+
+@pytest.fixture
+def pair(tmp_path, key_pair, catalog_url):
+    """Two services on one catalog, once on SQLite and once on PostgreSQL."""
+    first = row_service_in(tmp_path, key_pair, catalog_url)
+    second = ServiceProcess(
+        tmp_path / "second", free_port(), catalog_url=catalog_url, ca_file=first.service.ca_file
+    )
+    data = first.service.data_dir
+    second.start(
+        tls_cert=tmp_path / "certs" / "server.pem",
+        tls_key=tmp_path / "certs" / "server.key",
+        stage_url=data / "stage",
+        warehouse_url=data / "warehouse",
+        keys_dir=data / "keys",
+        s3_port=free_port(),
+    )
+    yield first, second
+    first.close()
+    if second.process.poll() is None:
+        second.kill()
+
+
+def test_two_services_behind_one_address(pair):
+    first, second = pair
+    relay = Relay(first.service.port)
+    try:
+        writer = first.writer(url=f"https://127.0.0.1:{relay.port}")
+        writer.tell("open", "c")
+        writer.tell("append_range", "c", 0, 10, 5)
+        writer.tell("flush")
+        relay.turn_to(second.port)
+        writer.tell("append_range", "c", 10, 20, 5)
+        writer.tell("commit", "c", "19")
+        second.kill()
+        relay.turn_to(first.service.port)
+        writer.tell("append_range", "c", 20, 30, 5)
+        writer.tell("commit", "c", "29", 120)
+        assert first.ids() == list(range(30))
+        writer.tell("close")
+    finally:
+        relay.close()
+
+
+def test_what_a_repeated_or_stale_request_is_told_by_either_service(pair):
+    first, second = pair
+    trust = ssl.create_default_context(cafile=first.service.ca_file)
+    with httpx.Client(verify=trust, timeout=60, headers=first.authorization()) as client:
+
+        def ask(service, method, path, body=b"", **query):
+            return client.request(method, service.url + path, content=body, params=query)
+
+        one, other = first.service, second
+        opening = {"requestId": "open-1"}
+        opened = ask(one, "PUT", CHANNEL, b"{}", **opening).json()
+        # The same open again, by the other service, fences nobody.
+        assert ask(other, "PUT", CHANNEL, b"{}", **opening).json() == opened
+        token = opened["next_continuation_token"]
+        query = {"continuationToken": token, "requestId": str(uuid.uuid4()), "endOffsetToken": "1"}
+        answers = [ask(each, "POST", ROWS, b'{"id":1}\n\n', **query) for each in (one, other, one)]
+        assert len({answer.text for answer in answers}) == 1
+        assert answers[0].status_code == 200
+        # Refused rows alone move the channel too, once.
+        following = answers[0].json()["next_continuation_token"]
+        query = {"continuationToken": following, "requestId": "empty", "endOffsetToken": "2"}
+        moved = [ask(each, "POST", ROWS, b'{"id":"x"}', **query) for each in (other, one)]
+        assert [answer.status_code for answer in moved] == [200, 200]
+        again = ask(one, "POST", ROWS, b'{"id":2}', continuationToken=token, requestId="late")
+        assert (again.status_code, again.json()["code"]) == (
+            400,
+            "ERR_CHANNEL_HAS_INVALID_ROW_SEQUENCER",
+        )
+        ask(other, "PUT", CHANNEL, b"{}", requestId="open-2")
+        last = moved[0].json()["next_continuation_token"]
+        stale = ask(one, "POST", ROWS, b'{"id":3}', continuationToken=last, requestId="stale")
+        assert (stale.status_code, stale.json()["code"]) == (
+            400,
+            "STALE_CONTINUATION_TOKEN_SEQUENCER",
+        )
+        elastic = ROWS.replace("/channels/c/", "/channels/ELASTIC/")
+        for each in (one, other, one):
+            assert ask(each, "POST", elastic, b'{"id":9}', requestId="loose").status_code == 200
+    assert first.ids() == [1, 9]

@@ -1,0 +1,95 @@
+"""Pipes compute what they store, and say where they cannot."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import pytest
+
+from snowmelt.errors import PipeNotFound, PrivilegeMissing, StatementError
+from snowmelt.schema.types import display_name
+
+STREAM = "TABLE(DATA_SOURCE(TYPE => 'STREAMING'))"
+
+
+@pytest.fixture(scope="module")
+def sql(row_service):
+    run = row_service.service.sql
+    run(
+        "CREATE TABLE demo.public.sales (id NUMBER NOT NULL, name VARCHAR, total NUMBER(12,2),"
+        " day DATE, doc VARIANT)",
+        "GRANT INSERT ON TABLE demo.public.sales TO ROLE loading",
+    )
+    return run
+
+
+def test_a_pipe_casts_computes_and_refuses_single_rows(row_service, sql):
+    sql(
+        "CREATE PIPE demo.public.sold AS COPY INTO sales FROM (SELECT $1:id::number AS id,"
+        " UPPER(TRIM($1:who.name)) || '!' AS name, $1:price::number(10,2) * $1:count AS total,"
+        f" $1:at::date day, $1['who'] AS doc FROM {STREAM})"
+        " MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE"
+    )
+    writer = row_service.writer("sold")
+    writer.tell("open", "c")
+    good = {"id": "7", "who": {"name": " ada "}, "price": "1.256", "count": 3, "at": "2026-11-21"}
+    writer.tell("append", "c", [good, {**good, "price": "much"}, {**good, "id": None}], "0", "2")
+    writer.tell("commit", "c", "2")
+    status = writer.tell("status", "c", 3)
+    assert (status["inserted"], status["errors"]) == (1, 2)
+    assert row_service.rows("SALES", ["ID", "NAME", "TOTAL", "DAY", "DOC"]) == [
+        (7, "ADA!", Decimal("3.78"), dt.date(2026, 11, 21), '{"name":" ada "}')
+    ]
+    shown = sql("SHOW PIPES IN SCHEMA demo.public").rows
+    assert [row[1:4] for row in shown] == [("SOLD", "DEMO", "PUBLIC")]
+    assert sql("DESCRIBE PIPE demo.public.sold").rows == shown
+    listed = sql("SHOW CHANNELS IN TABLE demo.public.sales").rows
+    assert [row[1] for row in listed] == ["C"]
+    sql("DROP PIPE demo.public.sold")
+    with pytest.raises(PipeNotFound):
+        sql("DROP PIPE demo.public.sold")
+
+
+def test_expressions_go_to_columns_by_position(row_service, sql):
+    sql(
+        "CREATE TABLE demo.public.narrow (a NUMBER, b VARCHAR)",
+        "GRANT INSERT ON TABLE demo.public.narrow TO ROLE loading",
+        "CREATE PIPE demo.public.short AS COPY INTO narrow (b, a) FROM"
+        f" (SELECT COALESCE($1:x, 'none'), ROUND($1:n / 3, 1) FROM {STREAM})",
+    )
+    writer = row_service.writer("short")
+    writer.tell("open", "p")
+    writer.tell("append", "p", [{"n": 10}, {"n": 0.5, "x": "y"}], "0", "1")
+    writer.tell("commit", "p", "1")
+    assert row_service.rows("NARROW", ["A", "B"]) == [(0, "y"), (3, "none")]
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "reason"),
+    [
+        (f"(SELECT SOUNDEX($1:a) AS id FROM {STREAM})", 61, "SOUNDEX is not computed"),
+        (f"(SELECT $1:a AS nope FROM {STREAM})", 61, "no column NOPE"),
+        (f"(SELECT $2:a AS id FROM {STREAM})", 62, "one value"),
+        (f"(SELECT $1:a + FROM {STREAM})", 68, "Expected a part of the row"),
+        ("@stage", 53, "other sources there are none"),
+    ],
+)
+def test_what_a_pipe_cannot_do_is_refused_with_its_place(sql, text, column, reason):
+    with pytest.raises(StatementError, match=reason) as refused:
+        sql(
+            f"CREATE PIPE demo.public.bad AS COPY INTO sales FROM {text}"
+            " MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE"
+        )
+    assert refused.value.fields["line"] == 1
+    assert refused.value.fields["column"] == column
+
+
+def test_a_pipe_needs_its_privilege(row_service, sql):
+    copy = f"COPY INTO sales FROM {STREAM} MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE"
+    statement = f"CREATE PIPE demo.public.mine AS {copy}"
+    with pytest.raises(PrivilegeMissing, match="CREATE PIPE"):
+        row_service.sql_as("LOADER", statement)
+    sql("GRANT CREATE PIPE ON SCHEMA demo.public TO ROLE loading")
+    row_service.sql_as("LOADER", statement)
+    assert display_name(sql("SHOW PIPES LIKE 'mine'").rows[0][5]) == "LOADING"
