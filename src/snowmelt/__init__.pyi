@@ -3,6 +3,7 @@ from snowmelt.client.channel import Channel as Channel
 from snowmelt.client.channel import InsertResult as InsertResult
 from snowmelt.client.channel import OnError as OnError
 from snowmelt.client.client import Client as Client
+from snowmelt.client.oauth import OAuth as OAuth
 from snowmelt.client.streaming import stream as stream
 from snowmelt.embedded import embedded as embedded
 from snowmelt.errors import SnowmeltError as SnowmeltError
@@ -14,6 +15,7 @@ __all__ = [
     "Channel",
     "Client",
     "InsertResult",
+    "OAuth",
     "OnError",
     "RowError",
     "SnowmeltError",

@@ -16,6 +16,7 @@ from snowmelt.catalog import (  # noqa: F401 - they join `change`
     changing_libraries,
     changing_objects,
     changing_pipes,
+    changing_security,
     changing_tables,
     describing_pipes,
 )

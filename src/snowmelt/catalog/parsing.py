@@ -49,6 +49,10 @@ from snowmelt.catalog.object_grammar import (
     read_undrop,
 )
 from snowmelt.catalog.pipe_grammar import read_create_pipe, read_describe_pipe, read_drop_pipe
+from snowmelt.catalog.security_grammar import (
+    read_create_security_integration,
+    read_drop_security_integration,
+)
 from snowmelt.catalog.statements import (
     CreateDatabase,
     CreateRole,
@@ -99,6 +103,7 @@ _SHOWN = {
     "EXTERNAL FUNCTIONS": Level.SCHEMA,
     "FUNCTIONS": Level.SCHEMA,
     "API INTEGRATIONS": Level.ACCOUNT,
+    "SECURITY INTEGRATIONS": Level.ACCOUNT,
     "INTEGRATIONS": Level.ACCOUNT,
     "PIPES": Level.SCHEMA,
 }
@@ -208,6 +213,8 @@ def _created_to_call(cursor: Cursor, *, replace: bool) -> Statement | None:
         raise cursor.error(f"{words} is supported for an EXTERNAL FUNCTION alone", at)
     if cursor.accept("FUNCTION"):
         return read_create_translator(cursor, _existing(cursor, replace=replace))
+    if cursor.accept("SECURITY", "INTEGRATION"):
+        return read_create_security_integration(cursor, _existing(cursor, replace=replace))
     if cursor.accept("API", "INTEGRATION"):
         return read_create_integration(cursor, _existing(cursor, replace=replace))
     return None
@@ -247,8 +254,8 @@ def _drop(cursor: Cursor) -> Statement:
     external = cursor.accept("EXTERNAL", "FUNCTION")
     if external or cursor.accept("FUNCTION"):
         return read_drop_function(cursor, external=external)
-    if cursor.accept("API", "INTEGRATION") or cursor.accept("INTEGRATION"):
-        return read_drop_integration(cursor)
+    if (statement := _dropped_integration(cursor)) is not None:
+        return statement
     kind = cursor.expect_one_of(*_CREATABLE, *_CALLABLE, "INTEGRATION")
     if kind in _DROPS:
         return _DROPS[kind](cursor)
@@ -265,6 +272,14 @@ def _drop(cursor: Cursor) -> Statement:
     cursor.end("DROP")
     restrict = behaviour is not None and behaviour.text == "RESTRICT"
     return Drop(level, name, if_exists, restrict)
+
+
+def _dropped_integration(cursor: Cursor) -> Statement | None:
+    if cursor.accept("SECURITY", "INTEGRATION"):
+        return read_drop_security_integration(cursor)
+    if cursor.accept("API", "INTEGRATION") or cursor.accept("INTEGRATION"):
+        return read_drop_integration(cursor)
+    return None
 
 
 def _describe(cursor: Cursor) -> Describe | DescribeFunction | DescribeIntegration | DescribePipe:

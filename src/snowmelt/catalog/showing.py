@@ -30,6 +30,7 @@ from snowmelt.catalog.showing_functions import (
     describe_integration,
     shown_functions,
     shown_integrations,
+    shown_security_integrations,
     shown_translators,
 )
 from snowmelt.catalog.showing_pipes import PIPE_COLUMNS, shown_pipes
@@ -336,6 +337,10 @@ def _all_functions(statement: Show, session: Session) -> Iterator[_Row]:
     yield from sorted(found, key=lambda row: (str(row[2]), str(row[3]), str(row[1])))
 
 
+def _security_integrations(_statement: Show, session: Session) -> Iterator[_Row]:
+    yield from shown_security_integrations(session)
+
+
 _FUNCTIONS = ("created_on", "name", "factory", "library", "owner")
 _SHOWN: dict[str, tuple[tuple[str, ...], Callable[[Show, Session], Iterator[_Row]]]] = {
     "DATABASES": (("created_on", "name", "owner", "comment", "retention_time"), _databases),
@@ -384,6 +389,7 @@ _SHOWN: dict[str, tuple[tuple[str, ...], Callable[[Show, Session], Iterator[_Row
     "FUNCTIONS": (FUNCTION_COLUMNS, _all_functions),
     "API INTEGRATIONS": (INTEGRATION_COLUMNS, lambda _, session: shown_integrations(session)),
     "INTEGRATIONS": (INTEGRATION_COLUMNS, lambda _, session: shown_integrations(session)),
+    "SECURITY INTEGRATIONS": (INTEGRATION_COLUMNS, _security_integrations),
     "PIPES": (PIPE_COLUMNS, shown_pipes),
 }
 

@@ -12,6 +12,7 @@ from snowmelt.catalog.access import has
 from snowmelt.catalog.external_functions import FunctionRecord, functions_of
 from snowmelt.catalog.integrations import integrations_of
 from snowmelt.catalog.results import Result
+from snowmelt.catalog.security_integrations import security_integrations_of
 from snowmelt.catalog.sight import Sight
 from snowmelt.catalog.translators import translators_of
 from snowmelt.functions.definition import Authentication
@@ -95,6 +96,15 @@ def shown_integrations(session: Session) -> Iterator[tuple[object, ...]]:
                 each.created_at,
                 each.owner,
             )
+
+
+def shown_security_integrations(session: Session) -> Iterator[tuple[object, ...]]:
+    """Yield the security integrations, as SHOW lists them, to the administrator alone."""
+    for each in security_integrations_of(session.connection) if session.is_administrator else ():
+        made = each.integration
+        kind, category = "EXTERNAL_OAUTH", "SECURITY"
+        row = (each.name, kind, category, made.enabled, made.comment, each.created_at)
+        yield (*row, each.owner)
 
 
 def describe_function(statement: DescribeFunction, session: Session) -> Result:

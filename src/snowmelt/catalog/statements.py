@@ -16,6 +16,10 @@ from snowmelt.catalog.object_changes import (
     Undrop,
 )
 from snowmelt.catalog.pipe_syntax import CreatePipe, DescribePipe, DropPipe
+from snowmelt.catalog.security_statements import (
+    CreateSecurityIntegration,
+    DropSecurityIntegration,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -426,6 +430,8 @@ Statement: TypeAlias = (
     | CreateTranslator
     | DropFunction
     | DescribeFunction
+    | CreateSecurityIntegration
+    | DropSecurityIntegration
     | CreateIntegration
     | AlterIntegration
     | DropIntegration

@@ -17,19 +17,20 @@ from snowmelt.client.desk import DROPPED, REOPENED, Desk
 from snowmelt.client.encoding import Encoder
 from snowmelt.client.flush import Flusher
 from snowmelt.client.naming import split_table_name
+from snowmelt.client.oauth import GivenTokens, OAuth, RefreshedTokens
 from snowmelt.client.registration import Identified, Registrar
 from snowmelt.client.settings import ClientSettings, Options, compatibility_named
 from snowmelt.client.stage import open_stage
 from snowmelt.client.status import ClientStatus, publish
 from snowmelt.client.tokens import KeyPairTokens, Tokens, load_private_key
-from snowmelt.client.transport import Service, Transport, parse_url
+from snowmelt.client.transport import Service, Transport, parse_url, trusting
 from snowmelt.errors import ClientClosed, ConfigurationError, SnowmeltError
 from snowmelt.schema.rows import RowConverter
 from snowmelt.schema.types import TableName, internal_name
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -52,6 +53,7 @@ class Client:
         user: str | None = None,
         private_key: str | bytes | Path | None = None,
         role: str | None = None,
+        oauth: OAuth | str | Callable[[], str] | None = None,
         **options: Unpack[Options],
     ) -> None:
         """Connect.
@@ -62,6 +64,7 @@ class Client:
             private_key: RSA key: PEM text, base64 PKCS#8, or the path of a file. Without user
                 and key no token is sent, which only a development service accepts.
             role: The role to act as; the user's default role when None.
+            oauth: Instead of user and key: a token, what returns one, or how to get them.
             options: See `ClientSettings`.
 
         Raises:
@@ -74,7 +77,11 @@ class Client:
         self._process_id = os.getpid()
         self._closed = False
         service = parse_url(url)
-        tokens = _tokens(service, user, private_key, settings)
+        tokens = (
+            _tokens(service, user, private_key, settings)
+            if oauth is None
+            else _oauth_tokens(service, oauth, settings, is_alone=user is None is private_key)
+        )
         timeout_s = max(settings.request_timeout.total_seconds(), 1)
         transport = Transport(
             service, tokens, settings.clock, timeout_s=timeout_s, ca_file=settings.ca_file
@@ -301,6 +308,24 @@ def _on_error(mode: OnError | str) -> OnError:
         return OnError(mode)
     except ValueError as error:
         reason = f"{mode!r} is none of {', '.join(OnError)}"
+def _oauth_tokens(
+    service: Service,
+    oauth: OAuth | str | Callable[[], str],
+    settings: ClientSettings,
+    *,
+    is_alone: bool,
+) -> Tokens:
+    if not is_alone:
+        raise ConfigurationError(
+            setting="oauth",
+            reason="it takes the place of user and private_key; give one of the two",
+        )
+    if not isinstance(oauth, OAuth):
+        return GivenTokens(oauth)
+    endpoint = oauth.token_endpoint or f"{service.url}/oauth/token-request"
+    return RefreshedTokens(oauth, endpoint, settings.clock, trust=trusting(settings.ca_file))
+
+
         raise ConfigurationError(setting="on_error", reason=reason) from error
 
 

@@ -24,7 +24,9 @@ _RENEWED_AFTER_S = 54 * 60
 
 
 class Tokens(Protocol):
-    """What the transport puts into `Authorization`."""
+    """What the transport puts into `Authorization`, and of which kind it says that it is."""
+
+    kind: str
 
     def current(self) -> str:
         """Return a token that is valid now."""
@@ -35,6 +37,8 @@ class Tokens(Protocol):
 
 class KeyPairTokens:
     """Tokens of one user; thread-safe."""
+
+    kind = "KEYPAIR_JWT"
 
     def __init__(self, account: str, user: str, key: RSAPrivateKey, clock: Clock) -> None:
         self._subject = f"{account.upper()}.{user.upper()}"

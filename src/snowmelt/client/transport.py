@@ -218,9 +218,9 @@ class Transport:
 
     def _sent(self, path: str, body: bytes, token: str | None) -> _Reply:
         headers = dict(self._headers)
-        if token is not None:
+        if token is not None and self._tokens is not None:
             headers["Authorization"] = f"Bearer {token}"
-            headers["X-Snowflake-Authorization-Token-Type"] = "KEYPAIR_JWT"
+            headers["X-Snowflake-Authorization-Token-Type"] = self._tokens.kind
         target = f"{self.service.path}{path}?requestId={uuid.uuid4()}"
         try:
             kept = self._kept_connection()

@@ -1,4 +1,4 @@
-"""Who is asking: key-pair JWTs, RS256 only (specification of v1, §1.3)."""
+"""Who is asking: key-pair JWTs (specification of v1, §1.3) and OAuth tokens, RS256 only."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import load_der_public_key
 
 from snowmelt.catalog import access
 from snowmelt.errors import AuthenticationFailed, NotFound
+from snowmelt.server.oauth import ExternalTokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.access import UserRecord
     from snowmelt.catalog.database import Database
     from snowmelt.clock import Clock
+    from snowmelt.server.oauth import RoleScope
 
 _log = logging.getLogger("snowmelt.server")
 
@@ -34,6 +36,7 @@ SKEW_S = 30
 RECHECK_S = 5.0
 _MAX_TOKEN_CHARACTERS = 8192
 _MAX_REMEMBERED = 10_000
+_KEY_PAIR, _OAUTH = b"KEYPAIR_JWT", b"OAUTH"
 # No token of this millennium was given so many seconds, or so few milliseconds.
 _MILLISECONDS_FROM = 1e11
 # Expiry is checked here, by the service's own clock.
@@ -42,8 +45,16 @@ _SIGNATURE_ONLY: Options = {"verify_exp": False, "verify_iat": False, "verify_si
 
 
 @dataclass(frozen=True, slots=True)
-class _Verified:
+class Caller:
+    """Who asks; an OAuth token bears a scope, which narrows the roles."""
+
     user: str
+    scope: RoleScope | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Verified:
+    caller: Caller
     expires_at: float
     recheck_at: float
 
@@ -59,12 +70,18 @@ class Authenticator:
     ) -> None:
         self._database = database
         self._clock = clock
-        self._anonymous = anonymous_user
+        self._anonymous = None if anonymous_user is None else Caller(anonymous_user)
+        self._external = ExternalTokens(database, clock)
         self._verified: dict[str, _Verified] = {}
         self._lock = threading.Lock()
 
     def remembered(self, headers: Mapping[bytes, bytes]) -> str | None:
-        """Return the user of a token verified a moment ago, else None; reads nothing."""
+        """Return the user of a key-pair token verified a moment ago, else None; reads nothing."""
+        caller = self.recalled(headers)
+        return None if caller is None or caller.scope is not None else caller.user
+
+    def recalled(self, headers: Mapping[bytes, bytes]) -> Caller | None:
+        """Return whose token was verified a moment ago, else None; reads nothing."""
         token = headers.get(b"authorization")
         if token is None:
             return self._anonymous
@@ -73,30 +90,51 @@ class Authenticator:
             return None
         if self._clock.now().timestamp() >= known.expires_at + SKEW_S:
             return None
-        return known.user
+        return known.caller
 
     def authenticate(self, headers: Mapping[bytes, bytes]) -> str:
-        """Return the user that the token speaks for; may read the catalog.
+        """Return the user that a key-pair token speaks for; may read the catalog.
 
         Raises:
             AuthenticationFailed: No token, another kind of token, or one that does not hold.
         """
-        user = self.remembered(headers)
-        if user is not None:
-            return user
+        caller = self.identify(headers)
+        if caller.scope is not None:
+            _refuse("only key-pair tokens are accepted here")
+        return caller.user
+
+    def identify(self, headers: Mapping[bytes, bytes]) -> Caller:
+        """Return who a token of either kind speaks for; may read the catalog and ask its issuer.
+
+        Raises:
+            AuthenticationFailed: No token, or one that does not hold.
+            ServiceBusy: The issuer's keys cannot be fetched.
+        """
+        caller = self.recalled(headers)
+        if caller is not None:
+            return caller
         text = headers.get(b"authorization", b"").decode("latin-1")
         scheme, _, token = text.partition(" ")
         if not text:
             _refuse("a key-pair JWT is needed in the Authorization header")
         if scheme.lower() != "bearer":
             _refuse("the Authorization header must say Bearer")
-        if headers.get(b"x-snowflake-authorization-token-type", b"KEYPAIR_JWT") != b"KEYPAIR_JWT":
-            _refuse("only key-pair tokens are accepted, OAuth is not; register a public key")
+        kind = headers.get(b"x-snowflake-authorization-token-type", _KEY_PAIR)
+        if kind not in {_KEY_PAIR, _OAUTH}:
+            _refuse("tokens are of type KEYPAIR_JWT or OAUTH")
         if len(token) > _MAX_TOKEN_CHARACTERS:
             _refuse("it is too long")
-        verified = self._verify(token.strip())
+        verify = self._verify_external if kind == _OAUTH else self._verify
+        verified = verify(token.strip())
         self._remember(text, verified)
-        return verified.user
+        return verified.caller
+
+    def _verify_external(self, token: str) -> _Verified:
+        bearer = self._external.verify(token)
+        if bearer.expires_at + SKEW_S <= self._clock.now().timestamp():
+            _refuse("it has expired")
+        caller = Caller(bearer.user, bearer.scope)
+        return _Verified(caller, bearer.expires_at, self._clock.monotonic() + RECHECK_S)
 
     def _verify(self, token: str) -> _Verified:
         try:
@@ -116,7 +154,9 @@ class Authenticator:
             jwt.decode(token, key, algorithms=["RS256"], options=_SIGNATURE_ONLY)
         except jwt.PyJWTError as error:
             raise _unknown(f"the signature for user {name!r} does not hold ({error})") from None
-        return _Verified(user.name, self._expiry(claims), self._clock.monotonic() + RECHECK_S)
+        return _Verified(
+            Caller(user.name), self._expiry(claims), self._clock.monotonic() + RECHECK_S
+        )
 
     def _user(self, name: str) -> UserRecord:
         try:

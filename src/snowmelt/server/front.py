@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from snowmelt.server.auth import Authenticator
+    from snowmelt.server.auth import Authenticator, Caller
+    from snowmelt.server.oauth import RoleScope
     from snowmelt.server.problems import Answer
 
 
@@ -38,6 +39,15 @@ class Call:
     user: str
     body: bytes
     headers: Mapping[bytes, bytes]
+    scope: RoleScope | None = None
+
+    def role(self, asked: str | None) -> str | None:
+        """Return the role to act as, within what the caller's token allows.
+
+        Raises:
+            RoleNotGranted: The token does not allow the role that is asked for.
+        """
+        return asked if self.scope is None else self.scope.role(asked, self.user)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +71,17 @@ class Shortcut:
     lane: Lane
     handle: Callable[[Call, Callable[[object], None]], None]
     path: str
-    user: str
+    caller: Caller
     headers: Mapping[bytes, bytes]
+
+    @property
+    def user(self) -> str:
+        """Who asks."""
+        return self.caller.user
 
     def call(self, body: bytes) -> Call:
         """Return the request with its body."""
-        return Call(self.path, self.user, body, self.headers)
+        return Call(self.path, self.caller.user, body, self.headers, self.caller.scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +109,7 @@ class Front:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        user: str | None = None
+        caller: Caller | None = None
         path: str = scope["path"]
         lane = self._lanes.get(path)
         try:
@@ -105,12 +120,13 @@ class Front:
                 return
             self._check(scope["method"], path, headers)
             if not lane.open_to_all:
-                user = await self._user(headers)
+                caller = await self._caller(headers)
             body = await self._body(receive)
             if body is None:
                 return
-            answer = await lane.handle(Call(path, user or "", body, headers))
+            answer = await lane.handle(_call(path, caller, body, headers))
         except Exception as error:  # noqa: BLE001 - nothing a client sends may end the service
+            user = None if caller is None else caller.user
             answer = problem_answer(error, path=path, user=user)
         self.requests.count(OTHER if lane is None else path.rstrip("/"), answer.status)
         await send(answer.start())
@@ -137,8 +153,8 @@ class Front:
             self._check(method.decode("latin-1"), path, known)
         except UserError:
             return None
-        user = self._checks.authenticator.remembered(known)
-        return Shortcut(lane, lane.quick, path, user, known) if user is not None else None
+        caller = self._checks.authenticator.recalled(known)
+        return Shortcut(lane, lane.quick, path, caller, known) if caller is not None else None
 
     def _check(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> None:
         if method != "POST":
@@ -149,13 +165,13 @@ class Front:
         if length.isdigit() and int(length) > self._checks.max_body_bytes:
             raise RequestTooLarge(limit=self._checks.max_body_bytes)
 
-    async def _user(self, headers: Mapping[bytes, bytes]) -> str:
+    async def _caller(self, headers: Mapping[bytes, bytes]) -> Caller:
         authenticator = self._checks.authenticator
-        user = authenticator.remembered(headers)
-        if user is not None:
-            return user
+        caller = authenticator.recalled(headers)
+        if caller is not None:
+            return caller
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._checks.threads, authenticator.authenticate, headers)
+        return await loop.run_in_executor(self._checks.threads, authenticator.identify, headers)
 
     async def _body(self, receive: Receive) -> bytes | None:
         """Read the body to its end; None when the client has gone away."""
@@ -173,6 +189,12 @@ class Front:
                 return b"".join(parts)
             message = await receive()
         return None
+
+
+def _call(path: str, caller: Caller | None, body: bytes, headers: Mapping[bytes, bytes]) -> Call:
+    if caller is None:
+        return Call(path, "", body, headers)
+    return Call(path, caller.user, body, headers, caller.scope)
 
 
 def before_body(lane: Lane | None) -> None:

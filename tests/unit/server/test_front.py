@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from snowmelt.errors import AuthenticationFailed
+from snowmelt.server.auth import Caller
 from snowmelt.server.front import Call, Checks, Front, Lane, check_content_type, check_host
 from snowmelt.server.problems import Answer, json_answer
 from snowmelt.server.refusals import ContentTypeRefused, HostRefused
@@ -15,10 +16,10 @@ from snowmelt.server.refusals import ContentTypeRefused, HostRefused
 class Doorman:
     """Knows tokens by heart; whoever it does not know it refuses."""
 
-    def remembered(self, headers):
-        return {b"Bearer known": "U"}.get(headers.get(b"authorization"))
+    def recalled(self, headers):
+        return {b"Bearer known": Caller("U")}.get(headers.get(b"authorization"))
 
-    def authenticate(self, headers):
+    def identify(self, headers):
         raise AuthenticationFailed(reason="unknown")
 
 

@@ -66,12 +66,14 @@ class StreamingRoutes:
     async def configure(self, call: Call) -> Answer:
         """Begin a client."""
         request = decode(call.body, ConfigureRequest)
+        request.role = call.role(request.role)
         asker = Asker(call.user, host_of(call.headers), OUR_CLIENT in call.headers)
         return await self._in_thread(self._desk.configure, request, asker)
 
     async def open(self, call: Call) -> Answer:
         """Open a channel."""
         request = decode(call.body, OpenRequest)
+        request.role = call.role(request.role)
         answer = await self._in_thread(self._desk.open, request, call.user)
         self.channels_opened += 1
         return answer
@@ -79,11 +81,13 @@ class StreamingRoutes:
     async def status(self, call: Call) -> Answer:
         """Tell what is committed."""
         request = decode(call.body, StatusRequest)
+        request.role = call.role(request.role)
         return await self._in_thread(self._desk.status, request, call.user)
 
     async def drop(self, call: Call) -> Answer:
         """Drop a channel."""
         request = decode(call.body, DropRequest)
+        request.role = call.role(request.role)
         return await self._in_thread(self._desk.drop, request, call.user)
 
     async def register(self, call: Call) -> Answer:
@@ -113,7 +117,8 @@ class StreamingRoutes:
     def _submit(
         self, request: RegisterRequest, call: Call, settle: Callable[[object], None]
     ) -> None:
-        role = internal_name(request.role) if request.role else None
+        asked = call.role(request.role)
+        role = internal_name(asked) if asked else None
         sender = Sender(call.user, role, ours=OUR_CLIENT in call.headers)
         loop = asyncio.get_running_loop()
         self._registrar.submit(request, sender, self._mailbox.slot(loop, settle))

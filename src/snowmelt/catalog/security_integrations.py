@@ -1,0 +1,110 @@
+"""Security integrations: whose OAuth tokens a deployment takes, and which user a token speaks for.
+
+Names and values are Snowflake's (TYPE = EXTERNAL_OAUTH); what of them there is, and why no more, is
+in docs/decisions/0022-oauth.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+import sqlalchemy as sa
+
+from snowmelt.catalog import model
+from snowmelt.errors import AlreadyExists, NotFound
+from snowmelt.schema.types import display_name
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+_S = model.security_integrations
+
+
+class SecurityIntegration(msgspec.Struct, frozen=True, kw_only=True):
+    """An authorisation server whose tokens are taken; `issuer` is what their claim `iss` must be.
+
+    `public_keys` are base64 of DER; where there are none, `keys_url` has them as JWKS. `any_role` says
+    whether the scope `session:role-any` is taken.
+    """
+
+    issuer: str
+    audiences: tuple[str, ...]
+    enabled: bool = True
+    keys_url: str | None = None
+    public_keys: tuple[str, ...] = ()
+    user_claims: tuple[str, ...] = ("sub",)
+    scope_claim: str = "scp"
+    any_role: bool = False
+    blocked_roles: tuple[str, ...] = ("ACCOUNTADMIN",)
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityRecord:
+    """An integration by its name."""
+
+    name: str
+    integration: SecurityIntegration
+    owner: str
+    created_at: dt.datetime
+
+
+def integration_of_issuer(connection: sa.Connection, issuer: str) -> SecurityIntegration | None:
+    """Return what is known of an issuer, None when nothing is."""
+    query = sa.select(_S.c.definition).where(_S.c.issuer == issuer)
+    text = connection.execute(query).scalar()
+    return None if text is None else msgspec.json.decode(text, type=SecurityIntegration)
+
+
+def security_integrations_of(connection: sa.Connection) -> list[SecurityRecord]:
+    """Return all integrations, ordered by name."""
+    query = sa.select(_S.c.name, _S.c.definition, _S.c.owner, _S.c.created_at).order_by(_S.c.name)
+    return [
+        SecurityRecord(
+            row.name,
+            msgspec.json.decode(row.definition, type=SecurityIntegration),
+            row.owner,
+            row.created_at,
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def create_security_integration(
+    connection: sa.Connection,
+    record: SecurityRecord,
+    *,
+    replace: bool = False,
+) -> None:
+    """Add an integration.
+
+    Raises:
+        AlreadyExists: There is one of that name, or of that issuer.
+    """
+    if replace:
+        connection.execute(sa.delete(_S).where(_S.c.name == record.name))
+    taken = sa.or_(_S.c.name == record.name, _S.c.issuer == record.integration.issuer)
+    there = connection.execute(sa.select(_S.c.name).where(taken)).scalar()
+    if there is not None:
+        raise AlreadyExists(kind="Security integration", name=display_name(there))
+    connection.execute(
+        sa.insert(_S).values(
+            name=record.name,
+            issuer=record.integration.issuer,
+            definition=msgspec.json.encode(record.integration).decode(),
+            owner=record.owner,
+            created_at=record.created_at,
+        )
+    )
+
+
+def drop_security_integration(connection: sa.Connection, name: str) -> None:
+    """Take no more tokens of an issuer.
+
+    Raises:
+        NotFound: There is no such integration.
+    """
+    if connection.execute(sa.delete(_S).where(_S.c.name == name)).rowcount == 0:
+        raise NotFound(kind="Security integration", name=display_name(name))
