@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import tempfile
@@ -49,68 +50,97 @@ def _programs(folder: Path, *, other: bool) -> Path:
     return copied / program.parent.name
 
 
+class PostgresServer:
+    """A server on a loopback port; it may be killed, and started again there or elsewhere."""
+
+    def __init__(self, *, durable: bool = False) -> None:
+        # Not below pytest's own folder: that is closed to other users.
+        self.folder = Path(tempfile.mkdtemp(prefix="snowmelt-postgres-", dir="/tmp"))
+        self.port = free_port()
+        self._other = _someone_else()
+        if self._other:
+            shutil.chown(self.folder, "nobody", "nogroup")
+        self._programs = _programs(self.folder, other=bool(self._other))
+        self._settings = (f"fsync={'on' if durable else 'off'}", "shared_buffers=64MB")
+        self._server: subprocess.Popen[bytes] | None = None
+        subprocess.run(
+            [
+                *(self._programs / "initdb", "-D", self.folder / "data", "-U", "snowmelt"),
+                *("-A", "trust", "--encoding=UTF8", "--locale=C", "--no-sync"),
+            ],
+            check=True,
+            capture_output=True,
+            cwd=self.folder,
+            **self._other,
+        )
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://snowmelt@127.0.0.1:{self.port}/postgres"
+
+    def start(self, port: int | None = None) -> None:
+        """Start it and wait until it answers; a server that was killed needs a while to let go."""
+        self.port = port or self.port
+        deadline = time.monotonic() + 60
+        while not self._started(deadline):
+            if time.monotonic() > deadline:
+                raise RuntimeError((self.folder / "log").read_text())
+            time.sleep(0.1)
+
+    def kill(self) -> None:
+        """kill -9 of all its processes."""
+        assert self._server is not None
+        os.killpg(self._server.pid, signal.SIGKILL)
+        self._server.wait()
+
+    def stop(self) -> None:
+        """End it, its connections too."""
+        if self._server is not None and self._server.poll() is None:
+            self._server.send_signal(signal.SIGINT)
+            try:
+                self._server.wait(10)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def remove(self) -> None:
+        """Stop it and delete what it wrote."""
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _started(self, deadline: float) -> bool:
+        import psycopg
+
+        settings = ("listen_addresses=127.0.0.1", "unix_socket_directories=", "max_connections=100")
+        with (self.folder / "log").open("wb") as log:
+            self._server = subprocess.Popen(
+                [
+                    *(self._programs / "postgres", "-D", self.folder / "data"),
+                    *("-p", str(self.port)),
+                    *(word for each in (*settings, *self._settings) for word in ("-c", each)),
+                ],
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                start_new_session=True,
+                **self._other,
+            )
+        while time.monotonic() < deadline and self._server.poll() is None:
+            with contextlib.suppress(psycopg.OperationalError):
+                psycopg.connect(self.url, connect_timeout=2).close()
+                return True
+            time.sleep(0.02)
+        return False
+
+
 @contextlib.contextmanager
 def postgres_server(*, durable: bool = False) -> Iterator[str]:
     """Run a PostgreSQL server on a free loopback port; yields the URL of its first database."""
-    import psycopg
-
-    # Not below pytest's own folder: that is closed to other users.
-    folder = Path(tempfile.mkdtemp(prefix="snowmelt-postgres-", dir="/tmp"))
-    other = _someone_else()
-    if other:
-        shutil.chown(folder, "nobody", "nogroup")
-    programs = _programs(folder, other=bool(other))
-    data = folder / "data"
-    subprocess.run(
-        [
-            *(programs / "initdb", "-D", str(data), "-U", "snowmelt", "-A", "trust"),
-            *("--encoding=UTF8", "--locale=C", "--no-sync"),
-        ],
-        check=True,
-        capture_output=True,
-        cwd=folder,
-        **other,
-    )
-    port = free_port()
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(
-            [
-                *(programs / "postgres", "-D", str(data), "-p", str(port)),
-                *("-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="),
-                *(
-                    "-c",
-                    f"fsync={'on' if durable else 'off'}",
-                    "-c",
-                    "shared_buffers=64MB",
-                    "-c",
-                    "max_connections=100",
-                ),
-            ],
-            stdout=log,
-            stderr=log,
-            cwd=folder,
-            **other,
-        )
-    url = f"postgresql://snowmelt@127.0.0.1:{port}/postgres"
+    server = PostgresServer(durable=durable)
     try:
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                psycopg.connect(url, connect_timeout=2).close()
-                break
-            except psycopg.OperationalError:
-                if server.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError((folder / "log").read_text()) from None
-                time.sleep(0.02)
-        yield url
+        server.start()
+        yield server.url
     finally:
-        server.terminate()
-        try:
-            server.wait(10)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
-        shutil.rmtree(folder, ignore_errors=True)
+        server.remove()
 
 
 @pytest.fixture(scope="session")

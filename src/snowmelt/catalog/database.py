@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 # A lock timeout is our own waiting limit.
 _CONFLICTS = frozenset({"40001", "40P01", "23505"})
 _LOCK_TIMEOUT = "55P03"
+# A server that follows another, as one does after a failover, or one that an operator has closed.
+_READ_ONLY = "25006"
 # Operator intervention (57P01 …) and connection exceptions (08…): the server may have committed.
 _LOST_CONNECTION = ("08", "57P")
 
@@ -104,7 +106,13 @@ class Database:
             UnknownOutcome: The COMMIT failed without a clear answer.
         """
         with self._mapped_errors(), self._writer.connect() as connection:
-            yield connection
+            try:
+                yield connection
+            except sa.exc.DBAPIError as error:
+                if _sqlstate(error) == _READ_ONLY:
+                    # The next connection may find the server that writes.
+                    connection.invalidate()
+                raise
             try:
                 connection.commit()
             except sa.exc.DBAPIError as error:
@@ -144,6 +152,8 @@ class Database:
             ("SQLITE_BUSY", "SQLITE_LOCKED")
         ):
             return CatalogBusy(seconds=self._busy_timeout_s)
+        if state == _READ_ONLY:
+            return CatalogUnavailable(reason="the database takes no writes (it is read-only)")
         if isinstance(error, sa.exc.OperationalError):
             return CatalogUnavailable(reason=str(error.orig).strip())
         return None

@@ -110,17 +110,25 @@ class _Run:
         print(f"Looking for chunks to migrate every {seconds:g} s", flush=True)
         maintainer = Maintainer(self._database, self._settings, self._clock)
         while True:
-            with self._database.reading() as connection:
-                self._clock.follow(connection)
-            for name in self._due(names):
-                try:
-                    self._migrate(name)
-                except SnowmeltError as error:
-                    # The table may be gone, or another was faster; the next look will tell.
-                    print(f"{name}: {error}", file=sys.stderr, flush=True)
-            if self._settings.compact:
-                maintainer.look(names)
+            try:
+                self._look(names, maintainer)
+            except SnowmeltError as error:
+                if not error.retryable:
+                    raise
+                print(f"{error} Trying again.", file=sys.stderr, flush=True)
             self._clock.sleep(seconds)
+
+    def _look(self, names: Sequence[TableName], maintainer: Maintainer) -> None:
+        with self._database.reading() as connection:
+            self._clock.follow(connection)
+        for name in self._due(names):
+            try:
+                self._migrate(name)
+            except SnowmeltError as error:
+                # The table may be gone, or another was faster; the next look will tell.
+                print(f"{name}: {error}", file=sys.stderr, flush=True)
+        if self._settings.compact:
+            maintainer.look(names)
 
     def _up_to(self, name: TableName, target: int, *, dropped_is_fine: bool) -> None:
         waiting = False

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from snowmelt import config
 from snowmelt.catalog import leases, tables
 from snowmelt.catalog.services import BEAT_S
+from snowmelt.errors import SnowmeltError
 from snowmelt.server.housekeeping import Housekeeping
 from snowmelt.server.membership import Membership
 from snowmelt.table.leasing import this_process
@@ -98,8 +99,12 @@ class Workers:
         while not self._stopping.wait(seconds):
             try:
                 work()
-            except Exception:  # noqa: BLE001 - the next round may work
-                _log.exception("%s failed; trying again", threading.current_thread().name)
+            except Exception as error:  # noqa: BLE001 - the next round may work
+                name = threading.current_thread().name
+                if isinstance(error, SnowmeltError) and error.retryable:
+                    _log.warning("%s failed, trying again: %s", name, error)
+                else:
+                    _log.exception("%s failed; trying again", name)
 
 
 class Migrator:
