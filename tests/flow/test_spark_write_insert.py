@@ -57,6 +57,29 @@ def test_documents_and_offsets_go_in_as_they_are_read(lake, lakehouse):
     assert (row[0], row[1], row[2].hour, row[3]) == (2, 1, 8, 120)
 
 
+def test_a_table_is_made_of_a_query(lakehouse, lake):
+    lakehouse.create()
+    lakehouse.put(numbers(0, 3))
+    lake.sql(
+        "CREATE TABLE demo.public.made AS SELECT n, word AS w, n / 2 AS half, parse_json('[1]') AS doc"
+        " FROM demo.public.numbers"
+    )
+    found = lake.sql("SELECT n, half, doc:[0]::int FROM demo.public.made ORDER BY n").collect()
+    assert [(int(n), float(half), doc) for n, half, doc in found] == [
+        (0, 0, 1),
+        (1, 0.5, 1),
+        (2, 1, 1),
+    ]
+    with pytest.raises(SnowmeltError, match="exists already"):
+        lake.sql("CREATE TABLE demo.public.made AS SELECT 1 AS n")
+    with pytest.raises(Unsupported, match="made and filled in two steps"):
+        lake.sql("CREATE OR REPLACE TABLE demo.public.made AS SELECT 1 AS n")
+    with pytest.raises(LoadRefused, match="Column T"):
+        lake.sql(f"CREATE TABLE demo.public.other AS SELECT repeat('x', {17 * 1024 * 1024}) AS t")
+    with pytest.raises(TableNotFound):
+        lake.sql("SELECT * FROM demo.public.other")
+
+
 def test_what_does_not_fit_inserts_nothing_and_is_named(lakehouse, lake):
     lakehouse.create()
     for statement, error, why in (

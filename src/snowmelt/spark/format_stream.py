@@ -12,7 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 from snowmelt.catalog.access import require_table
 from snowmelt.catalog.chunks import chunks_between, quarantined_records
@@ -100,6 +105,12 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's
         """Return where the stream begins, before that is looked up."""
         return initial(self._starting)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's
+        """Return a limit that says only whether there is one; options say which."""
+        if self._max_rows is not None:
+            return ReadMaxRows(self._max_rows)
+        return ReadAllAvailable() if self._max_chunks is None else ReadMaxFiles(self._max_chunks)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's
         """Remember what is there now: the query ends when it has read that."""

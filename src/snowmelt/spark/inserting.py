@@ -19,7 +19,7 @@ from snowmelt.errors import LoadRefused, SnowmeltError, StatementError, UnknownO
 from snowmelt.schema.types import TableName, display_name
 from snowmelt.spark.committing import target_of
 from snowmelt.spark.queries import dotted, internal_parts, statement_tokens
-from snowmelt.spark.visible import quoted
+from snowmelt.spark.visible import quoted as in_backticks
 from snowmelt.spark.written_rows import WritePlan, Written, by_position, write_rows
 from snowmelt.table.loading import LoadRequest, LoadResult, abandon_load, begin_load, commit_load
 from snowmelt.table.loading import kept_load as kept
@@ -149,9 +149,9 @@ def _plain(rows: DataFrame) -> DataFrame:
     """Return rows with documents as JSON: Python's side of Spark has no VARIANT everywhere."""
     return rows.select(
         *(
-            to_json(col(quoted(field.name))).alias(field.name)
+            to_json(col(in_backticks(field.name))).alias(field.name)
             if isinstance(field.dataType, st.VariantType)
-            else col(quoted(field.name))
+            else col(in_backticks(field.name))
             for field in rows.schema.fields
         )
     )
@@ -166,10 +166,11 @@ def _columns(tokens: Sequence[Token], at: int) -> tuple[tuple[str, ...] | None, 
     names: list[str] = []
     at += 1
     while at < len(tokens) and tokens[at].token_type != TokenType.R_PAREN:
-        run = dotted(tokens, at)
-        if len(run) != 1:
+        token = tokens[at]
+        quoted = token.token_type in {TokenType.IDENTIFIER, TokenType.STRING}
+        if not quoted and not token.text.isidentifier():
             raise _wrong("columns of an INSERT are names with commas between them")
-        names.append(display_name(internal_parts(run)[0]))
+        names.append(display_name(token.text if quoted else token.text.upper()))
         at += 1
         if at < len(tokens) and tokens[at].token_type == TokenType.COMMA:
             at += 1

@@ -19,11 +19,12 @@ from snowmelt.catalog.results import Result
 from snowmelt.catalog.tables import find_table, table_by_id
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
-from snowmelt.errors import ConflictError, SchemaNotFound, TableNotFound
+from snowmelt.errors import ConflictError, SchemaNotFound, TableNotFound, UnknownOutcome
 from snowmelt.functions.calling.plan import CallerOptions
 from snowmelt.schema.types import TableName, internal_name
 from snowmelt.spark import load_source, select
 from snowmelt.spark.connection import Connection
+from snowmelt.spark.creating import Creation, read_creation
 from snowmelt.spark.format import register
 from snowmelt.spark.function_explaining import explained, measured
 from snowmelt.spark.function_history import calls_frame
@@ -210,18 +211,39 @@ class Snowmelt:
             rows = self.sql(insert.query, database=database, schema=schema)
             count = insert_rows(self._connection, insert, rows, clock=self._clock)
             return shown(self.spark, Result(INSERTED, ((count,),)))
+        creation = read_creation(text)
+        if creation is not None:
+            return self._created(creation, database, schema)
         if not is_query(text):
-            done = execute(
-                self._database,
-                text,
-                role=self.role,
-                default_database=database,
-                default_schema=schema,
-                clock=self._clock,
-            )
-            return shown(self.spark, done)
+            return shown(self.spark, self._executed(text, database, schema))
         place = within(database, schema)
         return self._queried(self._functions.rewritten(text, place), place)
+
+    def _executed(self, text: str, database: str | None, schema: str | None) -> Result:
+        return execute(
+            self._database,
+            text,
+            role=self.role,
+            default_database=database,
+            default_schema=schema,
+            clock=self._clock,
+        )
+
+    def _created(self, creation: Creation, database: str | None, schema: str | None) -> DataFrame:
+        """Make a table of a query and fill it; it is dropped again where that fails."""
+        rows = self.sql(creation.query, database=database, schema=schema)
+        done = self._executed(creation.statement(rows.schema), database, schema)
+        text = f"INSERT INTO {creation.table} {creation.query}"
+        insert = read_insert(text, within(database, schema))
+        assert insert is not None  # noqa: S101  made just above
+        try:
+            insert_rows(self._connection, insert, rows, clock=self._clock)
+        except UnknownOutcome:
+            raise
+        except Exception:
+            self._executed(f"DROP TABLE {creation.table}", database, schema)
+            raise
+        return shown(self.spark, done)
 
     def _queried(self, asked: Asked, place: tuple[str, ...]) -> DataFrame:
         text = asked.text
