@@ -23,20 +23,34 @@ class Stream:
 
     def run(self, **options):
         """Read what is there, as a query that begins anew from its checkpoint; return progress."""
+        done = []
+        while True:
+            query = self.start(**options)
+            try:
+                assert query.awaitTermination(300)
+            except StreamingQueryException as error:
+                # Spark gives a source's process ten seconds to start, a loaded machine more.
+                if "failed to connect back" not in str(error):
+                    raise
+                done += self.batches(query)
+                continue
+            return done + self.batches(query)
+
+    def start(self, **options):
         reader = self.spark.readStream.format("snowmelt").option(
             "data_dir", str(self.lakehouse.folder)
         )
         frame = reader.options(table=TABLE, **options).load()
-        query = (
+        return (
             frame.writeStream.format("parquet")
             .option("path", str(self.folder / "out"))
             .option("checkpointLocation", str(self.folder / "checkpoint"))
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(300)
-        if query.exception() is not None:
-            raise query.exception()
+
+    @staticmethod
+    def batches(query):
         return [batch.numInputRows for batch in query.recentProgress if batch.numInputRows]
 
     def read(self):
