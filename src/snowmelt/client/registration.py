@@ -13,7 +13,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from snowmelt import faults
+from snowmelt import faults, tracing
 from snowmelt.client.planning import MAX_CHUNKS, ChunkPlan, plan_chunks
 from snowmelt.client.refusals import TRANSIENT, reason_of
 from snowmelt.client.state import Failure
@@ -121,7 +121,8 @@ class Registrar:
             client_key=self._who.client_prefix,
         )
         try:
-            answer = self._transport.ask(_PATH, request, RegisterResponse, patience)
+            with tracing.span("snowmelt.register", chunks[0].path, chunks=len(chunks)):
+                answer = self._transport.ask(_PATH, request, RegisterResponse, patience)
         except AuthenticationFailed as error:
             # Such as while a key is being replaced: no reason to lose rows.
             self._wait(error, chunks, patience)

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from snowmelt import tracing
 from snowmelt.client.refusals import TRANSIENT, error_of
 from snowmelt.errors import (
     AuthenticationFailed,
@@ -217,7 +218,7 @@ class Transport:
         return reply
 
     def _sent(self, path: str, body: bytes, token: str | None) -> _Reply:
-        headers = dict(self._headers)
+        headers = self._headers | tracing.header()
         if token is not None and self._tokens is not None:
             headers["Authorization"] = f"Bearer {token}"
             headers["X-Snowflake-Authorization-Token-Type"] = self._tokens.kind

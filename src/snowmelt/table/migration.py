@@ -22,7 +22,7 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from snowmelt import faults
+from snowmelt import faults, tracing
 from snowmelt.catalog import history, leases
 from snowmelt.catalog.chunks import chunks_between, quarantine
 from snowmelt.catalog.history import MigrationRecord, MigrationState, Written
@@ -180,6 +180,8 @@ def commit_migration(
             ) from error
     with database.writing() as connection:
         leases.release(connection, plan.lease)
+    paths = (chunk.path for chunk in plan.chunks)
+    tracing.mark("snowmelt.migrated", paths, run=plan.run_id, table=str(plan.table.name))
     return result
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from snowmelt import tracing
 from snowmelt.errors import RequestMalformed
 from snowmelt.ingest.handing import Asker
 from snowmelt.ingest.verification import Sender
@@ -121,6 +122,8 @@ class StreamingRoutes:
         role = internal_name(asked) if asked else None
         sender = Sender(call.user, role, ours=OUR_CLIENT in call.headers)
         loop = asyncio.get_running_loop()
+        if tracing.is_on():
+            settle = _traced(settle, tracing.Answering("snowmelt.registration", call.headers))
         self._registrar.submit(request, sender, self._mailbox.slot(loop, settle))
 
     async def telemetry(self, call: Call) -> Answer:
@@ -134,6 +137,20 @@ class StreamingRoutes:
     ) -> Answer:
         loop = asyncio.get_running_loop()
         return json_answer(await loop.run_in_executor(self._threads, work, request, who))
+
+
+def _traced(settle: Callable[[object], None], span: tracing.Answering) -> Callable[[object], None]:
+    """Return what settles a registration and ends its span."""
+
+    def settle_and_end(answer: object) -> None:
+        codes: set[int] = set()
+        if isinstance(answer, RegisterResponse):
+            chunks = (chunk for blob in answer.blobs for chunk in blob.chunks)
+            codes = {channel.status_code for chunk in chunks for channel in chunk.channels}
+        span.end(is_visible=codes == {0}, codes=",".join(map(str, sorted(codes))))
+        settle(answer)
+
+    return settle_and_end
 
 
 class Mailbox:
