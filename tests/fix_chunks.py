@@ -16,6 +16,7 @@ from snowmelt.blob.writer import ChunkSource, build_blob
 from snowmelt.catalog.access import create_user, grant_role
 from snowmelt.catalog.channels import find_channel, open_channel
 from snowmelt.catalog.database import Database, open_database
+from snowmelt.catalog.execution import execute
 from snowmelt.catalog.keys import KeyRing, load_master_key
 from snowmelt.catalog.namespaces import create_database, create_schema
 from snowmelt.catalog.registration import ChannelAdvance, ChunkOffer, register
@@ -60,6 +61,7 @@ class Lakehouse:
         self.warehouse = open_warehouse(str(self.folder / "warehouse"))
         self._counter = 0
         self._prefix: str | None = None
+        self._openings = 0
 
     def close(self):
         self.database.close()
@@ -92,6 +94,11 @@ class Lakehouse:
         with self.database.reading() as connection:
             return find_table(connection, name)
 
+    def undrop(self, name=NUMBERS):
+        """Restore a table; its channels are opened again before the next rows."""
+        execute(self.database, f"UNDROP TABLE {name}", clock=self.clock)
+        self._openings += 1
+
     def put(self, rows: pa.Table, name=NUMBERS, *, channel="C"):
         """Stage and register rows (chunk form) as one chunk; return its path on the stage."""
         return self.put_all([(name, rows)], channel=channel)
@@ -111,7 +118,7 @@ class Lakehouse:
                     channel,
                     user=USER,
                     client_prefix=self._prefix,
-                    request_id=f"{self._prefix}-{record.table_id}",
+                    request_id=f"{self._prefix}-{record.table_id}-{self._openings}",
                     now=now,
                 ).record
                 for record in records
