@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from snowmelt.client.settings import ClientSettings
     from snowmelt.client.state import ChannelState, Entry, Failure
     from snowmelt.client.status import ChannelStatus
+    from snowmelt.schema.quick import QuickForm, Values
     from snowmelt.schema.types import TableName, TableSchema
 
 _log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class Backlog:
     ) -> None:
         self._settings = settings
         self._clock: Clock = settings.clock
+        self._most_bytes = settings.max_waiting_bytes
         self._lag_s = settings.max_client_lag.total_seconds()
         self._trouble = trouble
         self._states: dict[tuple[TableName, str], ChannelState] = {}
@@ -122,13 +124,30 @@ class Backlog:
             if batch.rows:
                 self._schedule(state)
 
+    def insert_quick(
+        self, state: ChannelState, form: QuickForm, taken: tuple[Values, int], token: str | None
+    ) -> None:
+        """Append a row that was only checked; otherwise as `insert`."""
+        values, size_bytes = taken
+        with self._lock:
+            if state.failure is not None or state.closed:
+                state.check()
+            if self._bytes + size_bytes > self._most_bytes:
+                self._admit(state, size_bytes)
+            state.counts.inserted_rows += 1
+            state.counts.inserted_bytes += size_bytes
+            self._bytes += size_bytes
+            if state.buffer.add_quick(form, values, size_bytes, token):
+                state.buffer.note_time(milliseconds(self._clock.now()))
+            self._schedule(state)
+
     def adopt(self, state: ChannelState, schema: TableSchema) -> None:
         """Let a channel go on with newer columns of its table."""
         with self._lock:
             state.adopt(schema)
 
     def _admit(self, state: ChannelState, size_bytes: int) -> None:
-        limit = self._settings.max_waiting_bytes
+        limit = self._most_bytes
         if not self._bytes or self._bytes + size_bytes <= limit:
             return
         waits = self._settings.when_full == "wait"

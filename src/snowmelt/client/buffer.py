@@ -5,10 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from snowmelt.schema.quick import QuickRows
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from snowmelt.schema.quick import QuickForm, Values
     from snowmelt.schema.types import TableSchema
+
+    Part: TypeAlias = pa.Table | list["Stored"] | QuickRows
+
+_ROWS_PER_CLOCK = 64
 
 Stored: TypeAlias = tuple[int | float | bool | str | bytes | None, ...]
 
@@ -35,7 +42,7 @@ class Portion:
     `tokens` are all offset tokens that are committed by it; the last given is `end_token`.
     """
 
-    parts: list[pa.Table | list[Stored]] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
     rows: int = 0
     size_bytes: int = 0
     start_token: str | None = None
@@ -94,11 +101,41 @@ class Buffer:
         else:
             parts.append([batch.part])
 
+    def add_quick(
+        self, form: QuickForm, values: Values, size_bytes: int, token: str | None
+    ) -> bool:
+        """Append a row that was only checked; return whether the time is to be noted.
+
+        The clock is asked with the first row and then with some: it costs as much as the rest.
+        """
+        portion = self._portion
+        parts = portion.parts
+        last = parts[-1] if parts else None
+        if type(last) is not QuickRows or last.form is not form:
+            last = QuickRows(form)
+            parts.append(last)
+        last.rows.append(values)
+        if portion.rows == 0:
+            portion.start_token = token
+        if token is not None:
+            portion.end_token = token
+            portion.tokens.append(token)
+        portion.size_bytes += size_bytes
+        portion.rows += 1
+        return portion.rows % _ROWS_PER_CLOCK == 1
+
+    def note_time(self, at_ms: int) -> None:
+        """Note when the last row came."""
+        portion = self._portion
+        if portion.rows == 1:
+            portion.first_insert_ms = at_ms
+        portion.last_insert_ms = at_ms
+
     def brings(self, token: str) -> bool:
         """Tell whether the next portion commits this offset token."""
         return token in self._portion.tokens
 
-    def parts(self) -> list[pa.Table | list[Stored]]:
+    def parts(self) -> list[Part]:
         """Return what is held, to be changed in place."""
         return self._portion.parts
 

@@ -10,10 +10,10 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
-from snowmelt import faults, tracing
+from snowmelt import faults
 from snowmelt.blob.layout import BDEC_VERSION, blob_path
 from snowmelt.blob.writer import Blob, BlobChunk, ChunkSource, build_blob
-from snowmelt.client.fitting import fitted
+from snowmelt.client.fitting import as_table, fitted
 from snowmelt.client.planning import ChunkPlan, plan_blobs
 from snowmelt.client.state import Failure
 from snowmelt.clock import milliseconds
@@ -25,12 +25,10 @@ from snowmelt.wire.eps import to_wire
 from snowmelt.wire.streaming import BlobMetadata, BlobStats, ChunkChannel, ChunkMetadata
 
 if TYPE_CHECKING:
-    import datetime as dt
     import threading
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from snowmelt.client.backlog import Backlog
-    from snowmelt.client.buffer import Stored
     from snowmelt.client.settings import ClientSettings
     from snowmelt.client.stage import Stage
 
@@ -121,14 +119,6 @@ class Encoder:
 
     def _staged(self, plans: Sequence[ChunkPlan]) -> list[StagedChunk]:
         started_at = self._clock.now()
-        first_ms = min(entry.portion.first_insert_ms for plan in plans for entry in plan.entries)
-        tracing.mark("snowmelt.insert", [path], first_ms * 1_000_000)
-        with tracing.span("snowmelt.flush", path):
-            return self._staged_at(path, started_at, plans)
-
-    def _staged_at(
-        self, path: str, started_at: dt.datetime, plans: Sequence[ChunkPlan]
-    ) -> list[StagedChunk]:
         path = blob_path(started_at, self._client_prefix, _THREAD_ID, next(self._counter))
         tables = [_table(plan) for plan in plans]
         sources = [
@@ -144,8 +134,7 @@ class Encoder:
         del tables, sources
         built_at = self._clock.monotonic()
         faults.point(faults.Point.BLOB_BUILT)
-        with tracing.span("snowmelt.put", bytes=len(blob.data)):
-            self._put(blob)
+        self._put(blob)
         faults.point(faults.Point.BLOB_STAGED)
         stats = BlobStats(
             flush_start_ms=milliseconds(started_at),
@@ -183,20 +172,18 @@ def _unavailable(error: OSError) -> StageUnavailable:
 
 
 def _table(plan: ChunkPlan) -> pa.Table:
-    """Return the rows of a chunk, in order, as one contiguous table."""
-    converter: RowConverter | None = None
+    """Return the rows of a chunk, in order, as one contiguous table.
+
+    The parts become tables in place: rows as Python has them take several times the memory.
+    """
+    # The channel's own converter may be at work in another thread; the zone is not used.
+    converter = RowConverter(plan.target.schema, zone=ZoneInfo("UTC"))
     tables = []
-    for part in _parts(plan):
-        if isinstance(part, list):
-            # The channel's own converter may be at work in another thread; the zone is not used.
-            converter = converter or RowConverter(plan.target.schema, zone=ZoneInfo("UTC"))
-            part = converter.table_of(part)
-        tables.append(fitted(part, plan.target.schema))
+    for entry in plan.entries:
+        made = [as_table(part, converter) for part in entry.portion.parts]
+        entry.portion.parts[:] = made
+        tables += [fitted(table, plan.target.schema) for table in made]
     return pa.concat_tables(tables).combine_chunks()
-
-
-def _parts(plan: ChunkPlan) -> Iterable[pa.Table | list[Stored]]:
-    return itertools.chain.from_iterable(entry.portion.parts for entry in plan.entries)
 
 
 def _metadata(plan: ChunkPlan, table: pa.Table, chunk: BlobChunk) -> ChunkMetadata:

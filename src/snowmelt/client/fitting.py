@@ -13,12 +13,13 @@ import pyarrow as pa
 
 from snowmelt.schema.arrow import FIELD_ID, chunk_schema, chunk_type
 from snowmelt.schema.evolution import widened
+from snowmelt.schema.quick import QuickRows
 from snowmelt.schema.rows import RowConverter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from snowmelt.client.buffer import Stored
+    from snowmelt.client.buffer import Part
     from snowmelt.schema.types import TableSchema
 
 
@@ -57,9 +58,14 @@ def fitted(table: pa.Table, schema: TableSchema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=wanted)
 
 
-def as_tables(
-    parts: Sequence[pa.Table | list[Stored]], schema: TableSchema
-) -> list[pa.Table | list[Stored]]:
+def as_tables(parts: Sequence[Part], schema: TableSchema) -> list[Part]:
     """Return parts as tables, which know their own columns; rows in lists are of `schema`."""
     converter = RowConverter(schema, zone=ZoneInfo("UTC"))  # the zone is not used
-    return [converter.table_of(part) if isinstance(part, list) else part for part in parts]
+    return [as_table(part, converter) for part in parts]
+
+
+def as_table(part: Part, converter: RowConverter) -> pa.Table:
+    """Return one part as a table; rows in lists are of the converter's schema."""
+    if isinstance(part, QuickRows):
+        return part.table()
+    return converter.table_of(part) if isinstance(part, list) else part

@@ -419,6 +419,11 @@ def _datetimes(values: Sequence[object]) -> list[datetime | None] | None:
     return read if all(_offset_allowed(value) for value in read) else None
 
 
+def is_plain_moment(text: str) -> bool:
+    """Tell whether a text is ISO 8601 as most people write it, and surely a moment."""
+    return _datetimes([text]) is not None
+
+
 def _offset_allowed(value: datetime | None) -> bool:
     if value is None or value.tzinfo is None:
         return True

@@ -21,6 +21,7 @@ from snowmelt.schema.arrow_columns import convert_arrow
 from snowmelt.schema.arrow_tables import ArrowRows
 from snowmelt.schema.batches import ColumnConverter
 from snowmelt.schema.compatibility import Compatibility
+from snowmelt.schema.quick import QuickForm
 from snowmelt.schema.refusals import type_name
 from snowmelt.schema.types import TIMESTAMPS, Column, Kind, TableSchema, internal_name
 from snowmelt.schema.values import rule_of
@@ -87,6 +88,7 @@ class RowConverter:
     ) -> None:
         self.schema = schema
         self._max_row_bytes = max_row_bytes
+        self.quick = QuickForm(schema, zone, compatibility, self._places_of)
         self._arrow_schema = chunk_schema(schema)
         self._columns = schema.columns
         self._converters = [
@@ -194,14 +196,20 @@ class RowConverter:
 
     def _learn(self, keys: tuple[str, ...]) -> Shape | None:
         """Remember what a row with these keys fills; None if it lacks or exceeds the columns."""
-        places = self._distinct_places(keys)
-        if places is None or not set(self._required) <= set(places.values()):
+        places = self._places_of(keys)
+        if places is None:
             return None
         if len(self._shapes) >= _MAX_SHAPES:
             self._shapes.clear()
-        rules = tuple(self._rules[place] for place in places.values())
-        shape = self._shapes[keys] = (tuple(places.values()), rules)
+        shape = self._shapes[keys] = (places, tuple(self._rules[place] for place in places))
         return shape
+
+    def _places_of(self, keys: tuple[str, ...]) -> tuple[int, ...] | None:
+        """Return the columns that the keys of a row mean; None if it lacks or exceeds them."""
+        places = self._distinct_places(keys)
+        if places is None or not set(self._required) <= set(places.values()):
+            return None
+        return tuple(places.values())
 
     def _with_reasons(self, row: Row, row_index: int) -> list[Stored]:
         """Convert a row check by check, so that the first reason against it is raised."""

@@ -151,12 +151,16 @@ def batches(draw):
 @example([{"N18": 1, "b": 0, "TIMESTAMP_NTZ_3": datetime(2021, 3, 14, 2, 30), "v": 1}], LOS_ANGELES)
 def test_a_batch_is_the_sum_of_its_rows(rows, zone):
     converter = RowConverter(ANYTHING, zone=zone)
-    stored, messages = [], []
+    stored, messages, quick = [], [], []
     for index, row in enumerate(rows):
+        taken = converter.quick.taken(row)
         try:
             stored.append(converter.convert_row(row, index))
         except InvalidRow as error:
             messages.append((index, str(error)))
+            assert taken is None
+        if taken is not None:
+            quick.append((taken[0], stored[-1]))
     done = converter.convert(rows)
     assert [(error.row_index, str(error.error)) for error in done.errors] == messages
     assert done.row_count == len(stored) == done.table.num_rows
@@ -165,6 +169,11 @@ def test_a_batch_is_the_sum_of_its_rows(rows, zone):
     for name in done.table.column_names:
         assert same(done.table[name], one_by_one[name]), name
     done.table.validate(full=True)
+    checked, exact = (
+        converter.quick.table_of([pair[0] for pair in quick]),
+        converter.table_of([pair[1] for pair in quick]),
+    )
+    assert all(same(checked[name], exact[name]) for name in checked.column_names)
 
 
 def same(left, right):
@@ -338,3 +347,39 @@ def test_times_keep_their_clock():
         [{"time_3": time(1, 2, 3, 4999, tzinfo=UTC)}]
     )
     assert done.table.column(0).to_pylist() == [Decimal("3723.004")]
+
+
+def test_a_plain_row_is_only_checked_and_its_values_cannot_change():
+    content = {"a": [1]}
+    converter = orders()
+    values, size = converter.quick.taken({"id": 1, "note": "é", "doc": content})
+    content["a"].append(2)
+    assert size > 100
+    assert converter.quick.table_of([values, values]).to_pylist()[1] == {
+        "ID": 1,
+        "NOTE": "é",
+        "lower case": None,
+        "DOC": '{"a":[1]}',
+    }
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"id": True},
+        {"id": 10**38},
+        {"id": float("nan")},
+        {"id": Decimal("sNaN")},
+        {"id": None},
+        {},
+        {"id": 1, "note": "\ud800"},
+        {"id": 1, "note": "x" * 11},
+        {"id": 1, "no": 1},
+        {"id": 1, "doc": "{"},
+        {"id": 1, "ID": 2},
+        {"id": 1, '"lower case"': bytearray(b"a")},
+        OrderedDict(id=1),
+    ],
+)
+def test_what_is_not_surely_good_is_left_to_the_exact_path(row):
+    assert orders().quick.taken(row) is None
