@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 
 from snowmelt.catalog.database import open_database
 from snowmelt.catalog.keys import KeyRing, load_master_key
 from snowmelt.config import Settings
-from snowmelt.errors import ChannelFenced, ChannelInvalid, InvalidRow
+from snowmelt.errors import ChannelFenced, ChannelInvalid, InvalidRow, UserError
 from snowmelt.schema.types import TableName
 from snowmelt.storage.opening import open_store
 from snowmelt.table.reading import read_table
@@ -123,3 +125,37 @@ def test_a_renamed_table_is_opened_under_its_new_name(connect, service):
     channel.flush(LATER)
     found = read(service, "U")
     assert [int(row["ID"]) for row in found] == list(range(10))
+
+
+def test_columns_are_added_as_rows_bring_them(connect, service):
+    channel = connect().open_channel("c", table=T, schema_evolution=True)
+    with pytest.raises(UserError, match="EVOLVE SCHEMA"):
+        channel.insert_row({"id": 0, "price": 1})
+    service.sql(f"GRANT EVOLVE SCHEMA ON TABLE {T} TO ROLE loading")
+    with pytest.raises(UserError, match="ENABLE_SCHEMA_EVOLUTION"):
+        channel.insert_row({"id": 0, "price": 1})
+    service.sql(f"ALTER TABLE {T} SET ENABLE_SCHEMA_EVOLUTION = TRUE")
+    others = connect().open_channel("d", table=T)
+    channel.insert_row({"id": 0, "price": Decimal("1.5")}, "0")
+    batch = [
+        {"id": 1, "price": 2, "tags": ["a"], "seen": dt.datetime(2026, 1, 1)},
+        {"name": "no id", "on": True, "seen": dt.date(2026, 1, 2), '"Mixed"': None},
+    ]
+    channel.insert_rows(batch, "2")
+    table = pa.table({"id": [3], "price": [Decimal("3.25")], "count": pa.array([7], pa.int32())})
+    channel.insert_arrow(table, "3")
+    others.insert_row({"id": 4, "count": 8}, "4")
+    channel.flush(LATER)
+    others.flush(LATER)
+    found = {row["ID"] and int(row["ID"]): row for row in read(service)}
+    assert set(found) == {0, 1, None, 3, 4}
+    assert [found[n]["PRICE"] for n in (0, 1, 3)] == [Decimal("1.5"), 2, Decimal("3.25")]
+    assert found[None]["ON"] is True
+    assert found[1]["SEEN"] == dt.datetime(2026, 1, 1)
+    assert [found[n]["COUNT"] for n in (3, 4)] == [7, 8]
+    types = {row[0]: row[1] for row in service.sql(f"DESCRIBE TABLE {T}").rows}
+    assert types["PRICE"] == "NUMBER(38,9)"
+    assert types["TAGS"] == "VARIANT"
+    assert types["Mixed"].startswith("VARCHAR")
+    with pytest.raises(InvalidRow, match="PRICE"):
+        channel.insert_row({"id": 5, "price": "dear"})

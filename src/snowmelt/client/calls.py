@@ -12,7 +12,8 @@ from snowmelt.client.bucket import Grant
 from snowmelt.client.state import ChannelState, Target
 from snowmelt.errors import ChannelNotFound, InternalError
 from snowmelt.schema.metadata import column_from_fields
-from snowmelt.schema.types import TableName, TableSchema
+from snowmelt.schema.types import TableName, TableSchema, display_name
+from snowmelt.wire.evolution import EvolveRequest, EvolveResponse, NewColumn
 from snowmelt.wire.streaming import (
     ChannelStatus,
     ChannelStatusQuery,
@@ -27,7 +28,7 @@ from snowmelt.wire.streaming import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from snowmelt.client.state import ConverterFor
     from snowmelt.client.transport import AnswerType, Transport
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 _CONFIGURE = "/v1/streaming/client/configure/"
 _OPEN = "/v1/streaming/channels/open/"
 _STATUS = "/v1/streaming/channels/status/"
+_EVOLVE = "/v1/snowmelt/tables/evolve"
 _DROP = "/v1/streaming/channels/drop/"
 
 
@@ -120,6 +122,24 @@ class Calls:
         if len(answer.channels) != len(queries):
             raise InternalError("The service's answer does not fit the channels asked for.")
         return answer.channels
+
+    def evolve(
+        self, table: TableName, new: Mapping[str, str], no_longer_required: Sequence[str]
+    ) -> EvolveResponse:
+        """Add columns to a table, by internal names and types, and take NOT NULL off others.
+
+        Raises:
+            SnowmeltError: The service refused, or does not answer.
+        """
+        request = EvolveRequest(
+            database=table.database,
+            schema=table.schema,
+            table=table.table,
+            role=self._role,
+            columns=[NewColumn(display_name(name), kind) for name, kind in new.items()],
+            drop_not_null=[display_name(name) for name in no_longer_required],
+        )
+        return self._ask(_EVOLVE, request, EvolveResponse)
 
     def drop(self, name: ChannelName, client_sequencer: int | None = None) -> DropResponse:
         """Drop a channel; with a sequencer only if it is still that epoch.

@@ -45,7 +45,7 @@ class OnError(StrEnum):
     SKIP_BATCH = "skip_batch"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class InsertResult:
     """What became of one insert call: the rows that were refused, in order."""
 
@@ -132,13 +132,6 @@ class Channel:
             BufferFull: Too much has been waiting to be committed for too long.
         """
         self._state.check()
-        form = self._state.converter.quick
-        taken = form.taken(row)
-        if taken is not None:
-            self._backlog.insert_quick(self._state, form, taken, offset_token)
-            self._desk.start()
-            faults.point(faults.Point.ROWS_BUFFERED)
-            return InsertResult()
         try:
             with self._converting:
                 converter = self._state.converter
@@ -219,7 +212,7 @@ class Channel:
     ) -> InsertResult:
         abort = self._on_error is OnError.ABORT
         converted = self._converted(given, stop_at_first=abort)
-        if converted.errors and self._desk.has_columns(self._state, converted.errors):
+        if converted.errors and self._desk.follows(self._state, converted.errors, given):
             converted = self._converted(given, stop_at_first=abort)
         if converted.errors:
             lost = len(given) if abort or self._on_error is OnError.SKIP_BATCH else 0

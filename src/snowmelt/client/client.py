@@ -126,7 +126,7 @@ class Client:
         """Whether it was closed."""
         return self._closed
 
-    def open_channel(
+    def open_channel(  # noqa: PLR0913 - all but two have defaults
         self,
         name: str,
         *,
@@ -134,6 +134,7 @@ class Client:
         on_error: OnError | str = OnError.ABORT,
         default_timezone: str | ZoneInfo | None = None,
         compatibility: Compatibility | str | None = None,
+        schema_evolution: bool = False,
         offset_token: str | None = None,
     ) -> Channel:
         """Open a channel, or open it again: whoever had it open before can write no more.
@@ -149,6 +150,9 @@ class Client:
                 official clients, America/Los_Angeles, and UTC under `strict`.
             compatibility: How values without one obvious meaning are taken, `snowflake` or
                 `strict`; None is the client's setting.
+            schema_evolution: Add columns that rows have and the table lacks, of types inferred
+                from the values, and take NOT NULL off those that they lack. The table must have
+                ENABLE_SCHEMA_EVOLUTION, and the role EVOLVE SCHEMA.
             offset_token: Set the channel's offset token to this; None leaves what was committed.
 
         Raises:
@@ -168,6 +172,7 @@ class Client:
         state = self._calls.open(
             ChannelName(*split_table_name(table), name), offset_token, converter_for
         )
+        state.evolves = schema_evolution
         self._backlog.attach(state, REOPENED)
         return Channel(state, self._desk, mode)
 
@@ -303,11 +308,6 @@ def _tokens(
     return KeyPairTokens(account, user, load_private_key(private_key), settings.clock)
 
 
-def _on_error(mode: OnError | str) -> OnError:
-    try:
-        return OnError(mode)
-    except ValueError as error:
-        reason = f"{mode!r} is none of {', '.join(OnError)}"
 def _oauth_tokens(
     service: Service,
     oauth: OAuth | str | Callable[[], str],
@@ -326,6 +326,11 @@ def _oauth_tokens(
     return RefreshedTokens(oauth, endpoint, settings.clock, trust=trusting(settings.ca_file))
 
 
+def _on_error(mode: OnError | str) -> OnError:
+    try:
+        return OnError(mode)
+    except ValueError as error:
+        reason = f"{mode!r} is none of {', '.join(OnError)}"
         raise ConfigurationError(setting="on_error", reason=reason) from error
 
 

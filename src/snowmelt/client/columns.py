@@ -13,6 +13,7 @@ import msgspec
 
 from snowmelt.client.calls import schema_of
 from snowmelt.client.fitting import misfit
+from snowmelt.client.inference import left_out, new_columns
 from snowmelt.client.refusals import reason_of
 from snowmelt.client.state import Failure
 from snowmelt.schema.types import internal_name
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from snowmelt.client.backlog import Backlog
     from snowmelt.client.calls import Calls
+    from snowmelt.client.inference import Given
     from snowmelt.client.state import ChannelState, Entry
     from snowmelt.clock import Clock
     from snowmelt.schema.rows import RowError
@@ -65,15 +67,31 @@ class Columns:
             self._backlog.adopt(state, schema_of(columns, version))
         return Standing(status.persisted_row_sequencer, None)
 
-    def have(self, state: ChannelState, errors: Sequence[RowError]) -> bool:
-        """Tell whether some columns for which rows were refused are there by now.
+    def follow(self, state: ChannelState, errors: Sequence[RowError], given: Given) -> bool:
+        """Tell whether rows that were refused for their columns may be tried again.
 
-        The service is asked at most every ten seconds for the same ones.
+        The table's columns are asked for, at most every ten seconds for the same ones; a channel
+        that evolves its table adds what the rows have.
 
         Raises:
             Unsupported: The table has got a column that cannot be streamed into.
+            UserError: The table may not be evolved, and why.
             ServiceUnavailable: The service does not answer.
         """
+        if not state.evolves:
+            return self._have(state, errors)
+        if not any(
+            each.extra_columns or each.missing_not_null or each.null_for_not_null for each in errors
+        ):
+            return False
+        before = state.target.schema
+        answer = self._calls.evolve(
+            state.target.table, new_columns(given, before), left_out(given, before)
+        )
+        self._backlog.adopt(state, schema_of(answer.table_columns, answer.schema_version))
+        return state.target.schema is not before
+
+    def _have(self, state: ChannelState, errors: Sequence[RowError]) -> bool:
         names = frozenset(
             internal_name(name) for error in errors for name in error.extra_columns or ()
         )

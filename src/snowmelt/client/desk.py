@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from snowmelt.client.backlog import Backlog
     from snowmelt.client.flush import Flusher
+    from snowmelt.client.inference import Given
     from snowmelt.client.state import ChannelState
     from snowmelt.schema.rows import RowError
     from snowmelt.wire.streaming import ChannelStatus
@@ -84,13 +85,14 @@ class Desk:
             channel.check_valid()
         return [status.persisted_offset_token for status in statuses]
 
-    def has_columns(self, channel: ChannelState, errors: Sequence[RowError]) -> bool:
-        """Tell whether columns for which rows were refused are there by now.
+    def follows(self, channel: ChannelState, errors: Sequence[RowError], given: Given) -> bool:
+        """Tell whether rows that were refused for their columns may be tried again.
 
         Raises:
+            UserError: The table may not be evolved, and why.
             ServiceUnavailable: The service does not answer.
         """
-        return self._columns.have(channel, errors)
+        return self._columns.follow(channel, errors, given)
 
     def _lost(self, channel: ChannelState, status: ChannelStatus) -> None:
         self.backlog.fail([channel], lost(status))
@@ -108,6 +110,7 @@ class Desk:
         where = channel.target.table
         name = ChannelName(where.database, where.schema, where.table, channel.name)
         state = self._calls.open(name, None, channel.converter_for)
+        state.evolves = channel.evolves
         self.backlog.attach(state, REOPENED)
         return state
 

@@ -89,6 +89,8 @@ class ChannelState:
         self.failure: Failure | None = None
         self.failure_told = False
         self.closed = False
+        # Whether columns that its rows have are added to the table.
+        self.evolves = False
         self.counts = Counts()
         self.last_error: SnowmeltError | None = None
         # When the service was asked last for columns that the table did not have.
