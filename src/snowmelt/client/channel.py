@@ -45,7 +45,7 @@ class OnError(StrEnum):
     SKIP_BATCH = "skip_batch"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class InsertResult:
     """What became of one insert call: the rows that were refused, in order."""
 
@@ -132,6 +132,13 @@ class Channel:
             BufferFull: Too much has been waiting to be committed for too long.
         """
         self._state.check()
+        form = self._state.converter.quick
+        taken = form.taken(row)
+        if taken is not None:
+            self._backlog.insert_quick(self._state, form, taken, offset_token)
+            self._desk.start()
+            faults.point(faults.Point.ROWS_BUFFERED)
+            return InsertResult()
         try:
             with self._converting:
                 converter = self._state.converter
