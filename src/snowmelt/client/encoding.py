@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
-from snowmelt import faults
+from snowmelt import faults, tracing
 from snowmelt.blob.layout import BDEC_VERSION, blob_path
 from snowmelt.blob.writer import Blob, BlobChunk, ChunkSource, build_blob
 from snowmelt.client.fitting import as_table, fitted
@@ -25,6 +25,7 @@ from snowmelt.wire.eps import to_wire
 from snowmelt.wire.streaming import BlobMetadata, BlobStats, ChunkChannel, ChunkMetadata
 
 if TYPE_CHECKING:
+    import datetime as dt
     import threading
     from collections.abc import Callable, Sequence
 
@@ -120,6 +121,14 @@ class Encoder:
     def _staged(self, plans: Sequence[ChunkPlan]) -> list[StagedChunk]:
         started_at = self._clock.now()
         path = blob_path(started_at, self._client_prefix, _THREAD_ID, next(self._counter))
+        first_ms = min(entry.portion.first_insert_ms for plan in plans for entry in plan.entries)
+        tracing.mark("snowmelt.insert", [path], first_ms * 1_000_000)
+        with tracing.span("snowmelt.flush", path):
+            return self._staged_at(path, started_at, plans)
+
+    def _staged_at(
+        self, path: str, started_at: dt.datetime, plans: Sequence[ChunkPlan]
+    ) -> list[StagedChunk]:
         tables = [_table(plan) for plan in plans]
         sources = [
             ChunkSource(rows=table, schema=plan.target.schema, data_key=plan.target.data_key)
@@ -134,7 +143,8 @@ class Encoder:
         del tables, sources
         built_at = self._clock.monotonic()
         faults.point(faults.Point.BLOB_BUILT)
-        self._put(blob)
+        with tracing.span("snowmelt.put", bytes=len(blob.data)):
+            self._put(blob)
         faults.point(faults.Point.BLOB_STAGED)
         stats = BlobStats(
             flush_start_ms=milliseconds(started_at),
