@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from snowmelt.client.fitting import as_tables
+from snowmelt.client.planning import MAX_CHUNK_BYTES
 from snowmelt.client.status import ClientStatus, Counts
 from snowmelt.clock import Clock, milliseconds
 from snowmelt.errors import BufferFull, CommitTimeout, SnowmeltError
@@ -47,6 +48,7 @@ class Backlog:
         self._settings = settings
         self._clock: Clock = settings.clock
         self._most_bytes = settings.max_waiting_bytes
+        self._unhindered = min(self._most_bytes, MAX_CHUNK_BYTES)
         self._lag_s = settings.max_client_lag.total_seconds()
         self._trouble = trouble
         self._states: dict[tuple[TableName, str], ChannelState] = {}
@@ -132,7 +134,7 @@ class Backlog:
         with self._lock:
             if state.failure is not None or state.closed:
                 state.check()
-            if self._bytes + size_bytes > self._most_bytes:
+            if self._bytes + size_bytes > self._unhindered:
                 self._admit(state, size_bytes)
             state.counts.inserted_rows += 1
             state.counts.inserted_bytes += size_bytes
@@ -147,13 +149,12 @@ class Backlog:
             state.adopt(schema)
 
     def _admit(self, state: ChannelState, size_bytes: int) -> None:
-        limit = self._most_bytes
-        if not self._bytes or self._bytes + size_bytes <= limit:
+        if not self._is_full(state, size_bytes):
             return
         waits = self._settings.when_full == "wait"
         seconds = self._settings.insert_timeout.total_seconds() if waits else 0.0
         give_up_at = self._clock.monotonic() + seconds
-        while self._bytes and self._bytes + size_bytes > limit:
+        while self._is_full(state, size_bytes):
             self._hurry()
             left_s = give_up_at - self._clock.monotonic()
             if left_s <= 0:
@@ -166,6 +167,16 @@ class Backlog:
                 ) from trouble
             self._moved.wait(left_s)
             state.check()
+
+    def _is_full(self, state: ChannelState, size_bytes: int) -> bool:
+        """Tell whether a batch must wait: for memory, or for a chunk that has room for it.
+
+        Whatever its size, a batch is taken when nothing else waits: a call is never torn.
+        """
+        held = state.buffer.size_bytes
+        return (self._bytes > 0 and self._bytes + size_bytes > self._most_bytes) or (
+            held > 0 and held + size_bytes > MAX_CHUNK_BYTES
+        )
 
     def _schedule(self, state: ChannelState) -> None:
         self._dirty[state] = None
@@ -206,6 +217,7 @@ class Backlog:
         entries = [state.take() for state in self._dirty if state.failure is None]
         self._dirty.clear()
         self._due_at = None
+        self._moved.notify_all()
         return entries
 
     def commit(self, entries: Iterable[Entry]) -> None:

@@ -7,7 +7,6 @@ converts all such rows column by column. Anything else is left to the exact path
 
 from __future__ import annotations
 
-import threading
 from datetime import date, datetime, time, timezone
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -62,8 +61,6 @@ class QuickForm:
         self._compatibility = compatibility
         self._places = places
         self._checks: dict[tuple[str, ...], Check] = {}
-        self._converting = threading.Lock()
-        self._converters: list[ColumnConverter] = []
 
     def taken(self, row: Mapping[str, object]) -> tuple[Values, int] | None:
         """Return a row's values in ordinal order and their bytes; None for the exact path."""
@@ -80,24 +77,18 @@ class QuickForm:
 
     def table_of(self, rows: Sequence[Values]) -> pa.Table:
         """Return the table, in chunk form, of rows that `taken` returned."""
-        with self._converting:
-            if not self._converters:
-                self._converters = [
-                    ColumnConverter(column, self._zone, self._compatibility)
-                    for column in self.schema.columns
-                ]
-            arrays = []
-            for place, converter in enumerate(self._converters):
-                values: list[Any] = [row[place] for row in rows]
-                if converter.column.kind in SEMI_STRUCTURED:
-                    arrays.append(converter.stored(values))
-                    continue
-                array, refused = converter.convert(values)
-                if refused:
-                    raise InternalError(
-                        f"A row was taken that column {converter.column.display_name} refuses."
-                    )
-                arrays.append(array)
+        arrays = []
+        for place, column in enumerate(self.schema.columns):
+            # A converter of its own each time: two threads may be at work.
+            converter = ColumnConverter(column, self._zone, self._compatibility)
+            values: list[Any] = [row[place] for row in rows]
+            if column.kind in SEMI_STRUCTURED:
+                arrays.append(converter.stored(values))
+                continue
+            array, refused = converter.convert(values)
+            if refused:
+                raise InternalError(f"A row was taken that column {column.display_name} refuses.")
+            arrays.append(array)
         return pa.Table.from_arrays(arrays, schema=chunk_schema(self.schema))
 
     def _learnt(self, keys: tuple[str, ...]) -> Check | None:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import contextlib
 import threading
 
+import pyarrow as pa
 import pytest
 
 from fix_sdk import QUICK
 from sdk_table import BAD, GRANT, LATE, SOON, T, blobs, rows
 from snowmelt.catalog.database import open_database
 from snowmelt.catalog.keys import KeyRing, load_master_key
-from snowmelt.errors import CommitTimeout, InvalidRow, InvalidValue, TokenNotInserted
+from snowmelt.errors import (
+    CommitTimeout,
+    ConfigurationError,
+    InvalidRow,
+    InvalidValue,
+    TokenNotInserted,
+)
 from snowmelt.schema.types import TableName
 from snowmelt.storage.opening import open_store
 from snowmelt.table.reading import read_table
@@ -90,8 +97,10 @@ def test_threads_keep_their_batches_whole_and_in_order(connect, ids):
     def insert(thread):
         for batch in range(20):
             first = thread * 100_000 + batch * 50
-            if batch % 2:
+            if batch % 4 == 1:
                 channel.insert_rows(rows(first, first + 50))
+            elif batch % 4 == 3:
+                channel.insert_arrow(pa.Table.from_pylist(rows(first, first + 50)))
             else:
                 for row in rows(first, first + 50):
                     channel.insert_row(row)
@@ -112,6 +121,37 @@ def test_threads_keep_their_batches_whole_and_in_order(connect, ids):
         batches[at : at + 50] == list(range(batches[at], batches[at] + 50))
         for at in range(0, len(batches), 50)
     )
+
+
+@pytest.mark.parametrize("mode", ["abort", "continue", "skip_batch"])
+def test_arrow_follows_on_error(connect, ids, mode):
+    channel = connect().open_channel("c", table=T, on_error=mode)
+    good = pa.table({"id": [0, 1], "NAME": ["a", None]})
+    channel.insert_arrow(good, "1")
+    bad = pa.table({"id": ["2", "nonsense", "4"], "name": ["é" * 3, "b", "c"]})
+    if mode == "abort":
+        with pytest.raises(InvalidValue, match=r"column ID of type NUMBER.*rowIndex:1"):
+            channel.insert_arrow(bad, "4")
+    else:
+        [error] = channel.insert_arrow(bad, "4").errors
+        assert (error.row_index, error.row) == (1, {"id": "nonsense", "name": "b"})
+    channel.flush()
+    assert ids() == ([0, 1, 2, 4] if mode == "continue" else [0, 1])
+    assert channel.latest_committed_offset_token() == ("4" if mode == "continue" else "1")
+
+
+def test_strict_channels_beside_others(connect):
+    client = connect(compatibility="strict")
+    moment = {"id": 1, "at": "20130428"}
+    with client.open_channel("a", table=T, compatibility="snowflake") as channel:
+        channel.insert_row(moment)
+    with (
+        client.open_channel("b", table=T) as channel,
+        pytest.raises(InvalidValue, match="ISO 8601"),
+    ):
+        channel.insert_row(moment)
+    with pytest.raises(ConfigurationError, match="'sane' is none of snowflake, strict"):
+        client.open_channel("c", table=T, compatibility="sane")
 
 
 def test_channels_of_a_table_share_a_chunk(connect, service, ids):

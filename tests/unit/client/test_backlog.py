@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from snowmelt.client import backlog as backlog_module
 from snowmelt.client.backlog import MAX_CHANNEL_BYTES, Backlog
 from snowmelt.client.buffer import Batch
 from snowmelt.client.settings import ClientSettings
@@ -51,6 +52,30 @@ def test_a_full_channel_is_due_at_once():
     backlog = backlog_with(max_client_lag=LONG)
     backlog.insert(opened(backlog), row(size=MAX_CHANNEL_BYTES))
     assert len(backlog.take()) == 1
+
+
+def test_a_chunk_that_is_full_is_taken_before_more_comes(monkeypatch):
+    monkeypatch.setattr(backlog_module, "MAX_CHUNK_BYTES", 100)
+    backlog = backlog_with(max_client_lag=LONG)
+    state = opened(backlog)
+    backlog.insert(state, row("1", size=80))
+    waiting = threading.Thread(target=backlog.insert, args=(state, row("2", size=30)))
+    waiting.start()
+    entries = [*backlog.take()]
+    waiting.join()
+    # A single call above the limit is a chunk of its own: it is never torn.
+    larger = threading.Thread(target=backlog.insert, args=(state, row("3", size=500)))
+    larger.start()
+    entries += backlog.take()
+    larger.join()
+    backlog.hurry()
+    entries += backlog.take()
+    assert [(e.row_sequencer, e.portion.end_token) for e in entries] == [
+        (1, "1"),
+        (2, "2"),
+        (3, "3"),
+    ]
+    assert [e.portion.size_bytes for e in entries] == [80, 30, 500]
 
 
 def test_one_take_brings_all_channels():
