@@ -187,10 +187,13 @@ def find_channels(
 def channels_of(
     connection: sa.Connection, table_ids: Collection[int] | None = None
 ) -> list[ChannelRecord]:
-    """Return the channels of these tables, or of all, ordered by table id and name."""
+    """Return the channels of these tables, or of all live ones, ordered by table id and name."""
     query = sa.select(_C).order_by(_C.c.table_id, _C.c.name)
     if table_ids is not None:
         query = query.where(_C.c.table_id.in_(table_ids))
+    else:
+        live = sa.select(_T.c.table_id).where(_T.c.dropped_at.is_(None))
+        query = query.where(_C.c.table_id.in_(live))
     return [_record(row) for row in connection.execute(query)]
 
 

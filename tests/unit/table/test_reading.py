@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from fix_chunks import NUMBERS
+from snowmelt.catalog import access
 from snowmelt.errors import BlobCorrupt, ObjectMissing, TableNotFound
 from snowmelt.schema.native import native_schema
 from snowmelt.schema.types import TableName
@@ -75,3 +76,23 @@ def test_a_table_or_column_that_does_not_exist_is_said(numbers_table):
         numbers_table.read(TableName("DEMO", "PUBLIC", "NONE"))
     with pytest.raises(KeyError):
         numbers_table.read(columns=["NONE"])
+
+
+def test_a_role_reads_what_it_may_select_from(numbers_table):
+    numbers_table.put_numbers(0, 3)
+    house = numbers_table
+    with house.database.writing() as connection:
+        access.create_role(connection, "READER", now=house.clock.now())
+        table = house.table()
+        access.grant(connection, "USAGE", "DATABASE", table.database_id, "READER")
+        access.grant(connection, "USAGE", "SCHEMA", table.schema_id, "READER")
+        access.grant(connection, "INSERT", "TABLE", table.table_id, "READER")
+
+    def read():
+        return take_snapshots(house.database, [NUMBERS], clock=house.clock, role="READER")
+
+    with pytest.raises(TableNotFound):
+        read()
+    with house.database.writing() as connection:
+        access.grant(connection, "SELECT", "TABLE", table.table_id, "READER")
+    assert [each.rows for each in read()] == [3]
