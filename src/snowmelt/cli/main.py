@@ -31,6 +31,7 @@ _COMMANDS = (
     "functions",
     "channels",
     "chunks",
+    "metadata",
     "user",
     "cert",
     "doctor",
