@@ -8,6 +8,7 @@ compaction have done meanwhile, or an error that says why it cannot be.
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from snowmelt.catalog import read_marks
 from snowmelt.catalog.access import require_table
 from snowmelt.catalog.chunks import chunks_between, quarantined_records
 from snowmelt.clock import SystemClock
@@ -68,6 +70,10 @@ _OPTIONS = frozenset(
 )
 
 
+# A stream without rows keeps its mark alive.
+_MARK_AGAIN = dt.timedelta(hours=1)
+
+
 @dataclass(slots=True)
 class _Budget:
     """What one batch may still take; the first thing it takes always fits."""
@@ -101,6 +107,8 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._max_rows = number_asked(options, "maxRowsPerTrigger", least=1)
         self._max_chunks = number_asked(options, "maxChunksPerTrigger", least=1)
         self._target: Position | None = None
+        self._clock = SystemClock()
+        self._marked_at = dt.datetime.min.replace(tzinfo=dt.UTC)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's
         """Return where the stream begins, before that is looked up."""
@@ -131,6 +139,8 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             grown.check(offset.incarnation)
             budget = self._budget(unlimited=isinstance(limit, ReadAllAvailable))
             end = self._next(connection, grown, offset, budget)
+        if self._clock.now() - self._marked_at > _MARK_AGAIN:
+            self._mark(offset)
         return start if begun == end else end.json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -166,10 +176,18 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_part(partition, self._schema) if isinstance(partition, Part) else iter(())
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: what was read is kept for the retention, whoever has read it."""
+        """Tell clean-up that everything up to here has been read."""
+        if starting_of(end) is None:
+            self._mark(offset_of(end))
 
     def stop(self) -> None:
         """Do nothing: what is open ends with the process."""
+
+    def _mark(self, offset: Offset) -> None:
+        now = self._clock.now()
+        with self._connection.database.writing() as connection:
+            read_marks.set_mark(connection, offset.incarnation, offset.stream, offset.at.seq, now)
+        self._marked_at = now
 
     def _table(self, connection: sa.Connection) -> GrowingTable:
         grown = GrowingTable(connection, self._name)
@@ -196,7 +214,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     what=f"startingOffset = {starting}",
                     reason=f"the last commit of {self._name} is number {end.seq}",
                 )
-        return Offset(grown.table.incarnation, begin, begin)
+        return Offset(uuid.uuid4().hex, grown.table.incarnation, begin, begin)
 
     def _budget(self, *, unlimited: bool) -> _Budget:
         rows = None if unlimited else self._max_rows

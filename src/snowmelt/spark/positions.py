@@ -40,8 +40,12 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """A position of a stream of one incarnation of a table, and where the stream began."""
+    """A position of a stream of one incarnation of a table, and where the stream began.
 
+    `stream` is an id of the stream's own, under which it tells clean-up how far it has read.
+    """
+
+    stream: str
     incarnation: str
     begin: Position
     at: Position
@@ -54,6 +58,7 @@ class Offset:
         """Return what Spark writes into its checkpoint."""
         return {
             "version": _VERSION,
+            "stream": self.stream,
             "incarnation": self.incarnation,
             "begin": asdict(self.begin),
             "at": asdict(self.at),
@@ -83,7 +88,10 @@ def offset_of(found: Mapping[str, Any]) -> Offset:
     try:
         if found["version"] == _VERSION:
             return Offset(
-                str(found["incarnation"]), Position(**found["begin"]), Position(**found["at"])
+                str(found["stream"]),
+                str(found["incarnation"]),
+                Position(**found["begin"]),
+                Position(**found["at"]),
             )
     except (KeyError, TypeError):
         pass

@@ -3,7 +3,8 @@
 A reader's plan lives no longer than the retention; whatever any plan could still name is kept
 that long after it was replaced. Interrupted anywhere, the next round goes on:
 
-* A chunk's blob: retention after the commit that made the chunk native. Mark the rows, delete
+* A chunk's blob: retention after the commit that made the chunk native, and when streams have
+  read it (`snowmelt.catalog.read_marks`). Mark the rows, delete
   the object, remove the rows; an object goes only when every chunk in it is marked.
 * A blob that was never registered: a day after it was first seen, tombstone first.
 * Native files: those that neither the current metadata nor any that was current within the
@@ -26,7 +27,17 @@ from typing import TYPE_CHECKING
 
 from snowmelt import faults
 from snowmelt.blob.layout import parse_blob_path
-from snowmelt.catalog import channels, chunks, history, keeping, leases, loads, maintenance, stages
+from snowmelt.catalog import (
+    channels,
+    chunks,
+    history,
+    keeping,
+    leases,
+    loads,
+    maintenance,
+    read_marks,
+    stages,
+)
 from snowmelt.catalog.history import MigrationState
 from snowmelt.catalog.stages import StagedBlob
 from snowmelt.catalog.tables import dropped_tables, forget_table, table_by_id, tables_of
@@ -162,12 +173,15 @@ def _retire(database: Database, table: TableRecord, clock: Clock, before: dt.dat
         last = table.last_seq
         if table.dropped_at is None:
             last = history.migrated_before(connection, table.table_id, before)
+            mark = read_marks.lowest_mark(connection, table.incarnation, clock.now())
+            last = last if mark is None else min(last, mark)
         if not chunks.chunks_between(connection, table.table_id, 0, last, limit=1):
             return
     with database.writing() as connection:
         if table.dropped_at is not None:
             chunks.give_up(connection, table.table_id, clock.now())
         chunks.retire(connection, table.table_id, last, clock.now())
+        read_marks.forget_marks(connection, table.incarnation, clock.now())
 
 
 def _delete_blobs(database: Database, stage: Store, clock: Clock) -> int:
