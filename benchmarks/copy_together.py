@@ -1,4 +1,4 @@
-"""Do COPY, migration and streaming on one table, all killed at random, lose or double a row?
+"""Do COPY, migration, compaction, streaming and queries on one table, killed, lose or double a row?
 
 uv run python benchmarks/copy_together.py [--seconds 120] [--seed 1]
 """
@@ -14,7 +14,10 @@ from report import Report
 
 from snowmelt.testing.together import Together
 
-COLUMNS = ("seconds", "kills", "loads", "loads lost", "streamed", "copied", "lost", "doubled")
+COLUMNS = (
+    *("seconds", "kills", "loads", "loads lost", "compactions", "queries", "queries wrong"),
+    *("streamed", "copied", "lost", "doubled"),
+)
 
 
 def main() -> int:
@@ -22,7 +25,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    report = Report("copy_together", "COPY, migration and streaming together, with kills", COLUMNS)
+    report = Report(
+        "copy_together",
+        "COPY, migration, compaction, streaming and queries together, with kills",
+        COLUMNS,
+    )
     with (
         tempfile.TemporaryDirectory(prefix="snowmelt-bench-") as folder,
         Together(Path(folder) / "data", seed=options.seed) as site,
@@ -33,15 +40,21 @@ def main() -> int:
         counted.kills,
         counted.loads,
         counted.lost_loads,
+        counted.compactions,
+        counted.queries,
+        len(counted.wrong),
         counted.streamed,
         counted.copied,
         counted.lost,
         counted.doubled,
     )
     report.remark(
-        "Killed at any moment: the process that copies, the one that migrates, the client that "
-        "streams, the service. Each file is named in many a COPY and has one record that is rejected."
+        "Killed at any moment: the process that copies, the one that migrates, the one that joins "
+        "files, the client that streams, the service. A query is right if it sees whole commits, "
+        "each row once, and none gone. Each file is named in many a COPY and has one record that is rejected."
     )
+    for sentence in sorted(set(counted.wrong)):
+        report.remark(f"A query: {sentence}.")
     report.keep()
     return 0 if counted.is_exact else 1
 

@@ -15,5 +15,6 @@ def test_loads_migrations_compactions_and_a_stream_lose_and_double_nothing(tmp_p
     assert counted.is_exact, counted
     assert counted.kills > 4
     assert counted.compactions > 0
+    assert counted.queries > 0
     assert counted.copied > 0
     assert counted.streamed > 0

@@ -1,8 +1,9 @@
-"""COPY, migration, compaction and streaming on one table, all killed: is every row there once?
+"""COPY, migration, compaction, streaming and queries on one table: is every row there once?
 
 A loader streams numbered rows; files of numbered rows appear and are loaded by COPY, each file
 named in many a COPY; migrations move what has streamed in, compactions join what they and the
-loads have written. Every process is killed at any moment and started again. At the end all is brought to an end in peace, and counted.
+loads have written, and clean up behind all. Every process is killed at any moment and started again. Meanwhile
+queries look whether what they see is whole. At the end all is brought to an end in peace, and counted.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from snowmelt.storage.opening import open_store
 from snowmelt.table.reading import read_table
 from snowmelt.testing.crashes import CrashSite
 from snowmelt.testing.loader import DDL
+from snowmelt.testing.looking import Looking
 
 if TYPE_CHECKING:
     import subprocess
@@ -34,9 +36,10 @@ _ROWS_A_FILE = 500
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What came of it: processes killed, loads committed, rows streamed and copied, and wrong.
+    """What came of it: processes killed, loads committed, rows streamed and copied, lost, doubled.
 
-    `rejects` are those of committed loads, one in each file; `compactions` those that committed.
+    `rejects` are those of committed loads, one in each file; `compactions` those that committed;
+    `wrong` is what queries saw that was not right.
     """
 
     kills: int
@@ -48,11 +51,16 @@ class Counted:
     rejects: int
     lost: int
     doubled: int
+    queries: int
+    wrong: tuple[str, ...]
 
     @property
     def is_exact(self) -> bool:
-        """Whether every row is there once."""
-        return not self.lost and not self.doubled and self.rejects * _ROWS_A_FILE == self.copied
+        """Whether every row is there once, and was for each query."""
+        return (
+            not (self.lost or self.doubled or self.wrong)
+            and self.rejects * _ROWS_A_FILE == self.copied
+        )
 
 
 class Together(CrashSite):
@@ -71,6 +79,7 @@ class Together(CrashSite):
         loader = self._start_loader(_TABLE)
         copier, migrator = self._copy(), self._migrate(_TABLE, "local")
         maintainer = self._maintain()
+        looking = self._look()
         kills, until = 0, self._clock.monotonic() + seconds
         while self._clock.monotonic() < until:
             self._clock.sleep(self._dice.uniform(0.2, 2 * pause_s - 0.2))
@@ -94,7 +103,9 @@ class Together(CrashSite):
             else:
                 {"copier": copier, "migrator": migrator, "maintainer": maintainer}[victim].kill()
         self._settle(copier, migrator, maintainer)
-        return self._counted(kills, self._finish(loader))
+        streamed = self._finish(loader)
+        looking.stop()
+        return self._counted(kills, streamed, looking)
 
     def _settle(self, *processes: subprocess.Popen[bytes]) -> None:
         for process in processes:
@@ -112,7 +123,15 @@ class Together(CrashSite):
                     f"The last load, migration or compaction failed: {self._tail()}"
                 )
 
-    def _counted(self, kills: int, streamed: int) -> Counted:
+    def _look(self) -> Looking:
+        keyring = KeyRing(load_master_key(self.settings.keys_dir))
+        looking = Looking(
+            self._catalog, keyring, self.settings.stage_url, _NAME, at_once=_ROWS_A_FILE
+        )
+        looking.start()
+        return looking
+
+    def _counted(self, kills: int, streamed: int, looking: Looking) -> Counted:
         rows = read_table(
             self._catalog,
             KeyRing(load_master_key(self.settings.keys_dir)),
@@ -139,6 +158,8 @@ class Together(CrashSite):
             rejects=sum(load.rejects or 0 for load in done),
             lost=len(wanted - set(seen)),
             doubled=sum(seen.values()) - len(wanted & set(seen)),
+            queries=looking.queries,
+            wrong=tuple(looking.wrong),
         )
 
     def _add_file(self) -> None:

@@ -1,0 +1,195 @@
+"""What do an open, a registration, a snapshot and a plan cost as chunks and channels become many?
+
+uv run python benchmarks/growth.py [--chunks 100,10000,1000000] [--channels 10,1000,10000] [--postgres]
+
+Each cell is processor time of the one process that has service and client in it, the median of
+several turns; on PostgreSQL the server's own is not in it. The exponent is that of the last step: 0 is
+no growth, 1 is in proportion.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime as dt
+import math
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+from report import Report
+from workload import DDL, rows
+
+from snowmelt.catalog import model
+from snowmelt.embedded import Embedded
+from snowmelt.schema.types import TableName
+from snowmelt.table.migration import MigrationSettings, abandon_migration, plan_migration
+from snowmelt.table.scan import Comparison, prune_chunks
+from snowmelt.table.snapshot import take_snapshots
+from snowmelt.wire.streaming import OpenRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TURNS = 9
+SEEDED = 50
+NAME = TableName("BENCH", "PUBLIC", "GROWN")
+
+
+def _timed(work: Callable[[], object], turns: int = TURNS) -> float:
+    """Return the median milliseconds of processor time of a turn."""
+    took = []
+    for _ in range(turns):
+        began = time.process_time()
+        work()
+        took.append((time.process_time() - began) * 1000)
+    return statistics.median(took)
+
+
+class Grown:
+    """A service whose table has so many chunks and channels as are asked for."""
+
+    def __init__(self, embedded: Embedded) -> None:
+        self.embedded = embedded
+        self.service = embedded.service
+        embedded.sql("CREATE DATABASE bench")
+        embedded.sql(f"CREATE TABLE {NAME} ({DDL})")
+        self.client = embedded.client(max_client_lag=dt.timedelta(minutes=10))
+        self.channel = self.client.open_channel("seed", table=str(NAME))
+        self._row = rows(1)[0]
+        for _ in range(SEEDED):
+            self.register()
+        self._opened = 0
+
+    def register(self) -> None:
+        """Commit one row, from the insert to the answer."""
+        self.channel.insert_row(self._row)
+        self.channel.flush()
+
+    def open(self) -> None:
+        """Open a channel that was never there."""
+        self._opened += 1
+        request = OpenRequest(
+            database=NAME.database,
+            schema=NAME.schema,
+            table=NAME.table,
+            channel=f"channel{self._opened}",
+            role="ACCOUNTADMIN",
+        )
+        self.service.desk.open(request, "EMBEDDED")
+
+    def snapshot(self) -> object:
+        """Look at the table."""
+        return take_snapshots(self.service.database, [NAME], clock=self.service.clock)[0]
+
+    def prune(self) -> None:
+        """Find the chunks of a query for one row, without the snapshot."""
+        schema = self.taken.table.schema
+        prune_chunks(self.taken.chunks, schema, self.taken.schemas, [Comparison("ID", "=", -1)])
+
+    def plan(self) -> None:
+        """Plan a migration, and give it up."""
+        service, settings = self.service, self.embedded.settings
+        chosen = MigrationSettings(settings.stage_url, settings.warehouse_url)
+        plan = plan_migration(service.database, service.keyring, NAME, chosen, clock=service.clock)
+        if plan is None:
+            raise SystemExit("nothing to plan")
+        abandon_migration(service.database, plan, "measured", clock=service.clock)
+
+    def grow_chunks(self, count: int) -> None:
+        """Double what is registered until there are so many, as rows of the catalog alone."""
+        chunks, tables = model.chunks, model.tables
+        names = [column.name for column in chunks.columns]
+        while True:
+            with self.service.database.writing() as connection:
+                where = (tables.c.name == NAME.table, tables.c.dropped_at.is_(None))
+                found = sa.select(tables.c.table_id, tables.c.last_seq).where(*where)
+                table_id, last = connection.execute(found).one()
+                if last >= count:
+                    return
+                path = chunks.c.path + f"-{last}"
+                changed = {"seq": chunks.c.seq + last, "path": path}
+                copied = sa.select(*(changed.get(name, chunks.c[name]) for name in names)).where(
+                    chunks.c.table_id == table_id, chunks.c.seq <= count - last
+                )
+                connection.execute(sa.insert(chunks).from_select(names, copied))
+                last = min(2 * last, count)
+                connection.execute(sa.update(tables).where(*where).values(last_seq=last))
+
+    def grow_channels(self, count: int) -> None:
+        """Open channels until there are so many."""
+        while self._opened + 1 < count:
+            self.open()
+
+    def measure(self) -> dict[str, float]:
+        """Return what each thing costs now, in milliseconds."""
+        costs = {"open": _timed(self.open), "register": _timed(self.register)}
+        turns = 3
+        costs["snapshot"] = _timed(self.snapshot, turns)
+        self.taken = self.snapshot()
+        costs["find chunks"] = _timed(self.prune, turns)
+        costs["plan"] = _timed(self.plan, turns)
+        self.taken = None
+        return costs
+
+
+def _added(report: Report, what: str, measured: dict[int, dict[str, float]]) -> None:
+    *_, before, last = measured
+    for name in measured[last]:
+        ratio = max(measured[last][name], 1e-3) / max(measured[before][name], 1e-3)
+        exponent = math.log(ratio) / math.log(last / before)
+        cells = (f"{measured[count][name]:,.2f}" for count in measured)
+        report.add(f"{name}, {what}", *cells, f"{exponent:.2f}")
+
+
+@contextlib.contextmanager
+def catalog(*, postgres: bool) -> Iterator[str | None]:
+    if not postgres:
+        yield None
+        return
+    from postgres_server import running_postgres
+
+    with running_postgres() as url:
+        yield url
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--chunks", type=_numbers, default=[100, 10_000, 1_000_000])
+    parser.add_argument("--channels", type=_numbers, default=[10, 1_000, 10_000])
+    parser.add_argument("--postgres", action="store_true")
+    options = parser.parse_args()
+    columns = ("ms of processor time", "few", "many", "very many", "exponent of the last step")
+    subject = "growth_postgres" if options.postgres else "growth"
+    report = Report(subject, "What grows with chunks and channels?", columns)
+    for what, counts in (("chunks", options.chunks), ("channels", options.channels)):
+        with (
+            tempfile.TemporaryDirectory(prefix="snowmelt-bench-") as folder,
+            catalog(postgres=options.postgres) as url,
+            Embedded(Path(folder), catalog_url=url) as embedded,
+        ):
+            grown = Grown(embedded)
+            grow = grown.grow_chunks if what == "chunks" else grown.grow_channels
+            measured = {}
+            for count in counts:
+                grow(count)
+                measured[count] = grown.measure()
+            _added(report, what, measured)
+            grown.client.close()
+        report.remark(f"{what.capitalize()}: {', '.join(f'{count:,}' for count in counts)}.")
+    report.remark(
+        "A registration is that of one row, from the insert to the answer, client and service"
+        " together; a plan is that of a migration, which takes 500 chunks."
+    )
+    report.keep()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""A thousand channels that flush each second into one service: memory, freshness, processor.
+
+uv run python benchmarks/thousand_channels.py [--minutes 10] [--channels 1000] [--clients 20]
+    [--postgres] [--no-migrate]
+
+Channels are shared out among clients in a process of their own; each channel gets a row every
+`--pause-ms`. A row is fresh when the catalog says that its channel has got so far; it is asked ten
+times a second. Memory is the service's resident set, its growth a line through the second half.
+"""
+
+from __future__ import annotations
+
+import argparse
+import bisect
+import contextlib
+import datetime as dt
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+from growth import catalog
+from harness import Running
+from report import Report
+from workload import DDL, rows
+
+from snowmelt.catalog import model
+from snowmelt.catalog.database import open_database
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from snowmelt.client.channel import Channel
+
+TABLE = "bench.public.thousand"
+LAG_S = 1.0
+GOAL_S = LAG_S + 1.0
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+def load(running: Running, options: argparse.Namespace, until: float) -> None:
+    """Insert a row into every channel, again and again; its offset token is when (monotonic ns)."""
+    row = rows(1)[0]
+    with contextlib.ExitStack() as opened:
+        channels: list[Channel] = []
+        for client in range(options.clients):
+            connected = opened.enter_context(
+                running.client(max_client_lag=dt.timedelta(seconds=LAG_S))
+            )
+            channels += [
+                connected.open_channel(f"c{number}", table=TABLE)
+                for number in range(client, options.channels, options.clients)
+            ]
+        while time.monotonic() < until:
+            began = time.monotonic()
+            for channel in channels:
+                channel.insert_row(row, offset_token=str(time.monotonic_ns()))
+            time.sleep(max(began + options.pause_ms / 1000 - time.monotonic(), 0))
+
+
+class Freshness(threading.Thread):
+    """Asks the catalog how far each channel is; delays of the oldest row of each commit, seconds."""
+
+    def __init__(self, catalog_url: str, pause_s: float) -> None:
+        super().__init__(daemon=True)
+        self.delays: list[float] = []
+        self.stopping = threading.Event()
+        self._database = open_database(catalog_url)
+        self._pause_s = pause_s
+
+    def run(self) -> None:
+        at: dict[str, int] = {}
+        columns = model.channels.c
+        query = sa.select(columns.name, columns.offset_token)
+        while not self.stopping.wait(0.1):
+            with self._database.reading() as connection:
+                found = connection.execute(query).all()
+            now = time.monotonic_ns()
+            for name, token in found:
+                if token is None or at.get(name) == int(token):
+                    continue
+                before, at[name] = at.get(name), int(token)
+                if before is not None:
+                    # The first row after the commit before came a pause later.
+                    bisect.insort(self.delays, (now - before) / 1e9 - self._pause_s)
+        self._database.close()
+
+    def quantile(self, part: float) -> float:
+        return self.delays[int(part * (len(self.delays) - 1))] if self.delays else float("nan")
+
+
+def used(pid: int) -> tuple[float, float]:
+    """Return a process's processor seconds and resident MiB."""
+    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    seconds = (int(stat[11]) + int(stat[12])) / _TICK
+    return seconds, pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def slope(points: list[tuple[float, float]]) -> float:
+    """Return the slope of a line through the points, MiB a minute."""
+    middle = [sum(values) / len(points) for values in zip(*points, strict=True)]
+    over = sum((at - middle[0]) * (size - middle[1]) for at, size in points)
+    under = sum((at - middle[0]) ** 2 for at, _ in points)
+    return over / under if under else 0.0
+
+
+@contextlib.contextmanager
+def migrating(running: Running, *, on: bool) -> Iterator[None]:
+    """Migrate beside the service, in a process without Spark."""
+    if not on:
+        yield
+        return
+    command = [sys.executable, "-m", "snowmelt", "migrate", "--loop", "--engine", "local"]
+    with (running.folder / "migrate.log").open("wb") as log:
+        child = subprocess.Popen(
+            command, env=os.environ | running.settings.environment(), stdout=log, stderr=log
+        )
+        try:
+            yield
+        finally:
+            child.terminate()
+            child.wait(30)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--channels", type=int, default=1000)
+    parser.add_argument("--clients", type=int, default=20)
+    parser.add_argument("--pause-ms", type=int, default=500)
+    parser.add_argument("--postgres", action="store_true")
+    parser.add_argument("--no-migrate", dest="migrate", action="store_false")
+    options = parser.parse_args()
+    columns = (
+        *("minutes", "channels", "commits seen", "p50 s", "p99 s", "worst s", "processor"),
+        *("MiB after a tenth", "MiB at the end", "MiB a minute, second half", "p99 kept"),
+    )
+    report = Report("thousand_channels", "A thousand channels that flush each second", columns)
+    with (
+        catalog(postgres=options.postgres) as url,
+        Running(catalog_url=url) as running,
+    ):
+        running.execute(f"CREATE TABLE {TABLE} ({DDL})")
+        until = time.monotonic() + options.minutes * 60
+        loader = multiprocessing.get_context("fork").Process(
+            target=load, args=(running, options, until)
+        )
+        loader.start()
+        watch = Freshness(running.settings.catalog_url, options.pause_ms / 1000)
+        pid = running.process.pid
+        with migrating(running, on=options.migrate):
+            watch.start()
+            began, sizes = time.monotonic(), []
+            first_s, _ = used(pid)
+            while time.monotonic() < until:
+                time.sleep(min(5.0, options.minutes * 3))
+                sizes.append(((time.monotonic() - began) / 60, used(pid)[1]))
+            spent_s = used(pid)[0] - first_s
+            elapsed_s = time.monotonic() - began
+            watch.stopping.set()
+            watch.join()
+            loader.join()
+    p99 = watch.quantile(0.99)
+    report.add(
+        f"{options.minutes:g}",
+        f"{options.channels:,}",
+        f"{len(watch.delays):,}",
+        *(f"{watch.quantile(part):.2f}" for part in (0.5, 0.99, 1.0)),
+        f"{spent_s / elapsed_s:.0%} of one core",
+        f"{sizes[len(sizes) // 10][1]:,.0f}",
+        f"{sizes[-1][1]:,.0f}",
+        f"{slope(sizes[len(sizes) // 2 :]):+.2f}",
+        "yes" if p99 <= GOAL_S else "no",
+    )
+    report.remark(
+        f"{options.clients} clients in one process beside the service, a row each"
+        f" {options.pause_ms} ms in each channel, max_client_lag {LAG_S:g} s; catalog in"
+        f" {'PostgreSQL' if options.postgres else 'SQLite'}; the goal is p99 <= {GOAL_S:g} s."
+    )
+    report.remark(
+        "The delay is that of the oldest row of each commit, so every other row's is less."
+    )
+    report.keep()
+
+
+if __name__ == "__main__":
+    main()
