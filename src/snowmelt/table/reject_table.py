@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from snowmelt.catalog.future import give_table
 from snowmelt.catalog.tables import create_table, find_table
 from snowmelt.errors import LoadRefused, TableNotFound
 from snowmelt.table.rejects import REJECT_SCHEMA
@@ -29,7 +30,9 @@ def require_reject_table(
     try:
         found = find_table(connection, name)
     except TableNotFound:
-        return create_table(connection, name, REJECT_SCHEMA.columns, owner=owner, now=now)
+        new = create_table(connection, name, REJECT_SCHEMA.columns, owner=owner, now=now)
+        give_table(connection, new)
+        return new
     if found.schema.columns != REJECT_SCHEMA.columns:
         raise LoadRefused(
             what=f"REJECTED DATA AS TABLE {name}",

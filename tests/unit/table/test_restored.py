@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import tempfile
-import threading
 from pathlib import Path
 
 import pytest
@@ -21,9 +20,8 @@ from hypothesis.stateful import (
 
 from fix_chunks import NUMBERS, Lakehouse
 from snowmelt.catalog.execution import execute
-from snowmelt.catalog.tables import dropped_tables, tables_of
 from snowmelt.clock import ManualClock
-from snowmelt.errors import NotRestorable, SnowmeltError
+from snowmelt.errors import NotRestorable
 from snowmelt.table.compaction import compact
 from snowmelt.table.maintenance import MaintenanceSettings
 
@@ -178,45 +176,3 @@ Machine.TestCase.settings = settings(
     phases=[Phase.generate],
 )
 test_nothing_is_lost_or_comes_back_too_late = Machine.TestCase
-
-
-def test_drop_undrop_clean_up_and_migration_at_once(house):
-    """A stream, a migrator, a collector and somebody who drops and restores, side by side."""
-    errors: list[BaseException] = []
-    over = threading.Event()
-
-    def repeat(work) -> threading.Thread:
-        def loop() -> None:
-            while not over.is_set():
-                try:
-                    work()
-                except SnowmeltError:
-                    over.wait(0.001)
-                except BaseException as error:  # the test tells it
-                    errors.append(error)
-                    return
-
-        thread = threading.Thread(target=loop)
-        thread.start()
-        return thread
-
-    workers = [repeat(house.migrate), repeat(lambda: house.collect(0.0))]
-    put = 0
-    try:
-        for round_number in range(12):
-            house.put_numbers(put, 5)
-            put += 5
-            if round_number % 3 == 2:
-                house.drop()
-                house.undrop()
-    finally:
-        over.set()
-        for each in workers:
-            each.join()
-    assert errors == []
-    assert sorted(house.read_numbers()) == list(range(put))
-    house.migrate()
-    assert sorted(house.read_numbers()) == list(range(put))
-    with house.database.reading() as connection:
-        assert len(tables_of(connection)) == 1
-        assert dropped_tables(connection) == []

@@ -1,0 +1,75 @@
+"""A clean-up that is killed while it deletes a dropped table: gone is gone, and no more than that."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fix_chunks import NUMBERS, Lakehouse
+from snowmelt.clock import ManualClock
+from snowmelt.errors import NotRestorable
+from snowmelt.faults import Point
+from snowmelt.schema.types import TableName
+
+pytestmark = pytest.mark.slow
+
+TESTS = Path(__file__).parent.parent
+DAY = 86_400.0
+OTHER = TableName("DEMO", "PUBLIC", "OTHER")
+
+CHILD = """
+import datetime as dt, sys
+from pathlib import Path
+from fix_chunks import Lakehouse
+from snowmelt.clock import ManualClock
+
+folder, later_s = sys.argv[1:]
+clock = ManualClock(dt.datetime.now(dt.UTC) + dt.timedelta(seconds=float(later_s)))
+Lakehouse(Path(folder), clock).collect(3600.0)
+"""
+
+
+def killed(folder: Path, point: Point, later_s: float) -> None:
+    """Clean up in a process of its own, whose clock is ahead, and which is killed at `point`."""
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(folder), str(later_s)],
+        env={**os.environ, "PYTHONPATH": str(TESTS), "SNOWMELT_FAULT": f"{point}=kill"},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+
+
+@pytest.mark.parametrize("point", [Point.CLEANUP_MARKED, Point.CLEANUP_DELETED])
+def test_a_clean_up_killed_at(point, tmp_path):
+    clock = ManualClock(dt.datetime.now(dt.UTC))
+    with contextlib.closing(Lakehouse(tmp_path, clock)) as house:
+        house.create()
+        house.create(OTHER, replace=True)
+        for name in (NUMBERS, OTHER):
+            house.put_numbers(0, 10, name)
+            house.migrate(name)
+            house.put_numbers(10, 10, name)
+        house.drop()
+        clock.advance(DAY / 2)
+        house.drop(OTHER)
+        killed(tmp_path, point, DAY + 60)
+        # By this clock it is still in time, but clean-up has begun with it.
+        with pytest.raises(NotRestorable):
+            house.undrop()
+        house.undrop(OTHER)
+        assert sorted(house.read_numbers(OTHER)) == list(range(20))
+        house.migrate(OTHER)
+        clock.advance(DAY)
+        house.collect(3600.0)
+        assert sorted(house.read_numbers(OTHER)) == list(range(20))
+        assert {path.split("/")[2] for path in house.files()} == {"OTHER"}
+        assert len(house.files(house.stage)) <= 1
