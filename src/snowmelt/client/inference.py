@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import deque
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -31,7 +33,7 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     ((bytes, bytearray, memoryview), "BINARY"),
     (dt.date, "DATE"),
     (dt.time, "TIME(9)"),
-    ((Mapping, list, tuple, set, frozenset, np.ndarray), "VARIANT"),
+    ((Mapping, list, tuple, set, frozenset, deque, np.ndarray), "VARIANT"),
 )
 
 
@@ -94,6 +96,8 @@ def _type_of(value: object) -> str | None:
         return f"NUMBER(38,{min(max(scale, _LEAST_SCALE), _MOST_SCALE)})"
     if isinstance(value, dt.datetime):
         return "TIMESTAMP_NTZ(9)" if value.tzinfo is None else "TIMESTAMP_TZ(9)"
+    if is_dataclass(value):
+        return "VARIANT"
     return next((text for kind, text in _KINDS if isinstance(value, kind)), _TEXT)
 
 

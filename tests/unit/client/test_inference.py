@@ -1,0 +1,75 @@
+"""Types of new columns are inferred from all values of a call, and what rows lack is told."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from snowmelt.client.inference import left_out, new_columns
+from snowmelt.schema.types import Column, Kind, TableSchema
+
+SCHEMA = TableSchema(
+    1, (Column("ID", Kind.REAL, 1, nullable=False), Column("Mixed", Kind.REAL, 2, nullable=False))
+)
+NOON = dt.datetime(2026, 1, 1, 12)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, np.int8(2), None], "NUMBER(38,0)"),
+        ([True, None, np.bool_(False)], "BOOLEAN"),
+        ([1, 2.5], "FLOAT"),
+        ([Decimal("1.5"), 2], "NUMBER(38,9)"),
+        ([Decimal("1.5"), Decimal("1e-12")], "NUMBER(38,12)"),
+        ([Decimal(1), 2.5], "FLOAT"),
+        (["x", uuid4()], "VARCHAR"),
+        ([b"x"], "BINARY"),
+        ([dt.date(2026, 1, 1), NOON], "TIMESTAMP_NTZ(9)"),
+        ([NOON.replace(tzinfo=dt.UTC)], "TIMESTAMP_TZ(9)"),
+        ([np.datetime64("2026-01-01T12:00")], "TIMESTAMP_NTZ(9)"),
+        ([dt.time(12)], "TIME(9)"),
+        ([{"a": 1}, [2]], "VARIANT"),
+        ([1, "x"], "VARIANT"),
+        ([True, 1], "VARIANT"),
+        ([None, float("nan"), None], "FLOAT"),
+        ([None], "VARCHAR"),
+    ],
+)
+def test_values_make_a_type(values, expected):
+    rows = [{"id": 1, "new": value} for value in values]
+    assert new_columns([*rows, "no row", {3: 4}], SCHEMA) == {"NEW": expected}
+
+
+def test_arrow_types_make_types():
+    table = pa.table(
+        {
+            "id": [1.0],
+            "a": pa.array([1], pa.uint8()),
+            "b": pa.array([Decimal("1.5")]),
+            '"b"': pa.array(["x"]).dictionary_encode(),
+            "c": [[1]],
+            "d": pa.array([b"x"]),
+            "e": pa.array([NOON], pa.timestamp("us", "UTC")),
+        }
+    )
+    assert new_columns(table, SCHEMA) == {
+        "A": "NUMBER(38,0)",
+        "B": "NUMBER(38,1)",
+        "b": "VARCHAR",
+        "C": "VARIANT",
+        "D": "BINARY",
+        "E": "TIMESTAMP_TZ(9)",
+    }
+    assert left_out(table, SCHEMA) == ["Mixed"]
+
+
+def test_rows_that_leave_out_what_is_required():
+    assert left_out([{"id": 1, '"Mixed"': 2}], SCHEMA) == []
+    assert left_out([{"id": 1, '"Mixed"': 2}, {"id": None, '"Mixed"': 1}], SCHEMA) == ["ID"]
+    assert left_out([{"ID": 1, "mixed": 2}], SCHEMA) == ["Mixed"]
