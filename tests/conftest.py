@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
@@ -24,6 +24,12 @@ if sys.dont_write_bytecode:
     os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Everything that a test writes is made sure of on its disk; in memory that takes no time. What is
+# left of a run is a gigabyte at most: folders of tests that passed go at once.
+_MEMORY = Path("/dev/shm")
+if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 8 << 30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+
 # On a machine that others use as well, how long an example took says nothing.
 _patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", _patient)
@@ -31,6 +37,7 @@ settings.register_profile("fast", _patient, max_examples=20)
 settings.load_profile("thorough")
 
 _TOPICS = (
+    "parallel",
     "fix_postgres",
     "fix_catalog",
     "fix_chunks",
@@ -46,29 +53,3 @@ _TOPICS = (
     "fix_functions",
 )
 pytest_plugins = [topic for topic in _TOPICS if (TESTS / f"{topic}.py").exists()]
-
-# What is started once for a run, dear things first: the tests that use it stay in one process.
-_SHARED = ("spark", "kafka", "seaweed", "s3", "shared_service")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say what belongs together when several processes share the run, the longest first."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return
-    groups: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        used = set(getattr(item, "fixturenames", ()))
-        group = next((name for name in _SHARED if name in used), item.nodeid.partition("::")[0])
-        item.add_marker(pytest.mark.xdist_group(group))
-        groups.setdefault(group, []).append(item)
-    items[:] = [item for group in sorted(groups, key=_place) for item in groups[group]]
-
-
-def _place(group: str) -> tuple[int, str]:
-    """Whole minutes come first and unit tests last, so that all processes end together."""
-    if group in _SHARED:
-        return _SHARED.index(group), group
-    folders = ("tests/fault", "tests/model", "tests/architecture", "tests/flow", "tests/contract")
-    place = [number for number, folder in enumerate(folders) if group.startswith(folder)]
-    return len(_SHARED) + (place[0] if place else len(folders)), group

@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from catalog_file import new_catalog
 from snowmelt.blob.layout import blob_path
 from snowmelt.blob.writer import ChunkSource, build_blob
 from snowmelt.catalog.access import create_user, grant_role
@@ -55,7 +56,8 @@ class Lakehouse:
 
     def __post_init__(self):
         if self.database is None:
-            self.database = open_database(str(self.folder / "catalog.db"), clock=self.clock)
+            path = new_catalog(self.folder / "catalog.db")
+            self.database = open_database(str(path), clock=self.clock)
         self.keyring = KeyRing(load_master_key(self.folder / "keys"))
         self.stage = LocalStore(self.folder / "stage")
         self.warehouse = open_warehouse(str(self.folder / "warehouse"))

@@ -17,6 +17,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from catalog_file import new_catalog
 from ports import free_port
 from snowmelt.catalog.database import open_database
 from snowmelt.catalog.execution import Result, execute
@@ -25,7 +26,8 @@ from snowmelt.config import Settings
 if TYPE_CHECKING:
     from pathlib import Path
 
-_START_S = 30.0
+# Alone a second is enough; on a machine that others use as well it has taken a minute.
+_START_S = 150.0
 
 
 def admin_sql(data_dir: Path, *texts: str, catalog_url: str | None = None) -> Result:
@@ -72,6 +74,7 @@ class ServiceProcess:
     environment: dict[str, str] = field(default_factory=dict)
     ca_file: Path | None = None
     process: subprocess.Popen[bytes] | None = None
+    program: tuple[str, ...] = ("-m", "snowmelt", "serve")
 
     @property
     def url(self) -> str:
@@ -102,9 +105,11 @@ class ServiceProcess:
             **given,
             "SNOWMELT_FAULT": fault,
         }
+        if self.catalog_url is None:
+            new_catalog(self.data_dir / "catalog.db")
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "snowmelt", "serve"],
+                [sys.executable, *self.program],
                 env=environment,
                 stdout=log,
                 stderr=log,
@@ -118,7 +123,7 @@ class ServiceProcess:
         self.process.kill()
         self.process.wait()
 
-    def wait_for_death(self, seconds: float = 30.0) -> int:
+    def wait_for_death(self, seconds: float = _START_S) -> int:
         assert self.process is not None
         return self.process.wait(seconds)
 

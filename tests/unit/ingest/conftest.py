@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from catalog_file import new_catalog
 from snowmelt import faults
 from snowmelt.blob.layout import blob_path
 from snowmelt.blob.writer import ChunkSource, build_blob
@@ -108,7 +109,7 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path):
     clock = ManualClock(NOW)
-    database = open_database(str(tmp_path / "catalog.db"), clock=clock)
+    database = open_database(str(new_catalog(tmp_path / "catalog.db")), clock=clock)
     for text in (
         "CREATE DATABASE demo",
         "CREATE SCHEMA IF NOT EXISTS demo.public",

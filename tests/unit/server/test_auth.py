@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import jwt
 import pytest
 
+from catalog_file import new_catalog
 from fix_service import KeyPair
 from snowmelt.catalog import access
 from snowmelt.catalog.database import open_database
@@ -26,7 +27,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def database(tmp_path: Path, key_pair: KeyPair, clock: ManualClock):
-    database = open_database(str(tmp_path / "catalog.db"), clock=clock)
+    database = open_database(str(new_catalog(tmp_path / "catalog.db")), clock=clock)
     with database.writing() as connection:
         access.create_user(connection, "U.X", public_key=key_pair.public_base64, now=NOW)
     yield database
@@ -132,6 +133,18 @@ def test_a_remembered_token_ends_with_its_expiry_and_with_its_key(
     with database.writing() as connection:
         access.set_public_key(connection, "U.X", None)
     assert authenticator.authenticate(headers) == "U.X"
+    clock.advance(RECHECK_S)
+    with pytest.raises(AuthenticationFailed, match="do not go together"):
+        authenticator.authenticate(headers)
+
+
+def test_the_token_of_a_user_who_was_dropped_is_refused_once_it_is_not_remembered(
+    database, authenticator, clock, key_pair, fingerprint
+) -> None:
+    headers = bearer(token(key_pair, fingerprint))
+    authenticator.authenticate(headers)
+    with database.writing() as connection:
+        access.drop_user(connection, "U.X")
     clock.advance(RECHECK_S)
     with pytest.raises(AuthenticationFailed, match="do not go together"):
         authenticator.authenticate(headers)

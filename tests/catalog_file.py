@@ -1,0 +1,32 @@
+"""Catalogs on SQLite for tests: one is brought up to date per process, and copied for each."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import random
+import sqlite3
+import tempfile
+from pathlib import Path
+
+from snowmelt.catalog.database import open_database
+
+
+def new_catalog(path: Path) -> Path:
+    """Put a fresh catalog where there is none; it has an identity of its own."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(_template())
+        with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+            number = random.SystemRandom().randrange(1, 2**31)
+            connection.execute("UPDATE deployment SET deployment_id = ?", (number,))
+    return path
+
+
+@functools.cache
+def _template() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "catalog.db")
+        open_database(str(path)).close()
+        assert [each.name for each in Path(folder).iterdir()] == [path.name]
+        return path.read_bytes()
