@@ -141,7 +141,7 @@ class Backlog:
             self._bytes += size_bytes
             if state.buffer.add_quick(form, values, size_bytes, token):
                 state.buffer.note_time(milliseconds(self._clock.now()))
-            self._schedule(state)
+                self._schedule(state)
 
     def adopt(self, state: ChannelState, schema: TableSchema) -> None:
         """Let a channel go on with newer columns of its table."""

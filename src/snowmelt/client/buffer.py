@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     Part: TypeAlias = pa.Table | list["Stored"] | QuickRows
 
 _ROWS_PER_CLOCK = 64
+_LARGE = 64 * 1024
 
 Stored: TypeAlias = tuple[int | float | bool | str | bytes | None, ...]
 
@@ -104,9 +105,10 @@ class Buffer:
     def add_quick(
         self, form: QuickForm, values: Values, size_bytes: int, token: str | None
     ) -> bool:
-        """Append a row that was only checked; return whether the time is to be noted.
+        """Append a row that was only checked; return whether to look at clock and limits.
 
-        The clock is asked with the first row and then with some: it costs as much as the rest.
+        That is with the first row, with some of the next, and with large ones: it costs as much
+        as the rest.
         """
         portion = self._portion
         parts = portion.parts
@@ -122,7 +124,7 @@ class Buffer:
             portion.tokens.append(token)
         portion.size_bytes += size_bytes
         portion.rows += 1
-        return portion.rows % _ROWS_PER_CLOCK == 1
+        return portion.rows % _ROWS_PER_CLOCK == 1 or size_bytes > _LARGE
 
     def note_time(self, at_ms: int) -> None:
         """Note when the last row came."""

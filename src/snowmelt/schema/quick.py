@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     Values = tuple[object, ...]
     # The values in ordinal order, and their estimated bytes; None when it is not sure.
-    Check = Callable[..., tuple[Values, int] | None]
+    Check = Callable[[Mapping[str, object]], tuple[Values, int] | None]
 
 # What a Python value and its place in a tuple take, about; texts have their length besides.
 _VALUE_BYTES = 48
@@ -61,17 +61,29 @@ class QuickForm:
         self._compatibility = compatibility
         self._places = places
         self._checks: dict[tuple[str, ...], Check] = {}
+        self._last: tuple[int, Check] = (-1, _unsure)
 
     def taken(self, row: Mapping[str, object]) -> tuple[Values, int] | None:
         """Return a row's values in ordinal order and their bytes; None for the exact path."""
         if type(row) is not dict:
             return None
+        try:
+            # Most rows have the keys of the one before: no need to look at more than their values.
+            size, last = self._last
+            if len(row) == size:
+                return last(row)
+        except KeyError:
+            pass
+        except InvalidRow:
+            return None
         keys = tuple(row)
         check = self._checks.get(keys) or self._learnt(keys)
         if check is None:
             return None
+        # One pair, set at once: another thread must not see the size of one with the check of another.
+        self._last = (len(keys), check)
         try:
-            return check(*row.values())
+            return check(row)
         except InvalidRow:
             return None
 
@@ -97,10 +109,10 @@ class QuickForm:
             return None
         if len(self._checks) >= _MAX_SHAPES:
             self._checks.clear()
-        check = self._checks[keys] = self._written(places)
+        check = self._checks[keys] = self._written(keys, places)
         return check
 
-    def _written(self, places: Sequence[int]) -> Check:
+    def _written(self, keys: tuple[str, ...], places: Sequence[int]) -> Check:
         """Write the check of one shape of rows as a function: ten columns in the time of two calls.
 
         Only numbers of columns and their limits get into its text, never a name or a value.
@@ -119,6 +131,8 @@ class QuickForm:
         lines, sizes = [], [str(_VALUE_BYTES * (len(self.schema.columns) + 1))]
         for number, column in enumerate(columns):
             name = f"v{number}"
+            scope[f"k{number}"] = keys[number]
+            lines.append(f"    {name} = row[k{number}]")
             if column.kind in SEMI_STRUCTURED:
                 scope[f"write{number}"] = rule_of(column, self._zone, self._compatibility)
                 lines.append(f"    {name} = write{number}({name}, 0)")
@@ -133,7 +147,8 @@ class QuickForm:
             f"    size = {' + '.join(sizes)}",
             f"    return None if size > {_LONGEST} else (({', '.join(ordered)},), size)",
         ]
-        head = f"def check({', '.join(given.values())}):"
+        # As defaults of arguments they are found faster than as globals.
+        head = f"def check(row, {', '.join(f'{name}={name}' for name in scope)}):"
         exec("\n".join([head, *lines]), scope)  # noqa: S102 - the text is made of numbers only
         written: Check = scope["check"]
         return written
@@ -177,6 +192,10 @@ def _test(column: Column, name: str) -> str:
         return f"(type({name}) is float or type({name}) is int)"
     python = {Kind.BOOLEAN: "bool", Kind.DATE: "date", Kind.TIME: "time"}[kind]
     return f"type({name}) is {python}"
+
+
+def _unsure(_: Mapping[str, object]) -> None:
+    return None
 
 
 def _is_sound(text: str) -> bool:
