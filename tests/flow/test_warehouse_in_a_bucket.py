@@ -1,0 +1,82 @@
+"""Native tables in a bucket, and PyIceberg's way there."""
+
+from __future__ import annotations
+
+import io
+import uuid
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fix_chunks import NUMBERS
+from snowmelt.errors import AlreadyExists
+from snowmelt.table.compaction import compact
+from snowmelt.table.file_io import StoreFileIO, file_io, is_on_disk
+from snowmelt.table.iceberg import load_native, native_files
+from snowmelt.table.maintenance import MaintenanceSettings
+from snowmelt.table.warehouse import cached_store, open_warehouse
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def place(seaweed, monkeypatch):
+    """An address in a bucket, new for the test."""
+    for name, value in seaweed.environment.items():
+        monkeypatch.setenv(name, value)
+    yield f"s3://behind/warehouse-{uuid.uuid4().hex[:8]}"
+    cached_store.cache_clear()
+
+
+def test_only_what_is_not_on_a_disk_goes_through_our_stores(place):
+    assert isinstance(file_io(place), StoreFileIO)
+    for address in ("file:///a/b", "/a/b"):
+        assert is_on_disk(address)
+        assert not isinstance(file_io(address), StoreFileIO)
+
+
+def test_a_file_is_written_whole_or_not_at_all(place):
+    files = StoreFileIO()
+    output = files.new_output(place)
+    with output.create() as stream:
+        stream.write(b"first")
+        assert not output.exists()
+    assert (len(output), output.to_input_file().open().read()) == (5, b"first")
+    with pytest.raises(AlreadyExists), output.create() as stream:
+        stream.write(b"second")
+    with pytest.raises(TypeError), output.create(overwrite=True) as stream:
+        stream.writelines([b"half", None])
+    assert files.new_input(place).open().read() == b"first"
+    with output.create(overwrite=True) as stream:
+        stream.write(b"third")
+    assert files.new_input(place).open().read() == b"third"
+    files.delete(place)
+    files.delete(output)
+    assert not output.exists()
+    for refused in (files.new_input(place).open, lambda: len(files.new_input(place))):
+        with pytest.raises(FileNotFoundError):
+            refused()
+
+
+def test_a_large_file_is_read_in_parts(place):
+    table = pa.table({"n": range(2_000_000)})
+    with StoreFileIO().new_output(place).create() as stream:
+        pq.write_table(table, stream, compression="none", use_dictionary=False)
+    stream = StoreFileIO().new_input(place).open()
+    assert isinstance(stream, io.BufferedReader)
+    assert pq.read_table(stream).equals(table)
+
+
+def test_a_native_table_lives_in_a_bucket(place, numbers_table):
+    house = numbers_table
+    house.warehouse = open_warehouse(place)
+    for first in (0, 50, 100):
+        house.put_numbers(first, 50)
+        house.migrate()
+    assert house.table(NUMBERS).pointer.startswith(place)
+    assert sorted(house.read_numbers()) == list(range(150))
+    settings = MaintenanceSettings(place, min_files=2)
+    assert compact(house.database, NUMBERS, settings, clock=house.clock) is not None
+    assert len(native_files(load_native(house.table().pointer, house.table().incarnation))) == 1
+    assert sorted(house.read_numbers()) == list(range(150))
