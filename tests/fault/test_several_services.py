@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import threading
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
+import shifted_service
+import snowmelt
 from fix_services import metric
 from snowmelt.catalog import model
 from snowmelt.catalog.database import open_database
@@ -102,6 +106,38 @@ def test_a_migrator_that_is_killed_is_followed_and_one_that_is_stopped_gives_its
         held = sa.select(model.leases.c.name).where(model.leases.c.expires_at.is_not(None))
         assert connection.execute(held).all() == []
     assert ids(three_services, catalog)[90_000] == 1
+
+
+def test_a_service_whose_clock_is_wrong_goes_by_the_catalogs_and_doctor_says_so(
+    three_services, catalog, key_pair
+):
+    program = (str(Path(shifted_service.__file__)), "7200")
+    late = three_services.service("shifted")
+    late.program = program
+    late.start()
+    try:
+        client = snowmelt.Client(late.url, user="loader", private_key=key_pair.private_pem)
+        stream(client, "shifted", range(80_000, 80_040), threading.Event())
+        assert dict.fromkeys(range(80000, 80040), 1).items() <= (
+            ids(three_services, catalog).items()
+        )
+        with catalog.reading() as connection:
+            [known] = [each for each in services_of(connection) if each.url == late.url]
+        assert 7_100_000 < known.ahead_ms < 7_300_000
+        assert abs(known.seen_at - known.started_at) < dt.timedelta(minutes=5)
+        told, _ = three_services.command("doctor").communicate(timeout=120)
+        assert re.search(rf"wrong +service-time +.*{late.url}.* ahead of", told), told
+        assert re.search(r"ok +master-key", told), told
+    finally:
+        late.stop()
+    assert "ahead of that of the catalog" in late.log
+
+
+def test_a_service_with_another_master_key_is_told_so(three_services):
+    other = three_services.service("stranger", SNOWMELT_KEYS_DIR="")
+    with pytest.raises(AssertionError, match="copy it from where another service has it"):
+        other.start()
+    assert not (other.data_dir / "keys").exists()
 
 
 def test_services_say_that_they_run_and_when_they_end(three_services, catalog):

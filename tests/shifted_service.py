@@ -1,0 +1,28 @@
+"""`snowmelt serve` on a machine whose clock is wrong: python shifted_service.py SECONDS."""
+
+from __future__ import annotations
+
+import datetime as dt
+import signal
+import sys
+
+from snowmelt.clock import SystemClock
+from snowmelt.config import Settings
+from snowmelt.server.logs import configure_logging
+from snowmelt.server.running import RunningService
+
+
+class Shifted(SystemClock):
+    def __init__(self, seconds: float) -> None:
+        self._by = dt.timedelta(seconds=seconds)
+
+    def now(self) -> dt.datetime:
+        return super().now() + self._by
+
+
+if __name__ == "__main__":
+    settings = Settings.load()
+    configure_logging(settings)
+    running = RunningService(settings, clock=Shifted(float(sys.argv[1])))
+    signal.signal(signal.SIGTERM, lambda *_: running.stop())
+    running.run()
