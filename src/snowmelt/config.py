@@ -103,7 +103,7 @@ class Settings:
         256 * 1024 * 1024, "Row API: largest file of rows as it is stored, bytes"
     )
     rows_held_bytes: int = _setting(
-        1024 * 1024 * 1024, "Row API: memory of all rows on their way, bytes; more are asked to wait"
+        1024 * 1024 * 1024, "Row API: memory of all rows on their way, bytes; others wait"
     )
     rows_requests_per_s: int = _setting(
         0, "Row API: most requests of a channel in a second; 0: any number"

@@ -93,13 +93,16 @@ def test_reopening_fences_who_had_the_channel(row_service, writer):
     assert other.tell("status", "fenced", 2)["inserted"] == 2
 
 
-def test_a_dropped_channel_begins_anew(writer):
+def test_a_dropped_channel_begins_anew(row_service, writer):
     writer.tell("open", "gone")
-    writer.tell("append", "gone", [{"id": 1}], "1", "1")
-    writer.tell("commit", "gone", "1")
+    writer.tell("append", "gone", [{"id": 1}, {"id": 2}], "1", "2")
+    writer.tell("commit", "gone", "2")
     writer.tell("drop", "gone")
     assert writer.tell("open", "gone") is None
-    assert writer.tell("status", "gone", 0)["token"] is None
+    writer.tell("append", "gone", [{"id": 3}], "3", "3")
+    writer.tell("flush")
+    listed = row_service.service.sql("SHOW CHANNELS LIKE 'gone'").rows
+    assert [(row[5], row[-3], row[-1]) for row in listed] == [(1, "3", 1)]
 
 
 def test_the_elastic_channel_takes_rows_without_order(row_service):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from importlib.resources import files
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
+from starlette.responses import Response
 from starlette.routing import Route
 
 from snowmelt.errors import (
@@ -37,6 +39,7 @@ from snowmelt.wire.rows import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
     from snowmelt.ingest.rows.appends import Outcome
@@ -50,6 +53,7 @@ _SMALL_BYTES = 1 << 20
 # From the sixth 429 in a row on, the SDK would go over to files for five minutes.
 _MOST_429 = 5
 _OAUTH = "/oauth/token"
+_DESCRIPTION = "/openapi.json"
 _HOSTNAME = "/v2/streaming/hostname"
 _ROLE_SCOPE = "session:role:"
 
@@ -338,7 +342,16 @@ class RowRoutes:
 def row_routes(parts: RowParts) -> list[Route]:
     """Return the routes of the row API."""
     answering = RowRoutes(parts)
-    return [Route(path, answering) for path in (_OAUTH, "/v2/streaming/{rest:path}")]
+    described = files("snowmelt.server.rows").joinpath("openapi.json").read_bytes()
+
+    async def describe(request: Request) -> Response:
+        request.scope[ROUTE] = _DESCRIPTION
+        return Response(described, media_type="application/json")
+
+    return [
+        Route(_DESCRIPTION, describe, methods=["GET"]),
+        *(Route(path, answering) for path in (_OAUTH, "/v2/streaming/{rest:path}")),
+    ]
 
 
 def _require(call: Call, method: str) -> None:

@@ -1,0 +1,115 @@
+"""The row API by hand: its description, its limits, its refusals."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import ssl
+import uuid
+from pathlib import Path
+
+import httpx
+import pytest
+
+PIPE = "/v2/streaming/databases/demo/schemas/public/pipes/T-STREAMING"
+ROWS = PIPE.replace("/streaming/", "/streaming/data/") + "/channels/{}/rows"
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+@pytest.fixture(scope="module")
+def http(row_service):
+    trust = ssl.create_default_context(cafile=row_service.service.ca_file)
+    with httpx.Client(
+        base_url=row_service.service.url,
+        verify=trust,
+        timeout=60,
+        headers=row_service.authorization(),
+    ) as client:
+        yield client
+
+
+def test_every_path_of_the_description_is_answered(http):
+    described = http.get("/openapi.json").json()
+    values = {"database": "demo", "schema": "public", "pipe": "T-STREAMING", "channel": "described"}
+    for path, methods in described["paths"].items():
+        for method in methods:
+            answer = http.request(method.upper(), path.format(**values), content=b"")
+            assert answer.status_code not in {404, 405, 500, 503}, (path, answer.text)
+            if answer.status_code == 200:
+                continue
+            assert answer.json().keys() == {"code", "message"}
+    told = re.findall(r"\| (?:\d{3}, )?\d{3} \| ([A-Z_]+)", (DOCS / "row-api.md").read_text())
+    assert "STALE_CONTINUATION_TOKEN_SEQUENCER" in told
+
+
+def test_a_token_is_exchanged_and_no_two_are_equal(http, row_service):
+    tokens = {http.post("/oauth/token").text for _ in range(2)}
+    assert len(tokens) == 2
+    assert http.get("/v2/streaming/hostname").text == "127.0.0.1"
+    token = tokens.pop()
+    scoped = {
+        "authorization": f"Bearer {token}",
+        "x-snowflake-authorization-token-type": "OAUTH",
+    }
+    asked = json.dumps({"channel_names": ["elastic"]})
+    path = PIPE + ":bulk-channel-status"
+    answer = http.post(path, content=asked, headers=scoped)
+    assert list(answer.json()["channel_statuses"]) == ["elastic"]
+    header, claims, seal = token.split(".")
+    forged = f"Bearer {header}.{claims[:-4]}AAAA.{seal}"
+    refused = http.post(path, content=asked, headers={**scoped, "authorization": forged})
+    assert (refused.status_code, refused.json()["code"]) == (401, "ERR_NOT_AUTHENTICATED")
+
+
+def test_bodies_are_taken_as_they_are_and_packed(http):
+    opened = http.put(f"{PIPE}/channels/packed", content=b"{}").json()
+    token = opened["next_continuation_token"]
+    bodies = [
+        ({}, b'{"id":1}\n\n{"id":2}\n', 200),
+        ({"content-encoding": "gzip"}, gzip.compress(b'{"id":3}\nno json\n{"id":4}'), 200),
+        ({"content-encoding": "gzip"}, b"no gzip", 400),
+        ({"content-encoding": "br"}, b"", 400),
+    ]
+    for headers, body, status in bodies:
+        answer = http.post(
+            ROWS.format("packed"),
+            params={"continuationToken": token, "requestId": str(uuid.uuid4())},
+            content=body,
+            headers=headers,
+        )
+        assert answer.status_code == status, answer.text
+        token = answer.json().get("next_continuation_token", token)
+    asked = http.post(PIPE + ":bulk-channel-status", content=b'{"channel_names":["packed"]}')
+    status = asked.json()["channel_statuses"]["packed"]
+    assert (status["rows_parsed"], status["rows_inserted"]) == (5, 4)
+    assert status["last_error_message"].startswith("line 1 is no JSON")
+
+
+def test_limits_are_told_by_codes_that_the_sdk_sends_again(own_row_service):
+    service = own_row_service
+    service.service.stop()
+    service.start(rows_requests_per_s=1, rows_max_body_bytes=100, rows_max_bytes=200)
+    trust = ssl.create_default_context(cafile=service.service.ca_file)
+    with httpx.Client(
+        base_url=service.service.url, verify=trust, timeout=60, headers=service.authorization()
+    ) as http:
+
+        def send(body, retries=0, **headers):
+            return http.post(
+                ROWS.format("ELASTIC"),
+                params={"retryCount": str(retries)},
+                content=body,
+                headers=headers,
+            ).status_code
+
+        assert send(b"x" * 101) == 413
+        packed = gzip.compress(b" " * 100_000)[:100]
+        assert send(packed, **{"content-encoding": "gzip"}) in {400, 413}
+        for retries, busy in ((0, 429), (5, 503)):
+            seen = set()
+            for _ in range(5_000):
+                seen.add(send(b'{"id":1}', retries))
+                if len(seen) == 2:
+                    break
+            assert seen == {200, busy}
