@@ -105,7 +105,7 @@ class _Normaliser:
                 return
             if self.state == _DONE and self._several_roots:
                 # A bare number must end before the next value begins.
-                if text[position - 1].isalnum() and token.start(kind or 0) == position:
+                if text[position - 1] in "0123456789" and token.start(kind or 0) == position:
                     raise InvalidJson
                 self.state = _VALUE
                 yield " "

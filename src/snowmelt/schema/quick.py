@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 # What a Python value and its place in a tuple take, about; texts have their length besides.
 _VALUE_BYTES = 48
 _MAX_SHAPES = 1_000
-_LONGEST = MAX_TEXT_BYTES
 
 
 class QuickForm:
@@ -55,11 +54,14 @@ class QuickForm:
         zone: ZoneInfo,
         compatibility: Compatibility,
         places: Callable[[tuple[str, ...]], Sequence[int] | None],
+        max_row_bytes: int,
     ) -> None:
         self.schema = schema
         self._zone = zone
         self._compatibility = compatibility
         self._places = places
+        # No character takes more than four bytes.
+        self._most = max_row_bytes // 4
         self._checks: dict[tuple[str, ...], Check] = {}
         self._last: tuple[int, Check] = (-1, _unsure)
 
@@ -145,7 +147,7 @@ class QuickForm:
         ordered = [given.get(place, "None") for place in range(len(self.schema.columns))]
         lines += [
             f"    size = {' + '.join(sizes)}",
-            f"    return None if size > {_LONGEST} else (({', '.join(ordered)},), size)",
+            f"    return None if size > {self._most} else (({', '.join(ordered)},), size)",
         ]
         # As defaults of arguments they are found faster than as globals.
         head = f"def check(row, {', '.join(f'{name}={name}' for name in scope)}):"

@@ -88,7 +88,7 @@ class RowConverter:
     ) -> None:
         self.schema = schema
         self._max_row_bytes = max_row_bytes
-        self.quick = QuickForm(schema, zone, compatibility, self._places_of)
+        self.quick = QuickForm(schema, zone, compatibility, self._places_of, max_row_bytes)
         self._arrow_schema = chunk_schema(schema)
         self._columns = schema.columns
         self._converters = [

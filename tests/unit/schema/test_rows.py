@@ -282,6 +282,7 @@ def test_a_row_larger_than_the_limit_is_refused():
     assert "maxAllowedRowSizeInBytes:40, rowIndex:1" in str(done.errors[0].error)
     with pytest.raises(RowTooLarge):
         converter.convert_row({"id": 2, "doc": ["x" * 40]})
+    assert converter.quick.taken({"id": 2, "doc": ["x" * 40]}) is None
 
 
 def test_many_small_rows_may_exceed_the_limit_of_one_row():
