@@ -1,0 +1,80 @@
+"""A driver on a standalone cluster, as a process: tells when a step's tasks run, and what came of it.
+
+python cluster_program.py MASTER DATA_FOLDER FILES
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+
+from snowmelt.clock import SystemClock
+from snowmelt.spark import Snowmelt
+from snowmelt.spark.session import local_session
+
+T = "demo.public.t"
+COUNTED = f"SELECT count(*) n, count(DISTINCT id) ids, CAST(sum(id) AS BIGINT) total FROM {T}"
+CLOCK = SystemClock()
+
+
+def told(**given: object) -> None:
+    print(json.dumps(given), flush=True)
+
+
+class Steps:
+    def __init__(self, master: str, data: str) -> None:
+        sizes = {"spark.executor.memory": "512m", "spark.executor.cores": "1"}
+        self.spark = local_session("cluster", master, sizes | {"spark.driver.memory": "1g"})
+        self.lake = Snowmelt(
+            self.spark,
+            catalog=os.environ["SNOWMELT_CATALOG_URL"],
+            stage=os.environ["SNOWMELT_STAGE_URL"],
+            warehouse=os.environ["SNOWMELT_WAREHOUSE_URL"],
+            keys=f"{data}/keys",
+        )
+
+    def await_executors(self, count: int = 2) -> None:
+        status = self.spark.sparkContext._jsc.sc().statusTracker()
+        while len(status.getExecutorInfos()) < count + 1:
+            CLOCK.sleep(0.05)
+
+    def run(self, name: str, work) -> None:
+        """Run a step; say when its first task runs, and wait for the word that a worker is dead."""
+        self.await_executors()
+        watcher = threading.Thread(target=self._watch, args=(name,), daemon=True)
+        watcher.start()
+        result = work()
+        watcher.join()
+        told(done=name, result=result)
+
+    def count(self) -> list[int]:
+        return [int(each) for each in self.lake.sql(COUNTED).collect()[0]]
+
+    def _watch(self, name: str) -> None:
+        tracker = self.spark.sparkContext.statusTracker()
+        while True:
+            for stage in tracker.getActiveStageIds():
+                info = tracker.getStageInfo(stage)
+                if info is not None and info.numActiveTasks:
+                    told(running=name)
+                    sys.stdin.readline()
+                    return
+            CLOCK.sleep(0.01)
+
+
+def main() -> None:
+    master, data, files = sys.argv[1:]
+    steps = Steps(master, data)
+    steps.run("query of chunks", steps.count)
+    steps.run("migrate", lambda: [done.rows for done in steps.lake.migrate(T)])
+    steps.run("query of files", steps.count)
+    copy = f"COPY {T} FROM '{files}/*.csv'"
+    steps.run("copy", lambda: [int(row.rows_loaded) for row in steps.lake.sql(copy).collect()])
+    told(done="end", result=steps.count())
+    steps.spark.stop()
+
+
+if __name__ == "__main__":
+    main()
