@@ -19,7 +19,9 @@ except ImportError:  # whoever runs one file needs no second process
     LoadScopeScheduling = object
 
 # What is started once for a run, dear things first: the tests that use it stay in one process.
-_SHARED = ("spark", "kafka", "seaweed", "s3", "shared_service")
+# So do those of the compiled engine, which the first of them compiles for all to come.
+_SHARED = ("spark", "select", "kafka", "seaweed", "s3", "shared_service")
+_COMPILED = ("tests/unit/select/", "tests/unit/cli/test_select.py")
 # Whole minutes come first and what is quick last, so that all processes end together.
 _FOLDERS = ("tests/fault", "tests/model", "tests/architecture", "tests/flow", "tests/contract")
 _FILE = "groups_file"
@@ -74,6 +76,8 @@ def _path(config) -> Path:
 
 
 def _group(item: pytest.Item) -> str:
+    if item.nodeid.startswith(_COMPILED):
+        return "select"
     used = set(getattr(item, "fixturenames", ()))
     return next((name for name in _SHARED if name in used), item.nodeid.partition("::")[0])
 
