@@ -48,21 +48,22 @@ def _ordered(fields: dict[str, StructField], order: str) -> StructType:
 
 
 _DATABASES = _ordered(
-    _fields("DATABASE_NAME DATABASE_OWNER COMMENT", times="CREATED"),
-    "DATABASE_NAME DATABASE_OWNER CREATED COMMENT",
+    _fields("DATABASE_NAME DATABASE_OWNER COMMENT", "RETENTION_TIME", "CREATED"),
+    "DATABASE_NAME DATABASE_OWNER CREATED RETENTION_TIME COMMENT",
 )
 _SCHEMATA = _ordered(
-    _fields("CATALOG_NAME SCHEMA_NAME SCHEMA_OWNER COMMENT", times="CREATED"),
-    "CATALOG_NAME SCHEMA_NAME SCHEMA_OWNER CREATED COMMENT",
+    _fields("CATALOG_NAME SCHEMA_NAME SCHEMA_OWNER COMMENT", "RETENTION_TIME", "CREATED"),
+    "CATALOG_NAME SCHEMA_NAME SCHEMA_OWNER CREATED RETENTION_TIME COMMENT",
 )
 _TABLES = _ordered(
     _fields(
-        "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME TABLE_OWNER TABLE_TYPE CLUSTERING_KEY COMMENT",
-        "ROW_COUNT BYTES",
+        "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME TABLE_OWNER TABLE_TYPE CLUSTERING_KEY "
+        "ENABLE_SCHEMA_EVOLUTION COMMENT",
+        "ROW_COUNT BYTES RETENTION_TIME",
         "CREATED",
     ),
     "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME TABLE_OWNER TABLE_TYPE CLUSTERING_KEY ROW_COUNT BYTES "
-    "CREATED COMMENT",
+    "CREATED RETENTION_TIME ENABLE_SCHEMA_EVOLUTION COMMENT",
 )
 _COLUMNS = _ordered(
     _fields(
@@ -104,7 +105,7 @@ def information_frame(
 
 def _databases(connection: Connection, sight: Sight, _: str) -> Iterable[tuple[object, ...]]:
     return [
-        (each.name, each.owner, each.created_at, None)
+        (each.name, each.owner, each.created_at, each.retention_days, each.comment)
         for each in databases_of(connection)
         if sight.sees_database(each)
     ]
@@ -112,7 +113,7 @@ def _databases(connection: Connection, sight: Sight, _: str) -> Iterable[tuple[o
 
 def _schemata(connection: Connection, sight: Sight, name: str) -> Iterable[tuple[object, ...]]:
     return [
-        (each.database, each.name, each.owner, each.created_at, None)
+        (each.database, each.name, each.owner, each.created_at, each.retention_days, each.comment)
         for each in schemas_of(connection, name)
         if sight.sees_schema(each)
     ]
@@ -127,7 +128,9 @@ def _tables(connection: Connection, sight: Sight, name: str) -> Iterable[tuple[o
             f"LINEAR({', '.join(table.cluster_by)})" if table.cluster_by else None,
             *_size(connection, table),
             table.created_at,
-            None,
+            table.retention_days,
+            "YES" if table.schema_evolution else "NO",
+            table.comment,
         )
         for table in tables_of(connection, name)
         if sight.sees_table(table)

@@ -1,0 +1,74 @@
+"""Views of what was done and of what is there, each as far as the role may see."""
+
+from __future__ import annotations
+
+import pytest
+
+from fix_chunks import numbers
+from snowmelt.errors import DatabaseNotFound
+from snowmelt.spark import Snowmelt
+
+pytestmark = pytest.mark.spark
+
+
+def rows(lake, query):
+    return [tuple(row) for row in lake.sql(query).collect()]
+
+
+def test_the_information_schema_shows_what_a_role_may_see(lakehouse, lake, spark):
+    lakehouse.create()
+    lake.sql("CREATE TABLE demo.public.hidden (id INT NOT NULL, at TIMESTAMP_NTZ(3), t VARCHAR(5))")
+    lakehouse.put(numbers(0, 3))
+    lakehouse.migrate()
+    lakehouse.put(numbers(3, 2))
+
+    tables = (
+        "SELECT table_name, table_type, row_count, bytes > 0 FROM demo.information_schema.tables"
+    )
+    assert rows(lake, tables) == [
+        ("HIDDEN", "BASE TABLE", 0, False),
+        ("NUMBERS", "BASE TABLE", 5, True),
+    ]
+    columns = (
+        "SELECT column_name, ordinal_position, is_nullable, data_type, character_maximum_length, "
+        "numeric_precision, numeric_scale, datetime_precision FROM demo.INFORMATION_SCHEMA.COLUMNS "
+        "WHERE table_name = 'HIDDEN' ORDER BY ordinal_position"
+    )
+    assert rows(lake, columns) == [
+        ("ID", 1, "NO", "NUMBER", None, 38, 0, None),
+        ("AT", 2, "YES", "TIMESTAMP_NTZ", None, None, None, 3),
+        ("T", 3, "YES", "TEXT", 5, None, None, None),
+    ]
+    assert rows(lake, "SELECT schema_name FROM demo.information_schema.schemata") == [("PUBLIC",)]
+    short = lake.sql("SELECT database_name FROM information_schema.databases", database="demo")
+    assert [tuple(row) for row in short.collect()] == [("DEMO",)]
+
+    lake.sql("CREATE ROLE reader")
+    with pytest.raises(DatabaseNotFound):
+        seen_by(lakehouse, spark).sql("SELECT * FROM demo.information_schema.tables")
+    lake.sql("GRANT USAGE ON DATABASE demo TO ROLE reader")
+    lake.sql("GRANT USAGE ON SCHEMA demo.public TO ROLE reader")
+    lake.sql("GRANT SELECT ON TABLE demo.public.numbers TO ROLE reader")
+    seen = "SELECT table_name FROM demo.information_schema.tables"
+    assert rows(seen_by(lakehouse, spark), seen) == [("NUMBERS",)]
+
+
+def test_the_history_of_channels_names_who_opened_them(lakehouse, lake, spark):
+    lakehouse.create()
+    lakehouse.put(numbers(0, 3), channel="first")
+    view = "SELECT table_name, channel_name, event_type, user_name FROM {}SNOWPIPE_STREAMING_CHANNEL_HISTORY"
+    assert rows(lake, view.format("")) == [("NUMBERS", "first", "opened", "LOADER")]
+    assert len(rows(lake, view.format("snowmelt.account_usage."))) == 1
+    lake.sql("CREATE ROLE reader")
+    assert rows(seen_by(lakehouse, spark), view.format("account_usage.")) == []
+
+
+def seen_by(lakehouse, spark, role="READER"):
+    return Snowmelt(
+        spark,
+        catalog=lakehouse.database,
+        stage=lakehouse.stage.url,
+        warehouse=lakehouse.warehouse.url,
+        keys=lakehouse.keyring,
+        role=role,
+    )
