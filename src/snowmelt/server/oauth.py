@@ -141,11 +141,18 @@ class _FetchedKeys:
         """Return the key of that id, or all where a token names none."""
         with self._lock:
             now = self._clock.monotonic()
-            fetched_at, keys = self._fetched.get(url, (-_KEYS_KEPT_S, {}))
-            is_missing = key_id is not None and key_id not in keys
-            if now - fetched_at >= (_KEYS_AGAIN_S if is_missing else _KEYS_KEPT_S) or not keys:
-                keys = _fetch(url)
+            asked_at, keys = self._fetched.get(url, (None, {}))
+            is_enough = bool(keys) and (key_id is None or key_id in keys)
+            kept_s = _KEYS_KEPT_S if is_enough else _KEYS_AGAIN_S
+            if asked_at is None or now - asked_at >= kept_s:
+                try:
+                    keys = _fetch(url)
+                except ServiceBusy as error:
+                    # What is known goes on to count; and nobody waits again for half a minute.
+                    _log.warning("%s: %r", error, error.__cause__)
                 self._fetched[url] = (now, keys)
+        if not keys:
+            raise ServiceBusy(reason=f"the keys at {url} cannot be fetched")
         if key_id is None:
             return list(keys.values())
         return [keys[key_id]] if key_id in keys else []
@@ -156,8 +163,7 @@ def _fetch(url: str) -> dict[object, RSAPublicKey]:
         answer = httpx.get(url, timeout=_ANSWER_S).raise_for_status()
         listed = answer.json()["keys"] if len(answer.content) <= _LONGEST_ANSWER else []
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-        _log.warning("keys could not be fetched from %s: %r", url, error)
-        raise ServiceBusy(reason="the keys of the token's issuer cannot be fetched") from error
+        raise ServiceBusy(reason=f"the keys at {url} cannot be fetched") from error
     keys: dict[object, RSAPublicKey] = {}
     for number, each in enumerate(listed):
         try:
