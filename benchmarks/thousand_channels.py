@@ -34,6 +34,7 @@ from snowmelt.catalog.database import open_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from multiprocessing.synchronize import Event
 
     from snowmelt.client.channel import Channel
 
@@ -43,7 +44,7 @@ GOAL_S = LAG_S + 1.0
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
-def load(running: Running, options: argparse.Namespace, until: float) -> None:
+def load(running: Running, options: argparse.Namespace, opened_all: Event) -> None:
     """Insert a row into every channel, again and again; its offset token is when (monotonic ns)."""
     row = rows(1)[0]
     with contextlib.ExitStack() as opened:
@@ -56,6 +57,8 @@ def load(running: Running, options: argparse.Namespace, until: float) -> None:
                 connected.open_channel(f"c{number}", table=TABLE)
                 for number in range(client, options.channels, options.clients)
             ]
+        opened_all.set()
+        until = time.monotonic() + options.minutes * 60
         while time.monotonic() < until:
             began = time.monotonic()
             for channel in channels:
@@ -147,11 +150,14 @@ def main() -> None:
         Running(catalog_url=url) as running,
     ):
         running.execute(f"CREATE TABLE {TABLE} ({DDL})")
-        until = time.monotonic() + options.minutes * 60
-        loader = multiprocessing.get_context("fork").Process(
-            target=load, args=(running, options, until)
-        )
+        forking = multiprocessing.get_context("fork")
+        opened_all = forking.Event()
+        loader = forking.Process(target=load, args=(running, options, opened_all))
         loader.start()
+        while not opened_all.wait(1):
+            if not loader.is_alive():
+                raise SystemExit("the channels could not be opened")
+        until = time.monotonic() + options.minutes * 60
         watch = Freshness(running.settings.catalog_url, options.pause_ms / 1000)
         pid = running.process.pid
         with migrating(running, on=options.migrate):
