@@ -14,7 +14,8 @@ from snowmelt.catalog.access import ACCOUNTADMIN
 from snowmelt.catalog.chunks import tables_with_backlog
 from snowmelt.catalog.database import Database, open_database
 from snowmelt.catalog.execution import execute, is_query
-from snowmelt.catalog.keys import KeyRing, load_master_key
+from snowmelt.catalog.keys import KeyRing
+from snowmelt.catalog.master_keys import open_keyring
 from snowmelt.catalog.results import Result
 from snowmelt.catalog.tables import find_table, table_by_id
 from snowmelt.clock import SystemClock
@@ -98,7 +99,7 @@ class Snowmelt:
 
         Raises:
             CatalogUnavailable: The database cannot be reached.
-            ConfigurationError: Others may read the folder of keys.
+            ConfigurationError: Others may read the folder of keys, or it has not the catalog's.
         """
         settings = Settings.load()
         require_settings(spark)
@@ -108,9 +109,11 @@ class Snowmelt:
         self.spark = spark
         self.role = role
         self._clock = clock or SystemClock()
-        self._keyring = keys if isinstance(keys, KeyRing) else KeyRing(load_master_key(Path(keys)))
         self._owned = not isinstance(catalog, Database)
         self._database = catalog if isinstance(catalog, Database) else open_database(catalog)
+        self._keyring = (
+            keys if isinstance(keys, KeyRing) else open_keyring(self._database, Path(keys))
+        )
         self._migration = MigrationSettings(
             stage_url=stage or settings.stage_url,
             warehouse_url=warehouse or settings.warehouse_url,
