@@ -29,6 +29,9 @@ _log = logging.getLogger(__name__)
 # How long the interpreter's exit is held up for rows of clients that were never closed, in all.
 _EXIT_S = 5.0
 _JOIN_S = 10.0
+# Flushes that are encoded before one is registered; while the service is away, rows gather in
+# their buffers and not in ever more blobs.
+_AHEAD = 8
 
 _CLOSED = Failure("its client was closed")
 _FORKED = Failure("this process was forked from the one that opened it; make a client of its own")
@@ -44,7 +47,7 @@ class Flusher:
         self._encoder = encoder
         self._registrar = registrar
         self._transport = transport
-        self._staged: queue.SimpleQueue[list[StagedChunk] | None] = queue.SimpleQueue()
+        self._staged: queue.Queue[list[StagedChunk] | None] = queue.Queue(_AHEAD)
         self._threads: tuple[threading.Thread, ...] = ()
         self._starting = threading.Lock()
         _running.add(self)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from snowmelt import faults, tracing
+from snowmelt.client.fitting import misfit
 from snowmelt.client.planning import MAX_CHUNKS, ChunkPlan, plan_chunks
 from snowmelt.client.refusals import TRANSIENT, reason_of
 from snowmelt.client.state import Failure
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from snowmelt.client.backlog import Backlog
     from snowmelt.client.columns import Columns
     from snowmelt.client.encoding import Encoder, StagedChunk
-    from snowmelt.client.state import Entry
+    from snowmelt.client.state import Entry, Target
     from snowmelt.client.transport import Transport
     from snowmelt.retry import Patience
 
@@ -86,14 +87,34 @@ class Registrar:
         self._columns = columns
         self._backlog = backlog
         self._give_up_s = give_up_s
+        # What the service takes no rows for any more.
+        self._outdated: set[Target] = set()
 
     def register(self, staged: Sequence[StagedChunk]) -> None:
         """Return when every channel in the chunks has its rows committed or is invalid."""
         patience = self._transport.patience(self._give_up_s)
         waiting = list(staged)
-        while waiting := self._without_invalid(waiting):
+        while waiting := self._without_invalid(self._up_to_date(waiting)):
             count = request_size(waiting)
             waiting = self._attempt(waiting[:count], patience) + waiting[count:]
+
+    def _up_to_date(self, chunks: list[StagedChunk]) -> list[StagedChunk]:
+        """Rebuild chunks that would be refused, since their table was altered as others told."""
+        current: list[StagedChunk] = []
+        for chunk in chunks:
+            target, entries = chunk.plan.target, chunk.plan.entries
+            if chunk.sent or target not in self._outdated:
+                current.append(chunk)
+                continue
+            for entry in entries:
+                newer = entry.state.target
+                if newer != target and misfit(target.schema, newer.schema) is None:
+                    entry.adopt(newer)
+            if any(entry.target != target for entry in entries):
+                current += self._encoder.stage_all(plan_chunks(entries))
+            else:
+                current.append(chunk)
+        return current
 
     def _without_invalid(self, chunks: list[StagedChunk]) -> list[StagedChunk]:
         """Rebuild chunks that no request has named yet and whose channels are invalid by now."""
@@ -223,6 +244,7 @@ class Registrar:
         code = verdict.status_code
         entry.refusals += 1
         if code in _ALTERED and entry.refusals <= _MOST_REFUSALS:
+            self._outdated.add(entry.target)
             failure = self._columns.fit(entry)
             return failure and replace(failure, reason=f"{refused}; {failure.reason}")
         if code in _BLOB_ONLY and entry.refusals <= _MOST_REFUSALS:

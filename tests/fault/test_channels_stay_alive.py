@@ -1,0 +1,67 @@
+"""A service that is killed, a table that is altered meanwhile, and channels that go on by themselves."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+import pytest
+
+import snowmelt
+from sdk_table import SOON
+
+pytestmark = pytest.mark.slow
+
+T = "demo.public.t"
+CHANNELS = 4
+ROUNDS = (
+    ("service.after_registration=kill:3", "DROP COLUMN at"),
+    ("service.answering=kill:9", "RENAME COLUMN name TO title"),
+)
+
+
+@pytest.fixture
+def service(loading_service):
+    return loading_service
+
+
+def test_no_row_is_lost_or_doubled_and_no_channel_is_opened_twice(connect, service, ids):
+    problems, inserted, stop = [], Counter(), threading.Event()
+    client = connect(on_problem=problems.append)
+    channels = [client.open_channel(f"c{number}", table=T) for number in range(CHANNELS)]
+
+    def insert(number):
+        count = 0
+        while not stop.is_set():
+            first = number * 1_000_000 + count
+            rows = [{"id": first + each, "name": "x"} for each in range(10)]
+            try:
+                channels[number].insert_rows(rows, str(count + 10))
+            except snowmelt.errors.InvalidRow:
+                break  # its column is called otherwise by now
+            count += 10
+            stop.wait(0.02)
+        inserted[number] = count
+
+    threads = [threading.Thread(target=insert, args=(number,)) for number in range(CHANNELS)]
+    for thread in threads:
+        thread.start()
+    try:
+        for fault, change in ROUNDS:
+            assert service.stop() == 0
+            service.start(fault=fault)
+            service.wait_for_death()
+            service.sql(f"ALTER TABLE {T} {change}")
+            service.start()
+            client.flush(3 * SOON)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    client.flush(3 * SOON)
+    assert all(channel.is_valid for channel in channels)
+    assert [channel.client_sequencer for channel in channels] == [0] * CHANNELS
+    wanted = [n * 1_000_000 + each for n in range(CHANNELS) for each in range(inserted[n])]
+    assert sorted(ids()) == wanted
+    assert not [error for error in problems if isinstance(error, snowmelt.errors.ConflictError)]
+    assert [channel.resume() for channel in channels] == [str(inserted[n]) for n in range(CHANNELS)]
