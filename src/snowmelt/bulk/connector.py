@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 # A consumer is made anew now and then, which finds partitions that were added.
 _READING_S = 300.0
-# How long a table is not asked again for columns that it did not have.
-_ASKED_AGAIN_S = 10.0
 # Added to the time that brokers were given to answer.
 _SILENT_S = 5.0
 _REOPENED_S = 1.0
@@ -88,7 +86,6 @@ class Connector:
         self._on_refused = on_refused
         self._channels: dict[int, Channel] = {}
         self._waiting: dict[int, _Waiting] = {}
-        self._unknown: dict[frozenset[str], float] = {}
 
     def run(self, stop: threading.Event) -> None:
         """Stream until `stop` is set; everything that was read is committed then.
@@ -103,7 +100,7 @@ class Connector:
             try:
                 self._stream(stop)
             except ChannelInvalid as error:
-                # Such as when a column was dropped: what is not committed is read again.
+                # Such as when the table was created again: what is not committed is read again.
                 _LOG.warning("%s", error)
                 stop.wait(_REOPENED_S)
             except BrokersSilent as error:
@@ -197,8 +194,6 @@ class Connector:
                 kept.append(number)
         tokens = str(waiting.places[0].offset), str(waiting.places[-1].offset)
         errors = self._tried(partition, rows, tokens)
-        if errors and self._has_new_columns(partition, errors):
-            errors = self._tried(partition, rows, tokens)
         if errors:
             for error in errors:
                 number = kept[error.row_index]
@@ -214,18 +209,6 @@ class Connector:
         """Insert all rows, or none if some are refused; return those."""
         start, end = tokens
         return self._channels[partition].insert_rows(rows, end, start_offset_token=start).errors
-
-    def _has_new_columns(self, partition: int, errors: list[RowError]) -> bool:
-        """Open the channel again if a column is unknown here that the table may have by now."""
-        names = frozenset(name for error in errors for name in error.extra_columns or ())
-        now = self._clock.monotonic()
-        if not names or now - self._unknown.get(names, -_ASKED_AGAIN_S) < _ASKED_AGAIN_S:
-            return False
-        self._unknown[names] = now
-        # What it holds would be gone: another opening takes it for that of a former owner.
-        self._channels[partition].flush()
-        self._open(partition)
-        return True
 
 
 def _row(value: bytes) -> Mapping[str, object] | str:
