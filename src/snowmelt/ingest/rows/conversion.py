@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from snowmelt.ingest.rows.bodies import Lines, lines_of
+from snowmelt.ingest.rows.columnar import columns_of
 from snowmelt.ingest.rows.transforming import Transformation
 from snowmelt.schema.rows import RowConverter
 
@@ -59,10 +60,16 @@ class Conversions:
             table: Where they go.
             copy: What is computed from them first, None for nothing.
         """
+        converter = self._converter(table.table_id, table.schema)
+        columns = columns_of(data, table.schema) if copy is None else None
+        if columns is not None:
+            at_once = converter.convert_arrow(columns)
+            if not at_once.errors:
+                return Converted(at_once.table, columns.num_rows, 0, ())
         lines = lines_of(data)
         if copy is not None:
             lines = self._transformed(lines, table.schema, copy)
-        converted = self._converter(table.table_id, table.schema).convert(lines.rows)
+        converted = converter.convert(lines.rows)
         refused = [
             RefusedRow(error.row_index, str(error.error), error.row) for error in converted.errors
         ]

@@ -1,0 +1,113 @@
+"""Columns read at once hold what the rows hold; whatever is in doubt goes the ordinary way."""
+
+from __future__ import annotations
+
+from zoneinfo import ZoneInfo
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from snowmelt.ingest.rows.bodies import lines_of
+from snowmelt.ingest.rows.columnar import columns_of
+from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.types import Column, Kind, TableSchema
+
+SCHEMA = TableSchema(
+    1,
+    (
+        Column("ID", Kind.FIXED, 1, precision=38, scale=0),
+        Column("PRICE", Kind.FIXED, 2, precision=12, scale=2),
+        Column("RATIO", Kind.REAL, 3),
+        Column("FLAG", Kind.BOOLEAN, 4),
+        Column("NAME", Kind.TEXT, 5, length=100, byte_length=400),
+        Column("DAY", Kind.DATE, 6),
+        Column("AT", Kind.TIMESTAMP_NTZ, 7, precision=9, scale=9),
+        Column("SEEN", Kind.TIMESTAMP_LTZ, 8, precision=9, scale=3),
+        Column("ZONED", Kind.TIMESTAMP_TZ, 9, precision=9, scale=9),
+    ),
+)
+ROW = {
+    "id": 1,
+    "price": "12.5",
+    "Ratio": 0.1,
+    "flag": True,
+    "name": "x",
+    "day": "2024-02-29",
+    "at": "2026-11-21T10:00:00.123456",
+    "seen": "2026-03-08T02:30:00",
+    "zoned": "2026-11-21T10:00:00",
+}
+CONVERTER = RowConverter(SCHEMA, zone=ZoneInfo("Europe/Berlin"))
+
+values = {
+    "id": st.integers(-(2**70), 2**70) | st.none() | st.just("7") | st.just(1.5),
+    "price": st.sampled_from(["1", "-1.25", "1.255", "1e3", " 2", "0012", None, 3, "x", ""]),
+    "Ratio": st.floats(allow_nan=False, allow_infinity=False) | st.integers(-9, 2**60) | st.none(),
+    "flag": st.sampled_from([True, False, None, "true", 1]),
+    "name": st.text(max_size=20) | st.none() | st.integers(),
+    "day": st.sampled_from(["2024-02-29", "2023-02-29", "0000-01-01", "2024-2-9", None, "today"]),
+    "at": st.sampled_from(
+        [
+            "2026-11-21T10:00:00",
+            "2026-11-21T24:00:00",
+            "2026-11-21 10:00:00",
+            "2026-11-21T10:00:60",
+            "2026-11-21T10:00:00Z",
+            "2026-13-01T00:00:00",
+            "2026-11-21T10:00:00.1234567",
+            None,
+        ]
+    ),
+    "seen": st.sampled_from(["1900-01-01T00:00:00", "2026-10-25T02:30:00", "2026-03-29T02:30:00"]),
+    "zoned": st.sampled_from(["2026-10-25T02:30:00.5", "2026-10-25T02:30:00+05:30", None]),
+}
+
+
+def converted(body):
+    """What the two ways give: the first None where it leaves the lines to the other."""
+    columns = columns_of(body, SCHEMA)
+    at_once = None if columns is None else CONVERTER.convert_arrow(columns)
+    return at_once, CONVERTER.convert(lines_of(body).rows)
+
+
+def body_of(rows):
+    return b"\n".join(map(msgspec.json.encode, [ROW] * 12 + rows)) + b"\n"
+
+
+@settings(max_examples=25)
+@given(st.lists(st.fixed_dictionaries(values), max_size=3), st.sampled_from(list(values)))
+def test_columns_are_those_of_the_rows(rows, only):
+    for some in (rows, [{**ROW, only: row[only]} for row in rows]):
+        at_once, one_by_one = converted(body_of(some))
+        if at_once is not None and not at_once.errors:
+            assert one_by_one.errors == []
+            assert at_once.table.equals(one_by_one.table)
+
+
+def test_plain_rows_are_read_at_once():
+    at_once, one_by_one = converted(body_of([ROW, {**ROW, "name": "ä\u0000", "flag": None}]))
+    assert at_once.table.num_rows == 14
+    assert at_once.errors == []
+    assert at_once.table.equals(one_by_one.table)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"null",
+        b"[1]",
+        b'{"id":1}{"id":2}',
+        b'{"id":1} {"id":2}',
+        b'{"id":1,"id":2}',
+        b'{"id":1,"ID":2}',
+        b'{"other":1}',
+        b'{"Ratio":NaN}',
+        b'{"name":"\xff"}',
+        b'{"id":',
+        b"\n\n",
+    ],
+)
+def test_doubtful_lines_go_the_ordinary_way(line):
+    assert columns_of(body_of([]) + line + b"\n", SCHEMA) is None
