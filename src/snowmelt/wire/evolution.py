@@ -30,7 +30,7 @@ class EvolveResponse(msgspec.Struct):
 
     status_code: int
     message: str
-    schema_version: int
-    table_columns: list[ColumnMetadata]
-    added: list[str]
-    dropped_not_null: list[str]
+    schema_version: int = 0
+    table_columns: list[ColumnMetadata] = []
+    added: list[str] = []
+    dropped_not_null: list[str] = []
