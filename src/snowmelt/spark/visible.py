@@ -76,8 +76,10 @@ class VisibleColumn:
         if self.column.kind is Kind.TIME:
             return f"cast({name} AS TIME({self.column.scale or 0})) AS {name}"
         # `parse_json` fails a whole query on deep nesting or a key given twice; such a document
-        # is shown as the text it is.
-        return f"coalesce(try_parse_json({name}), cast({name} AS VARIANT)) AS {name}"
+        # is shown as the text it is. Of `1 2` it would take the 1 and drop the rest without a
+        # word, which it cannot do inside an array.
+        parsed = f"try_variant_get(try_parse_json(concat('[', {name}, ']')), '$[0]', 'variant')"
+        return f"coalesce({parsed}, cast({name} AS VARIANT)) AS {name}"
 
 
 @dataclass(frozen=True, slots=True)
