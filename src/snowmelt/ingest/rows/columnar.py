@@ -92,12 +92,20 @@ def _read(table: pa.Table, place: int, column: Column) -> pa.Table:
         scale = column.scale or 0
         fraction = rf"(\.[0-9]{{1,{scale}}})?" if scale else ""
         pattern, kind = rf"^-?[0-9]{{1,18}}{fraction}$", pa.decimal128(38, scale)
+    elif column.kind is Kind.TIMESTAMP_LTZ and _ends_in_z(texts):
+        # An instant, whatever the zone; for other kinds the offset counts.
+        pattern, kind = _MOMENT.replace("$", "Z$"), pa.timestamp("us", "UTC")
     if pc.all(pc.match_substring_regex(texts, pattern)).as_py() is not True:
         return table
     try:
         return table.set_column(place, table.column_names[place], texts.cast(kind))
     except pa.ArrowException:
         return table
+
+
+def _ends_in_z(texts: pa.ChunkedArray) -> bool:
+    first = texts[0].as_py() if len(texts) else None
+    return isinstance(first, str) and first.endswith("Z")
 
 
 def _is_text(data: bytes) -> bool:

@@ -61,6 +61,8 @@ class Conversions:
             copy: What is computed from them first, None for nothing.
         """
         converter = self._converter(table.table_id, table.schema)
+        if copy is not None and copy.items is None:
+            copy = None
         columns = columns_of(data, table.schema) if copy is None else None
         if columns is not None:
             at_once = converter.convert_arrow(columns)

@@ -1,0 +1,99 @@
+"""The official SDK into Snowmelt: rows/s until committed, beside a server that only answers.
+
+Runs in both ways of the SDK: as it is by default, and with its rows inline. Both processes share the
+machine; give it a quiet one. `--seconds` of freshness are not measured here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+from harness import Running
+from sdk_speed import INLINE, Nothing, cpu_of, write
+from workload import DDL
+
+BATCHES = {1: ("row", 1), 100: ("rows", 100), 1_000: ("rows", 1_000), 10_000: ("rows", 10_000)}
+PIPE = (
+    "CREATE PIPE bench.public.p AS COPY INTO t FROM TABLE(DATA_SOURCE(TYPE => 'STREAMING'))"
+    " MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE"
+)
+
+
+class Secure(Running):
+    """A service over TLS."""
+
+    def __init__(self, folder: Path) -> None:
+        certs = folder / "certs"
+        command = [sys.executable, "-m", "snowmelt", "cert", "--out", str(certs)]
+        subprocess.run(command, check=True, capture_output=True)
+        self.ca = certs / "ca.pem"
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            s3_port = probe.getsockname()[1]
+        pair = {"tls_cert": str(certs / "server.pem"), "tls_key": str(certs / "server.key")}
+        super().__init__(folder / "data", s3_port=s3_port, **pair)
+        self.url = self.url.replace("http:", "https:")
+
+    def start(self) -> None:
+        """Start the service and wait until it answers."""
+        environment = os.environ | self.settings.environment()
+        log = (self.folder / "service.log").open("ab")
+        command = [sys.executable, "-m", "snowmelt", "serve"]
+        self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        trust = ssl.create_default_context(cafile=str(self.ca))
+        for _ in range(300):
+            try:
+                urllib.request.urlopen(f"{self.url}/healthz", context=trust, timeout=2).close()
+            except OSError:
+                time.sleep(0.1)
+            else:
+                return
+        raise RuntimeError((self.folder / "service.log").read_text())
+
+
+def main() -> None:
+    """Measure and print one line of JSON for each way and batch."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--batches", type=int, nargs="*", default=list(BATCHES))
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="snowmelt-bench-") as name:
+        folder = Path(name)
+        with Secure(folder / "service") as running, Nothing(folder / "nothing") as nothing:
+            running.execute(f"CREATE TABLE bench.public.t ({DDL})", PIPE)
+            for label, properties in (("default", {}), ("inline", INLINE)):
+                for batch in options.batches:
+                    measure(running, nothing, folder, label, properties, batch, options.rows)
+
+
+def measure(running, nothing, folder, label, properties, batch, count) -> None:
+    how, size = BATCHES[batch]
+    told = {"who": "official", "how": how, "rows": count, "batch": size, "properties": properties}
+    told["private_key"] = running.private_key
+    ceiling = write(told | {"url": nothing.url}, folder, nothing.ca)
+    before = cpu_of(running.process)
+    ours = write(told | {"url": running.url}, folder, running.ca)
+    found = {
+        "way": label,
+        "batch": batch,
+        "rows_per_s": round(count / ours["seconds"]),
+        "ceiling_rows_per_s": round(count / ceiling["seconds"]),
+        "ratio": round(ceiling["seconds"] / ours["seconds"], 3),
+        "service_cpu_us": round((cpu_of(running.process) - before) / count * 1e6, 2),
+        "client_cpu_us": round(ours["cpu_s"] / count * 1e6, 2),
+    }
+    print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()
