@@ -1,0 +1,145 @@
+"""A stream from table to table whose driver and executors are killed copies each row once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fix_chunks import COLUMNS, NUMBERS, Lakehouse, numbers
+from snowmelt.catalog.loads import LoadState, loads_of
+from snowmelt.catalog.tables import create_table
+from snowmelt.clock import SystemClock
+from snowmelt.schema.types import TableName
+from snowmelt.table.compaction import compact
+from snowmelt.table.maintenance import MaintenanceSettings
+from snowmelt.testing.crashes import SHORT_LIVED_JAVA
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+
+COPIED = TableName("DEMO", "PUBLIC", "COPIED")
+ROWS = 20
+
+# A process of its own: it is killed, and there is one Spark context in a process.
+PROGRAM = """
+import os, signal, sys, threading, time
+from pathlib import Path
+
+from pyspark.errors import StreamingQueryException
+
+from snowmelt.spark.format import register
+from snowmelt.spark.session import local_session
+
+folder, kill = sys.argv[1:]
+spark = local_session("streams", "local-cluster[2,1,1024]")
+register(spark)
+
+
+def executors():
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            words = (process / "cmdline").read_bytes() if (process / "cmdline").exists() else b""
+            ours = spark.sparkContext.applicationId.encode() in words
+            if ours and b"CoarseGrainedExecutorBackend" in words:
+                found.append(int(process.name))
+    return found
+
+
+while len(executors()) < 2:
+    time.sleep(0.05)
+stream = (
+    spark.readStream.format("snowmelt")
+    .options(data_dir=folder, table="demo.public.numbers", maxChunksPerTrigger="1")
+    .load()
+)
+writer = (
+    stream.repartition(2)
+    .writeStream.format("snowmelt")
+    .options(data_dir=folder, table="demo.public.copied")
+    .option("checkpointLocation", folder + "/checkpoint")
+    .trigger(availableNow=True)
+)
+
+
+def kill_one(query):
+    while query.isActive and not query.recentProgress:
+        time.sleep(0.05)
+    os.kill(executors()[0], signal.SIGKILL)
+
+
+while True:
+    query = writer.start()
+    if kill == "executor":
+        threading.Thread(target=kill_one, args=(query,)).start()
+        kill = None
+    try:
+        query.awaitTermination()
+        break
+    except StreamingQueryException as error:
+        # Spark gives a source's process ten seconds to start, a loaded machine more.
+        if "failed to connect back" not in str(error):
+            raise
+print("done", flush=True)
+"""
+
+
+def start(folder, kill):
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(folder), kill],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(Path(__file__).parents[1]),
+            "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA,
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def committed(house):
+    with house.database.reading() as connection:
+        return sum(load.state is LoadState.COMMITTED for load in loads_of(connection))
+
+
+def test_each_row_is_copied_once_whoever_is_killed(lakehouse):
+    lakehouse.create()
+    with lakehouse.database.writing() as connection:
+        create_table(connection, COPIED, COLUMNS, owner="ACCOUNTADMIN", now=lakehouse.clock.now())
+    for number in range(8):
+        lakehouse.put(numbers(number * ROWS, ROWS))
+        if number in {2, 4}:
+            lakehouse.migrate()
+
+    first = start(lakehouse.folder, "driver")
+    try:
+        while committed(lakehouse) < 2:
+            assert first.poll() is None, first.stdout.read()[-5000:]
+            time.sleep(0.02)
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.communicate()
+    # What is to be read lies elsewhere when the stream comes back.
+    settings = MaintenanceSettings(lakehouse.warehouse.url, min_files=2)
+    lakehouse.migrate()
+    compact(lakehouse.database, NUMBERS, settings, clock=SystemClock())
+    lakehouse.put(numbers(8 * ROWS, ROWS))
+
+    second = start(lakehouse.folder, "executor")
+    try:
+        said, _ = second.communicate(timeout=500)
+    finally:
+        if second.poll() is None:
+            os.killpg(second.pid, signal.SIGKILL)
+    # What the cluster says when it ends may come behind it.
+    assert "done" in said.splitlines(), said[-5000:]
+    again = Lakehouse(lakehouse.folder)
+    assert sorted(map(int, again.read_numbers(COPIED))) == list(range(9 * ROWS))
+    again.close()
