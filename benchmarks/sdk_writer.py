@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 from workload import SCHEMA, rows
 
-DISTINCT = 200_000
+DISTINCT = 100_000
 
 
 def _ours(told: dict[str, object], work: dict[str, object]) -> None:
