@@ -95,8 +95,8 @@ def test_what_cannot_be_read_is_told_in_a_sentence(lakehouse, reading, spark):
         reading(columns="x")
     with pytest.raises(PySparkException, match="give the option `table`, in full"):
         reading("numbers")
-    with pytest.raises(PySparkException, match="Option wher: reading with the format"):
-        reading(wher="n = 1").collect()
+    with pytest.raises(PySparkException, match="Option condition: reading with the format"):
+        reading(condition="n = 1").collect()
     url = "postgresql://me:hush@127.0.0.1/lake"
     with pytest.raises(PySparkException, match="plans would show its password") as caught:
         spark.read.format("snowmelt").options(catalog=url, table=TABLE).load()
