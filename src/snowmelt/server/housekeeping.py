@@ -6,7 +6,8 @@ import datetime as dt
 import logging
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog import channels, leases, stages
+from snowmelt.catalog import channels, leases, row_channels, stages
+from snowmelt.ingest.rows.places import is_row_file
 from snowmelt.storage.opening import open_store
 from snowmelt.table import cleanup
 from snowmelt.table.cleanup import expire_channels
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 # Much longer than any registration or clean-up takes.
 _TOMBSTONES_KEPT = dt.timedelta(days=7)
 _AT_ONCE = 1_000
+# Longer than the official SDK goes on repeating a request, which is ten hours.
+_REQUESTS_KEPT = dt.timedelta(hours=12)
+# Files of rows are deleted when these are committed; what clients left behind, so much later.
+_FILES_KEPT = dt.timedelta(hours=24)
+_SWEEP_EACH_S = 3_600.0
 # Two collectors at once do no harm, but the work twice.
 _LEASE = "housekeeping"
 _LEASE_S = 60.0
@@ -31,6 +37,7 @@ class Housekeeping:
         self._service = service
         self._warehouse = open_store(service.settings.warehouse_url)
         self._owner = new_owner()
+        self._sweep_at = service.clock.monotonic()
 
     def __call__(self) -> None:
         """Do one round, unless another service is at it."""
@@ -51,6 +58,7 @@ class Housekeeping:
     def _round(self) -> None:
         self._expire()
         self._trim()
+        self._sweep()
         collected = cleanup.collect(
             self._service.database,
             self._service.stage,
@@ -75,6 +83,18 @@ class Housekeeping:
         if count:
             _log.info("%d channels have expired: nobody wrote to them for %g s", count, idle)
 
+    def _sweep(self) -> None:
+        """Delete files of rows whose requests never came, now and then."""
+        service = self._service
+        if service.clock.monotonic() < self._sweep_at:
+            return
+        self._sweep_at = service.clock.monotonic() + _SWEEP_EACH_S
+        before = service.clock.now() - _FILES_KEPT
+        for found in list(service.stage.list()):
+            name = found.path.partition("/")[2]
+            if is_row_file(name) and found.modified_at <= before:
+                service.stage.delete(found.path)
+
     def _trim(self) -> None:
         """Forget old history and old tombstones, a little at a time."""
         service = self._service
@@ -84,6 +104,12 @@ class Housekeeping:
         while removed == _AT_ONCE:
             with service.database.writing() as connection:
                 removed = channels.trim_history(connection, now - kept, limit=_AT_ONCE)
+        removed = _AT_ONCE
+        while removed == _AT_ONCE:
+            with service.database.writing() as connection:
+                removed = row_channels.forget_requests(
+                    connection, now - _REQUESTS_KEPT, limit=_AT_ONCE
+                )
         removed = _AT_ONCE
         while removed == _AT_ONCE:
             with service.database.writing() as connection:
