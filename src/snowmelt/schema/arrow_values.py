@@ -67,6 +67,9 @@ def python_values(array: pa.Array) -> list[Any]:
             return _valued(array.storage.to_pylist(), lambda raw: UUID(bytes=raw))
         if kind.extension_name == "arrow.bool8":
             return _valued(array.storage.to_pylist(), bool)
+    if _types.is_dictionary(kind):
+        values = python_values(array.dictionary)
+        return _valued(array.indices.to_pylist(), values.__getitem__)
     plain = unwrapped(array)
     if plain is None:
         return _scalars(array)
@@ -74,7 +77,7 @@ def python_values(array: pa.Array) -> list[Any]:
 
 
 def unwrapped(array: pa.Array) -> pa.Array | None:
-    """Undo dictionaries, runs and unknown extensions; None for an extension with a meaning."""
+    """Undo dictionaries, runs and unknown extensions; None where values say more, or all."""
     while True:
         kind: Any = array.type
         if isinstance(kind, pa.BaseExtensionType):
@@ -82,7 +85,10 @@ def unwrapped(array: pa.Array) -> pa.Array | None:
                 return None
             array = array.storage
         elif _types.is_dictionary(kind):
-            array = array.dictionary_decode()
+            try:
+                array = array.dictionary_decode()
+            except pa.ArrowNotImplementedError:
+                return None  # of some types only values can be looked up
         elif _types.is_run_end_encoded(kind):
             array = pc.run_end_decode(array)
         else:

@@ -120,7 +120,10 @@ def tables(draw):
 
 def array_of(given, kind):
     if pa.types.is_dictionary(kind):
-        return array_of(given, kind.value_type).dictionary_encode()
+        places = [None if value is None else place for place, value in enumerate(given)]
+        return pa.DictionaryArray.from_arrays(
+            pa.array(places, pa.int32()), array_of(given, kind.value_type)
+        )
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, pa.array(given, kind.storage_type))
     if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
@@ -134,7 +137,8 @@ def row_values(array):
     """The oracle: what Arrow itself says its values are, with widths and nanoseconds kept."""
     kind = array.type
     if isinstance(kind, pa.DictionaryType):
-        return row_values(array.dictionary_decode())
+        values = row_values(array.dictionary)
+        return [None if place is None else values[place] for place in array.indices.to_pylist()]
     if kind in {pa.float32(), pa.float16()}:
         narrow = np.float32 if kind == pa.float32() else np.float16
         return [None if v is None else narrow(v) for v in array.to_pylist()]
