@@ -79,7 +79,8 @@ def test_refused_rows_are_counted_and_the_others_stored(row_service, writer):
     assert len(row_service.ids()) == before + 2
 
 
-def test_reopening_fences_who_had_the_channel(row_service, writer):
+def test_reopening_fences_who_had_the_channel(row_service):
+    writer = row_service.writer()
     writer.tell("open", "fenced")
     writer.tell("append", "fenced", [{"id": 1}], "1", "1")
     writer.tell("commit", "fenced", "1")
