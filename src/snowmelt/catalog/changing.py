@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import TYPE_CHECKING, Literal
 
-from snowmelt.catalog import access, future, keeping, namespaces, tables
+from snowmelt.catalog import access, error_tables, future, keeping, namespaces, tables
 from snowmelt.catalog.external_functions import functions_of
 from snowmelt.catalog.naming import Existing, Level
 from snowmelt.catalog.object_changes import GrantOnMany
@@ -35,7 +35,7 @@ from snowmelt.errors import (
 from snowmelt.schema.types import display_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from snowmelt.catalog.naming import Name
     from snowmelt.catalog.statements import Statement
@@ -115,6 +115,9 @@ def _create_table(statement: CreateTable, session: Session) -> Result:
         there = None
     if there is not None and statement.existing is Existing.REPLACE:
         session.require("TABLE", there.table_id, "OWNERSHIP", name)
+    properties: Mapping[str, object] = {}
+    if there is None or statement.existing is not Existing.KEEP:
+        properties = error_tables.resolved(statement.properties, session, name)
     new = tables.create_table(
         session.connection,
         name,
@@ -126,7 +129,7 @@ def _create_table(statement: CreateTable, session: Session) -> Result:
         if_not_exists=statement.existing is Existing.KEEP,
     )
     if there is None or statement.existing is not Existing.KEEP:
-        keeping.set_properties(session.connection, "TABLE", new.table_id, statement.properties)
+        keeping.set_properties(session.connection, "TABLE", new.table_id, properties)
         if there is not None and statement.copies_grants:
             access.copy_grants(session.connection, "TABLE", there.table_id, new.table_id)
         else:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog import altering, keeping, tables
+from snowmelt.catalog import altering, error_tables, keeping, tables
 from snowmelt.catalog.access import has
 from snowmelt.catalog.changing import change
 from snowmelt.catalog.results import Result
@@ -51,11 +51,14 @@ def _alter_table(statement: AlterTable, session: Session) -> Result:
         if not statement.if_exists:
             raise
         return Result(message=f"{error} Nothing was done.")
-    _require(statement.change, session, table)
-    if not isinstance(statement.change, RenameTable):
+    what = statement.change
+    _require(what, session, table)
+    if isinstance(what, SetProperties):
+        what = SetProperties(error_tables.resolved(what.values, session, table.name))
+    if not isinstance(what, RenameTable):
         # A renaming locks the schema first.
         table = altering.locked(session.connection, table)
-    return Result(message=alter(statement.change, session, table))
+    return Result(message=alter(what, session, table))
 
 
 def _require(what: TableChange, session: Session, table: TableRecord) -> None:

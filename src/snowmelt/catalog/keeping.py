@@ -55,7 +55,7 @@ def set_properties(
 
 def hand_on_properties(connection: sa.Connection, table_id: int, heir_id: int) -> None:
     """Give a table's properties to the one that takes its place."""
-    names = ("retention_days", "comment", "schema_evolution")
+    names = ("retention_days", "comment", "schema_evolution", "error_table_id")
     query = sa.select(*(_T.c[name] for name in names)).where(_T.c.table_id == table_id)
     values = connection.execute(query).mappings().one()
     connection.execute(sa.update(_T).where(_T.c.table_id == heir_id).values(dict(values)))

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model, sets
 from snowmelt.catalog.access import ACCOUNTADMIN, PUBLIC
+from snowmelt.catalog.error_tables import may_feed
 from snowmelt.catalog.tables import schema_of, schema_versions, table_by_id
 from snowmelt.catalog.tombstones import last_sequencer
 from snowmelt.catalog.verdicts import (
@@ -252,7 +253,7 @@ def _read_roles(
         privileges = _privileges(connection, {role for role, _ in pairs if role}, owners)
         for role, table_id in pairs:
             refusal = _access_refusal(role or "", owners[table_id], privileges)
-            if refusal is not None:
+            if refusal is not None and not may_feed(connection, role or "", table_id):
                 ledger.refused_access[role or "", table_id] = refusal
 
 

@@ -172,6 +172,8 @@ tables = Table(
     _in_parent(),
     # From then on clean-up deletes it, and nothing brings it back.
     Column("purged_at", Instant),
+    # Where its refused rows go; that table may be gone.
+    Column("error_table_id", BigInteger),
     _live("uq_tables_live", "schema_id", "name"),
     sqlite_autoincrement=True,
 )

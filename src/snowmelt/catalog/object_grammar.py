@@ -29,6 +29,7 @@ _NAMESPACE = {
 _TABLE = {
     **_NAMESPACE,
     "ENABLE_SCHEMA_EVOLUTION": Clause("schema_evolution", boolean, default=False),
+    "ERROR_TABLE": Clause("error_table", lambda cursor: cursor.name("a table", 3)),
 }
 
 

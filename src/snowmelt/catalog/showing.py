@@ -17,6 +17,7 @@ from snowmelt.catalog import (
     tables,
 )
 from snowmelt.catalog.channels import channels_of
+from snowmelt.catalog.error_tables import error_table_of
 from snowmelt.catalog.external_functions import functions_of
 from snowmelt.catalog.integrations import integrations_of
 from snowmelt.catalog.naming import Level
@@ -248,8 +249,14 @@ def _shown_tables(statement: Show, session: Session) -> Iterator[_Row]:
             each.schema_evolution,
             each.owner,
             each.retention_days,
+            _error_table(each, session),
             *_gone(statement, each),
         )
+
+
+def _error_table(table: TableRecord, session: Session) -> str:
+    found = error_table_of(session.connection, table)
+    return "" if found is None else str(found.name)
 
 
 def _gone(statement: Show, each: DatabaseRecord | SchemaRecord | TableRecord) -> tuple[object, ...]:
@@ -359,6 +366,7 @@ _SHOWN: dict[str, tuple[tuple[str, ...], Callable[[Show, Session], Iterator[_Row
             "enable_schema_evolution",
             "owner",
             "retention_time",
+            "error_table",
         ),
         _shown_tables,
     ),

@@ -44,6 +44,7 @@ class TableRecord:
     in native files as far as the catalog knows, `pointer` the metadata file of the native table,
     `schema_evolution` whether its columns may follow its rows. Once it is dropped it is kept until
     `kept_until`, which is `retention_days` later: its own, or those of schema, database, or 1.
+    `error_table_id` is the table that its refused rows go to, which may be gone.
     """
 
     table_id: int
@@ -63,6 +64,7 @@ class TableRecord:
     retention_days: int = DEFAULT_RETENTION_DAYS
     kept_until: dt.datetime | None = None
     comment: str | None = None
+    error_table_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,4 +424,5 @@ def _record(row: sa.Row[Any]) -> TableRecord:
         retention_days=row.effective_retention_days,
         kept_until=row.kept_until,
         comment=row.comment,
+        error_table_id=row.error_table_id,
     )

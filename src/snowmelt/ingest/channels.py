@@ -6,7 +6,15 @@ import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog import access, channels, deployment, stages, tables, tombstones
+from snowmelt.catalog import (
+    access,
+    channels,
+    deployment,
+    error_tables,
+    stages,
+    tables,
+    tombstones,
+)
 from snowmelt.errors import (
     ChannelFenced,
     ChannelNotFound,
@@ -120,6 +128,7 @@ class Desk:
                 now=self.clock.now(),
             )
             data_key = self.keyring.data_key(connection, table, user)
+            errors = error_tables.error_table_of(connection, table)
         record = opened.record
         return OpenResponse(
             status_code=0,
@@ -138,6 +147,7 @@ class Desk:
             last_path=record.last_path,
             last_chunk_offset=record.last_chunk_offset,
             schema_version=table.schema.version,
+            error_table=None if errors is None else str(errors.name),
         )
 
     def status(self, request: StatusRequest, user: str) -> StatusResponse:
@@ -203,7 +213,11 @@ class Desk:
     ) -> TableRecord:
         effective = access.effective_role(connection, user, _role(role))
         table = tables.find_table(connection, name)
-        access.require_table(connection, effective, table, _WRITES)
+        try:
+            access.require_table(connection, effective, table, _WRITES)
+        except UserError:
+            if not error_tables.may_feed(connection, effective, table.table_id):
+                raise
         return table
 
     def _named(

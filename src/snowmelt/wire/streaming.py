@@ -95,7 +95,8 @@ class OpenResponse(msgspec.Struct):
     """The names in it are the identity for all later requests.
 
     `previous_owner` (client key of who had the channel open before, null when nobody) and
-    `last_path`, `last_chunk_offset` (the last committed chunk) are additions of ours.
+    `last_path`, `last_chunk_offset` (the last committed chunk) are additions of ours, as is
+    `error_table`, the full name of the table that takes refused rows.
     """
 
     status_code: int
@@ -115,6 +116,7 @@ class OpenResponse(msgspec.Struct):
     last_path: str | None = None
     last_chunk_offset: int | None = None
     schema_version: int | None = None
+    error_table: str | None = None
 
 
 class ChannelStatusQuery(msgspec.Struct, omit_defaults=True):
