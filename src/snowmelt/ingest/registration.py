@@ -21,7 +21,6 @@ from snowmelt.errors import (
     ServiceBusy,
     SnowmeltError,
     StageUnavailable,
-    SyncFailed,
     UnknownOutcome,
 )
 from snowmelt.ingest.answers import UNSETTLED, answer_of, same_answer
@@ -37,9 +36,9 @@ if TYPE_CHECKING:
     from snowmelt.catalog.database import Database
     from snowmelt.catalog.registration import ChunkOffer, Verdict
     from snowmelt.clock import Clock
+    from snowmelt.ingest.durability import Durability
     from snowmelt.ingest.tally import Tallied
     from snowmelt.ingest.verification import Candidate, Sender, Verifier
-    from snowmelt.storage.store import Store
     from snowmelt.wire.streaming import RegisterRequest, RegisterResponse
 
 _log = logging.getLogger("snowmelt.ingest")
@@ -87,14 +86,19 @@ class Registrar:
     """Takes registrations from any thread and answers each exactly once."""
 
     def __init__(
-        self, database: Database, stage: Store, verifier: Verifier, *, clock: Clock, pace: Pace
+        self,
+        database: Database,
+        durability: Durability,
+        verifier: Verifier,
+        *,
+        clock: Clock,
+        pace: Pace,
     ) -> None:
         self._database = database
-        self._stage = stage
+        self._durability = durability
         self._verifier = verifier
         self._clock = clock
         self._pace = pace
-        self._failed_syncs = 0
         self._remembered = registration.Remembered()
         self._submitted: Waiting[_Submission] = Waiting()
         self._checked: Waiting[_Checked] = Waiting()
@@ -152,7 +156,7 @@ class Registrar:
     def _verify(self) -> None:
         # A share of what waits, so that threads wake each other once and not for each.
         while submissions := self._submitted.take(_VERIFIED_AT_ONCE):
-            failed_syncs = self._failed_syncs
+            failed_syncs = self._durability.failures
             self._checked.put(
                 [
                     _Checked(submission, candidates, failed_syncs)
@@ -207,7 +211,7 @@ class Registrar:
 
     def _register(self, group: Sequence[_Checked]) -> list[RegisterResponse]:
         if any(candidate.is_open for member in group for candidate in member.candidates):
-            self._sync()
+            self._durability.sync(self._durability.failures)
         checked = [(member.submission.request, self._trusted(member)) for member in group]
         offers = [
             candidate.offer
@@ -240,21 +244,9 @@ class Registrar:
         self._tally.rows += rows
         self._tally.bytes += size
 
-    def _sync(self) -> None:
-        try:
-            self._stage.sync()
-        except SyncFailed as error:
-            self._failed_syncs += 1
-            self._verifier.distrust(self._clock.now())
-            _log.critical(
-                "%s Blobs that were staged before and are not registered are refused from now on;"
-                " check the disk.",
-                error,
-            )
-
     def _trusted(self, member: _Checked) -> list[Candidate]:
         """Return the candidates, refused when a sync has failed since their blobs were read."""
-        if member.failed_syncs == self._failed_syncs:
+        if member.failed_syncs == self._durability.failures:
             return member.candidates
         return [candidate.refused(NOT_DURABLE) for candidate in member.candidates]
 

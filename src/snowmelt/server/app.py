@@ -20,6 +20,7 @@ from snowmelt.catalog.master_keys import open_keyring
 from snowmelt.clock import SystemClock
 from snowmelt.errors import ConfigurationError, NotFound
 from snowmelt.ingest.channels import Desk
+from snowmelt.ingest.durability import Durability
 from snowmelt.ingest.handing import EndpointHanding, FolderHanding
 from snowmelt.ingest.known import Known
 from snowmelt.ingest.pressure import Pressure
@@ -139,7 +140,8 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
         if isinstance(stage, LocalStore)
         else max(settings.verify_threads, _WAITING_VERIFIERS),
     )
-    registrar = Registrar(database, stage, verifier, clock=clock, pace=pace)
+    durability = Durability(stage, verifier, clock)
+    registrar = Registrar(database, durability, verifier, clock=clock, pace=pace)
     authenticator = Authenticator(
         database, clock, anonymous_user=_developer(database, clock) if settings.dev else None
     )

@@ -19,8 +19,9 @@ from snowmelt.errors import (
     UnknownOutcome,
 )
 from snowmelt.ingest.answers import answer_of
+from snowmelt.ingest.durability import Durability
 from snowmelt.ingest.registration import Pace, Registrar
-from snowmelt.ingest.verification import Candidate, Depth, Sender, Verifier
+from snowmelt.ingest.verification import Candidate, Sender, Verifier
 from snowmelt.schema.types import TableName
 from snowmelt.storage.local import LocalStore
 from snowmelt.wire.streaming import RegisterRequest, RegisterResponse
@@ -28,15 +29,16 @@ from snowmelt.wire.streaming import RegisterRequest, RegisterResponse
 SENDER = Sender("LOADER", None, ours=True)
 
 
+def trusted(world) -> tuple[Durability, Verifier]:
+    verifier = world.verifier()
+    return Durability(world.stage, verifier, SystemClock()), verifier
+
+
 @pytest.fixture
 def registrar(world):
     # One transaction for all that is submitted within a moment.
     registrar = Registrar(
-        world.database,
-        world.stage,
-        world.verifier(),
-        clock=SystemClock(),
-        pace=Pace(pause_s=0.05, verify_threads=1),
+        world.database, *trusted(world), clock=SystemClock(), pace=Pace(0.05, verify_threads=1)
     )
     yield registrar
     registrar.close()
@@ -155,9 +157,7 @@ def test_a_full_disk_under_the_catalog_registers_nothing_and_costs_no_row(world,
 def test_a_catalog_that_another_process_has_locked_is_an_outage_not_a_refusal(world) -> None:
     (request,) = several(world, 1)
     with contextlib.closing(open_database(world.database.url, busy_timeout_s=0.1)) as impatient:
-        registrar = Registrar(
-            impatient, world.stage, world.verifier(), clock=SystemClock(), pace=Pace()
-        )
+        registrar = Registrar(impatient, *trusted(world), clock=SystemClock(), pace=Pace())
         with world.database.writing() as connection:
             connection.exec_driver_sql("SELECT 1")
             (answer,) = register(registrar, request)
@@ -171,11 +171,7 @@ def test_a_catalog_that_another_process_has_locked_is_an_outage_not_a_refusal(wo
 def test_a_full_queue_asks_to_come_again(world) -> None:
     (request,) = several(world, 1)
     registrar = Registrar(
-        world.database,
-        world.stage,
-        world.verifier(),
-        clock=SystemClock(),
-        pace=Pace(queue_limit=0),
+        world.database, *trusted(world), clock=SystemClock(), pace=Pace(queue_limit=0)
     )
     assert register(registrar, request) == [[7]]
     registrar.close()
@@ -211,9 +207,8 @@ class FailingDisk(LocalStore):
 
 def test_what_a_failed_sync_may_have_lost_is_never_registered(world) -> None:
     stage = world.stage = FailingDisk(world.stage.root)
-    verifier = Verifier(world.known, stage, deployment_id=world.deployment_id, depth=Depth.FOOTER)
     pace = Pace(pause_s=0.0, verify_threads=1)
-    registrar = Registrar(world.database, stage, verifier, clock=SystemClock(), pace=pace)
+    registrar = Registrar(world.database, *trusted(world), clock=SystemClock(), pace=pace)
     with contextlib.closing(registrar):
         opened = world.open()
         before = world.request(world.blob(opened, 1, rows()))

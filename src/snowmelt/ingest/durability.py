@@ -1,0 +1,59 @@
+"""The syncs of the stage, by whoever: what one that failed may have lost is trusted by nobody."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from snowmelt.errors import SyncFailed
+
+if TYPE_CHECKING:
+    from snowmelt.clock import Clock
+    from snowmelt.ingest.verification import Verifier
+    from snowmelt.storage.store import Store
+
+_log = logging.getLogger("snowmelt.ingest")
+
+
+class Durability:
+    """Makes durable what lies on the stage; one for all who register what lies there.
+
+    The kernel tells of pages that it could not write once. Whoever hears of it must tell all others
+    whose blobs were not on the disk yet, or their next sync would succeed without these.
+    """
+
+    def __init__(self, stage: Store, verifier: Verifier, clock: Clock) -> None:
+        self._stage = stage
+        self._verifier = verifier
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failures = 0
+
+    @property
+    def failures(self) -> int:
+        """How many syncs have failed; remember it before a blob is put, or read to be verified."""
+        return self._failures
+
+    def sync(self, failures: int) -> bool:
+        """Make what was put before durable; False when nothing is known of what was put since.
+
+        Args:
+            failures: What `failures` was before.
+
+        Raises:
+            StageUnavailable: The stage cannot be reached; nothing was tried.
+        """
+        # One at a time: who succeeds while another one fails would not have heard of it.
+        with self._lock:
+            try:
+                self._stage.sync()
+            except SyncFailed as error:
+                self._failures += 1
+                self._verifier.distrust(self._clock.now())
+                _log.critical(
+                    "%s Blobs that were staged before and are not registered are refused from now"
+                    " on; check the disk.",
+                    error,
+                )
+            return self._failures == failures
