@@ -82,7 +82,8 @@ def main() -> None:
                 _fill(running, table, batches)
                 ours.append(_timed(lambda table=table: lake.migrate(table)))
                 [[found]] = lake.sql(f"SELECT count(*) FROM {table}").collect()
-                if found != total or lake.explain_files(f"SELECT * FROM {table}").chunks:
+                [files] = lake.explain_files(f"SELECT * FROM {table}")
+                if found != total or files.chunks:
                     raise SystemExit(f"{table}: {found} rows of {total} were migrated")
                 theirs.append(_timed(lambda c=clustering, t=turn: join(c, t)))
             for what, taken, goal in (("migration", ours, _GOAL), ("plain Spark", theirs, None)):
