@@ -13,9 +13,9 @@ import msgspec
 
 from snowmelt.client.calls import schema_of
 from snowmelt.client.fitting import misfit
-from snowmelt.client.inference import left_out, new_columns
 from snowmelt.client.refusals import reason_of
 from snowmelt.client.state import Failure
+from snowmelt.schema.inference import left_out, new_columns
 from snowmelt.schema.types import internal_name
 from snowmelt.wire.codes import ResponseCode
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from snowmelt.client.backlog import Backlog
     from snowmelt.client.calls import Calls
-    from snowmelt.client.inference import Given
     from snowmelt.client.state import ChannelState, Entry
     from snowmelt.clock import Clock
+    from snowmelt.schema.inference import Given
     from snowmelt.schema.rows import RowError
     from snowmelt.wire.streaming import ChannelStatus
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from snowmelt.client.backlog import Backlog
     from snowmelt.client.flush import Flusher
-    from snowmelt.client.inference import Given
     from snowmelt.client.state import ChannelState
+    from snowmelt.schema.inference import Given
     from snowmelt.schema.rows import RowError
     from snowmelt.wire.streaming import ChannelStatus
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from snowmelt.client.inference import left_out, new_columns
+from snowmelt.schema.inference import left_out, new_columns
 from snowmelt.schema.types import Column, Kind, TableSchema
 
 SCHEMA = TableSchema(
