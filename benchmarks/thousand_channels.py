@@ -1,10 +1,10 @@
 """A thousand channels that flush each second into one service: memory, freshness, processor.
 
 uv run python benchmarks/thousand_channels.py [--minutes 10] [--channels 1000] [--clients 20]
-    [--postgres] [--no-migrate]
+    [--processes 4] [--postgres] [--no-migrate]
 
-Channels are shared out among clients in a process of their own; each channel gets a row every
-`--pause-ms`. A row is fresh when the catalog says that its channel has got so far; it is asked ten
+Channels are shared out among clients in a few processes, as those of many machines would be; each
+channel gets a row every `--pause-ms`. A row is fresh when the catalog says that its channel has got so far; it is asked ten
 times a second. Memory is the service's resident set, its growth a line through the second half.
 """
 
@@ -44,12 +44,51 @@ GOAL_S = LAG_S + 1.0
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
-def load(running: Running, options: argparse.Namespace, opened_all: Event) -> None:
-    """Insert a row into every channel, again and again; its offset token is when (monotonic ns)."""
+class Loader:
+    """Processes with clients: each inserts into its share of the channels, again and again."""
+
+    def __init__(self, running: Running, options: argparse.Namespace) -> None:
+        forking = multiprocessing.get_context("fork")
+        self._go = forking.Event()
+        self._opened = [forking.Event() for _ in range(options.processes)]
+        self._processes = [
+            forking.Process(target=load, args=(running, options, share, opened, self._go))
+            for share, opened in enumerate(self._opened)
+        ]
+
+    def open(self) -> float:
+        """Start them; return the seconds until all channels were open."""
+        began = time.monotonic()
+        for process in self._processes:
+            process.start()
+        for opened in self._opened:
+            while not opened.wait(1):
+                if not all(process.is_alive() for process in self._processes):
+                    raise SystemExit("the channels could not be opened")
+        return time.monotonic() - began
+
+    def go(self) -> None:
+        """Let them insert."""
+        self._go.set()
+
+    def used_s(self) -> float:
+        """Return their processor seconds."""
+        return sum(used(process.pid)[0] for process in self._processes if process.pid)
+
+    def join(self) -> None:
+        """Wait for their end."""
+        for process in self._processes:
+            process.join()
+
+
+def load(
+    running: Running, options: argparse.Namespace, share: int, opened_all: Event, go: Event
+) -> None:
+    """Insert a row into each channel of a share; its offset token is when (monotonic ns)."""
     row = rows(1)[0]
     with contextlib.ExitStack() as opened:
         channels: list[Channel] = []
-        for client in range(options.clients):
+        for client in range(share, options.clients, options.processes):
             connected = opened.enter_context(
                 running.client(max_client_lag=dt.timedelta(seconds=LAG_S))
             )
@@ -58,6 +97,7 @@ def load(running: Running, options: argparse.Namespace, opened_all: Event) -> No
                 for number in range(client, options.channels, options.clients)
             ]
         opened_all.set()
+        go.wait()
         until = time.monotonic() + options.minutes * 60
         while time.monotonic() < until:
             began = time.monotonic()
@@ -136,12 +176,14 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--channels", type=int, default=1000)
     parser.add_argument("--clients", type=int, default=20)
+    parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--pause-ms", type=int, default=500)
     parser.add_argument("--postgres", action="store_true")
     parser.add_argument("--no-migrate", dest="migrate", action="store_false")
     options = parser.parse_args()
     columns = (
-        *("minutes", "channels", "commits seen", "p50 s", "p99 s", "worst s", "processor"),
+        *("minutes", "channels", "opened in s", "commits seen", "p50 s", "p99 s", "worst s"),
+        *("service's processor", "clients' processor"),
         *("MiB after a tenth", "MiB at the end", "MiB a minute, second half", "p99 kept"),
     )
     report = Report("thousand_channels", "A thousand channels that flush each second", columns)
@@ -150,24 +192,21 @@ def main() -> None:
         Running(catalog_url=url) as running,
     ):
         running.execute(f"CREATE TABLE {TABLE} ({DDL})")
-        forking = multiprocessing.get_context("fork")
-        opened_all = forking.Event()
-        loader = forking.Process(target=load, args=(running, options, opened_all))
-        loader.start()
-        while not opened_all.wait(1):
-            if not loader.is_alive():
-                raise SystemExit("the channels could not be opened")
-        until = time.monotonic() + options.minutes * 60
+        loader = Loader(running, options)
+        opened_s = loader.open()
         watch = Freshness(running.settings.catalog_url, options.pause_ms / 1000)
         pid = running.process.pid
         with migrating(running, on=options.migrate):
             watch.start()
+            loader.go()
             began, sizes = time.monotonic(), []
-            first_s, _ = used(pid)
+            until = began + options.minutes * 60
+            (first_s, _), first_clients_s = used(pid), loader.used_s()
             while time.monotonic() < until:
                 time.sleep(min(5.0, options.minutes * 3))
                 sizes.append(((time.monotonic() - began) / 60, used(pid)[1]))
             spent_s = used(pid)[0] - first_s
+            clients_s = loader.used_s() - first_clients_s
             elapsed_s = time.monotonic() - began
             watch.stopping.set()
             watch.join()
@@ -176,17 +215,19 @@ def main() -> None:
     report.add(
         f"{options.minutes:g}",
         f"{options.channels:,}",
+        f"{opened_s:.1f}",
         f"{len(watch.delays):,}",
         *(f"{watch.quantile(part):.2f}" for part in (0.5, 0.99, 1.0)),
         f"{spent_s / elapsed_s:.0%} of one core",
+        f"{clients_s / elapsed_s:.0%} of one core",
         f"{sizes[len(sizes) // 10][1]:,.0f}",
         f"{sizes[-1][1]:,.0f}",
         f"{slope(sizes[len(sizes) // 2 :]):+.2f}",
         "yes" if p99 <= GOAL_S else "no",
     )
     report.remark(
-        f"{options.clients} clients in one process beside the service, a row each"
-        f" {options.pause_ms} ms in each channel, max_client_lag {LAG_S:g} s; catalog in"
+        f"{options.clients} clients in {options.processes} processes beside the service, a row"
+        f" each {options.pause_ms} ms in each channel, max_client_lag {LAG_S:g} s; catalog in"
         f" {'PostgreSQL' if options.postgres else 'SQLite'}; the goal is p99 <= {GOAL_S:g} s."
     )
     report.remark(

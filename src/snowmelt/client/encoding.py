@@ -6,20 +6,18 @@ import itertools
 import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
 from snowmelt import faults, tracing
 from snowmelt.blob.layout import BDEC_VERSION, blob_path
 from snowmelt.blob.writer import Blob, BlobChunk, ChunkSource, build_blob
-from snowmelt.client.fitting import as_table, fitted
+from snowmelt.client.fitting import fitted, joint_tables
 from snowmelt.client.planning import ChunkPlan, plan_blobs
 from snowmelt.client.state import Failure
 from snowmelt.clock import milliseconds
 from snowmelt.errors import SnowmeltError, StageUnavailable
 from snowmelt.retry import Patience
-from snowmelt.schema.rows import RowConverter
 from snowmelt.schema.statistics import collect
 from snowmelt.wire.eps import to_wire
 from snowmelt.wire.streaming import BlobMetadata, BlobStats, ChunkChannel, ChunkMetadata
@@ -186,14 +184,9 @@ def _table(plan: ChunkPlan) -> pa.Table:
 
     The parts become tables in place: rows as Python has them take several times the memory.
     """
-    # The channel's own converter may be at work in another thread; the zone is not used.
-    converter = RowConverter(plan.target.schema, zone=ZoneInfo("UTC"))
-    tables = []
-    for entry in plan.entries:
-        made = [as_table(part, converter) for part in entry.portion.parts]
-        entry.portion.parts[:] = made
-        tables += [fitted(table, plan.target.schema) for table in made]
-    return pa.concat_tables(tables).combine_chunks()
+    schema = plan.target.schema
+    made = joint_tables([entry.portion.parts for entry in plan.entries], schema)
+    return pa.concat_tables([fitted(table, schema) for table in made]).combine_chunks()
 
 
 def _metadata(plan: ChunkPlan, table: pa.Table, chunk: BlobChunk) -> ChunkMetadata:

@@ -6,6 +6,7 @@ value stays with its column's number, what was dropped goes, what was added is N
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -17,10 +18,13 @@ from snowmelt.schema.quick import QuickRows
 from snowmelt.schema.rows import RowConverter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from snowmelt.client.buffer import Part
     from snowmelt.schema.types import TableSchema
+
+# Beyond this many rows a part's conversion costs what its rows cost, not its columns.
+_FEW = 256
 
 
 def misfit(older: TableSchema, current: TableSchema) -> str | None:
@@ -62,6 +66,50 @@ def as_tables(parts: Sequence[Part], schema: TableSchema) -> list[Part]:
     """Return parts as tables, which know their own columns; rows in lists are of `schema`."""
     converter = RowConverter(schema, zone=ZoneInfo("UTC"))  # the zone is not used
     return [as_table(part, converter) for part in parts]
+
+
+def joint_tables(portions: Sequence[list[Part]], schema: TableSchema) -> list[pa.Table]:
+    """Turn the parts of many channels into tables in place; return the same rows, in order.
+
+    Channels with few rows each are converted together: by itself a row costs as much as a hundred.
+    Rows in lists are of `schema`.
+    """
+    # The channel's own converter may be at work in another thread; the zone is not used.
+    converter = RowConverter(schema, zone=ZoneInfo("UTC"))
+    places = [(parts, place) for parts in portions for place in range(len(parts))]
+    tables = []
+    for together in _runs(places):
+        first, *others = [parts[place] for parts, place in together]
+        if isinstance(first, QuickRows) and others:
+            quick = [each for each in (first, *others) if isinstance(each, QuickRows)]
+            table = first.form.table_of([row for each in quick for row in each.rows])
+            ends = itertools.accumulate(len(each.rows) for each in quick)
+            for (parts, place), each, end in zip(together, quick, ends, strict=True):
+                parts[place] = table.slice(end - len(each.rows), len(each.rows))
+        else:
+            parts, place = together[0]
+            table = parts[place] = as_table(first, converter)
+        tables.append(table)
+    return tables
+
+
+def _runs(places: Sequence[tuple[list[Part], int]]) -> Iterator[list[tuple[list[Part], int]]]:
+    """Yield places of parts in order, those together that one conversion takes."""
+    run: list[tuple[list[Part], int]] = []
+    rows = 0
+    before: QuickRows | None = None
+    for parts, place in places:
+        part = parts[place]
+        few = part if isinstance(part, QuickRows) and len(part.rows) <= _FEW else None
+        alike = few and before and rows <= _FEW * 16 and before.form.is_like(few.form)
+        if run and not alike:
+            yield run
+            run, rows = [], 0
+        run.append((parts, place))
+        rows += 0 if few is None else len(few.rows)
+        before = few
+    if run:
+        yield run
 
 
 def as_table(part: Part, converter: RowConverter) -> pa.Table:

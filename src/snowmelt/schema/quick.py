@@ -89,6 +89,14 @@ class QuickForm:
         except InvalidRow:
             return None
 
+    def is_like(self, other: QuickForm) -> bool:
+        """Tell whether rows that `other` took may be converted here, among those of this one."""
+        return self is other or (
+            self._zone == other._zone
+            and self._compatibility is other._compatibility
+            and self.schema == other.schema
+        )
+
     def table_of(self, rows: Sequence[Values]) -> pa.Table:
         """Return the table, in chunk form, of rows that `taken` returned."""
         arrays = []

@@ -1,0 +1,80 @@
+"""Rows of many channels, converted together: the same rows in the same order."""
+
+from __future__ import annotations
+
+import datetime as dt
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pytest
+
+from snowmelt.client.fitting import as_table, joint_tables
+from snowmelt.schema.compatibility import Compatibility
+from snowmelt.schema.quick import QuickForm, QuickRows
+from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.types import Column, Kind, TableSchema
+
+UTC = ZoneInfo("UTC")
+SCHEMA = TableSchema(
+    1,
+    (
+        Column("N", Kind.FIXED, 1, nullable=True, precision=10, scale=2),
+        Column("AT", Kind.TIMESTAMP_LTZ, 2, nullable=True, scale=6),
+        Column("DOC", Kind.VARIANT, 3, nullable=True),
+    ),
+)
+
+
+def form(zone: str = "UTC") -> QuickForm:
+    return QuickForm(
+        SCHEMA,
+        ZoneInfo(zone),
+        Compatibility.SNOWFLAKE,
+        {("n", "at", "doc"): (0, 1, 2)}.get,
+        10_000,
+    )
+
+
+def quick(of: QuickForm, *numbers: object) -> QuickRows:
+    rows = QuickRows(of)
+    for number in numbers:
+        taken = of.taken({"n": number, "at": dt.datetime(2026, 7, 1, 12), "doc": [number]})
+        assert taken is not None
+        rows.rows.append(taken[0])
+    return rows
+
+
+def test_parts_of_many_channels_become_what_each_becomes_alone():
+    converter = RowConverter(SCHEMA, zone=UTC)
+    ready = as_table(quick(form(), 70), converter)
+
+    def portions() -> list[list[object]]:
+        return [
+            [quick(form(), 1, 2)],
+            [quick(form(), 2.5), ready, quick(form(), None)],
+            [],
+            # Clock times of another zone are other instants.
+            [quick(form("America/New_York"), 3)],
+            [quick(form("America/New_York"), 4), [(500, None, "[5]")]],
+            [quick(form(), *range(300))],
+            [quick(form(), 6)],
+        ]
+
+    alone = [[as_table(part, converter) for part in parts] for parts in portions()]
+    together = portions()
+    tables = joint_tables(together, SCHEMA)
+    expected = pa.concat_tables([table for parts in alone for table in parts])
+    assert pa.concat_tables(tables).to_pylist() == expected.to_pylist()
+    assert [[part.to_pylist() for part in parts] for parts in together] == [
+        [part.to_pylist() for part in parts] for parts in alone
+    ]
+    assert [table.num_rows for table in tables] == [3, 1, 1, 2, 1, 300, 1]
+
+
+def test_a_row_that_cannot_be_converted_leaves_all_parts_as_they_were():
+    bad = quick(form(), 1)
+    bad.rows[0] = (dt.date(2026, 1, 1), None, None)
+    portions = [[quick(form(), 1)], [bad]]
+    with pytest.raises(Exception, match="N"):
+        joint_tables(portions, SCHEMA)
+    assert all(isinstance(parts[0], QuickRows) for parts in portions)
