@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -211,6 +212,17 @@ def test_a_column_that_came_meanwhile_must_be_nullable(house):
         commit_load(house.database, load, result(files), clock=house.clock)
 
 
+def test_a_column_that_must_not_be_null_by_now_may_have_got_nulls(house):
+    load = begin(house)
+    files = [written(house, load, 0, 10)]
+    with house.database.writing() as connection:
+        table = house.table()
+        columns = [replace(column, nullable=False) for column in table.schema.columns]
+        add_schema_version(connection, table, columns, now=house.clock.now())
+    with pytest.raises(LoadOvertaken, match="column WORD of table"):
+        commit_load(house.database, load, result(files), clock=house.clock)
+
+
 def test_what_is_not_known_is_looked_up(house):
     def broken():
         raise OSError("the line broke")
@@ -249,5 +261,8 @@ def test_clean_up_takes_what_no_commit_names_and_nothing_else(house):
     assert any(kept.load_id in path for path in house.data_files())
     house.drop()
     house.clock.advance(7200)
+    house.collect(3600)
+    assert house.files()  # UNDROP could bring it back
+    house.clock.advance(86_400)
     house.collect(3600)
     assert house.files() == set()

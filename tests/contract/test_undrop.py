@@ -12,6 +12,7 @@ from snowmelt.catalog import access, channels, chunks, keeping, tables
 from snowmelt.catalog.execution import execute
 from snowmelt.errors import AlreadyExists, NotRestorable, PrivilegeMissing, TableNotFound
 from snowmelt.schema.types import TableName
+from snowmelt.table.cleanup import expire_channels
 
 DAY_S = 86_400.0
 
@@ -61,6 +62,15 @@ def test_undrop_brings_rows_grants_and_tokens_back_and_fences_who_was_there(worl
         events = [each.event for each in channels.channel_history(connection, after.table_id)]
         assert len(chunks.chunks_between(connection, after.table_id, 0, 2)) == 2
     assert events[:3] == ["opened", "table undropped", "table dropped"]
+
+
+def test_tokens_that_came_back_are_kept_like_those_of_a_channel_just_opened(world, run, client):
+    run("ALTER TABLE t SET DATA_RETENTION_TIME_IN_DAYS = 90")
+    run("DROP TABLE t")
+    world.clock.advance(40 * DAY_S)
+    run("UNDROP TABLE t")
+    assert expire_channels(world.database, world.clock, idle_s=30 * DAY_S) == 0
+    assert client.open("C").record.offset_token == "10"
 
 
 def test_a_chunk_that_was_registered_before_is_known_after(world, run, client):

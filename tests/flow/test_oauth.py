@@ -11,6 +11,7 @@ import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs
 
+import httpx
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -132,6 +133,24 @@ def test_a_token_names_the_roles(service):
         pass
     with pytest.raises(RoleNotGranted, match="does not allow role ACCOUNTADMIN"):
         snowmelt.Client(service.url, oauth=given, role="accountadmin")
+
+
+def test_columns_are_added_as_a_role_of_the_token_only(service):
+    service.sql("CREATE ROLE IF NOT EXISTS shaping")
+    service.sql("GRANT ROLE shaping TO USER loader")
+    service.sql("GRANT EVOLVE SCHEMA ON TABLE oauth.public.t TO ROLE shaping")
+    service.sql("ALTER TABLE oauth.public.t SET ENABLE_SCHEMA_EVOLUTION = TRUE")
+    asked = {"database": "oauth", "schema": "public", "table": "t", "role": "shaping"}
+    answer = httpx.post(
+        f"{service.url}/v1/snowmelt/tables/evolve",
+        json=asked | {"columns": [{"name": "beyond", "type": "INT"}]},
+        headers={
+            "Authorization": f"Bearer {token(scp='session:role:loading')}",
+            "X-Snowflake-Authorization-Token-Type": "OAUTH",
+        },
+    )
+    assert answer.json()["error"] == "role_not_granted"
+    assert "does not allow role SHAPING" in answer.text
 
 
 @pytest.mark.parametrize(

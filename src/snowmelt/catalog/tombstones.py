@@ -47,12 +47,13 @@ def restore_channels_of(
     """Bring back the channels of these tables, which are being restored, with their tokens.
 
     Each is a sequencer ahead of all that it, or another of its name, has had: whoever had it open
-    before the drop must open it again.
+    before the drop must open it again. It is kept from now on as if it had just been opened, or the
+    time it was away would count as idle.
     """
     which = _C.c.table_id.in_(table_ids)
     _raise(connection, which, _stone_of_channel())
     connection.execute(
-        sa.update(_C).where(which).values(client_sequencer=_C.c.client_sequencer + 1)
+        sa.update(_C).where(which).values(client_sequencer=_C.c.client_sequencer + 1, opened_at=now)
     )
     _note(connection, which, "table undropped", now, user=None)
 

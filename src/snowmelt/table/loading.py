@@ -408,13 +408,13 @@ def _current(
         current = table_by_id(connection, table.table_id)
     if current.dropped_at is not None:
         raise LoadOvertaken(load=load.load_id, reason=f"table {table.name} was dropped")
-    known = {column.ordinal for column in table.schema.columns}
+    never_null = {column.ordinal for column in table.schema.columns if not column.nullable}
     for column in current.schema.columns:
-        if column.ordinal not in known and not column.nullable:
+        if column.ordinal not in never_null and not column.nullable:
             raise LoadOvertaken(
                 load=load.load_id,
-                reason=f"table {table.name} has got the column {column.display_name}, which must "
-                "not be NULL",
+                reason=f"column {column.display_name} of table {table.name} must not be NULL by "
+                "now, and could be when the load began",
             )
     return current, native_of(current)
 

@@ -36,6 +36,7 @@ class EvolutionRoutes:
     async def evolve(self, call: Call) -> Answer:
         """Add columns to a table, or take NOT NULL off."""
         request = decode(call.body, EvolveRequest)
+        request.role = call.role(request.role)
         work = partial(evolve, self._database, self._clock, request, call.user)
         loop = asyncio.get_running_loop()
         return json_answer(await loop.run_in_executor(self._threads, work))
