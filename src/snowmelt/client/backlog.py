@@ -86,7 +86,7 @@ class Backlog:
                 return
             if other is not None:
                 self._fail(other, replaced)
-                self._detached.add(other.counts)
+                self._forget(other)
             self._states[state.key] = state
 
     def detach(self, state: ChannelState) -> None:
@@ -94,7 +94,11 @@ class Backlog:
         with self._lock:
             if self._states.get(state.key) is state:
                 del self._states[state.key]
-                self._detached.add(state.counts)
+                self._forget(state)
+
+    def _forget(self, state: ChannelState) -> None:
+        if not state.is_aside:
+            self._detached.add(state.counts)
 
     def close_channel(self, state: ChannelState) -> int:
         """Take no more rows, flush at once; return the row sequencer to wait for."""
@@ -104,8 +108,16 @@ class Backlog:
                 self._hurry()
             return state.inserted_sequencer
 
-    def insert(self, state: ChannelState, batch: Batch) -> None:
+    def insert(
+        self,
+        state: ChannelState,
+        batch: Batch,
+        aside: tuple[ChannelState, Batch] | None = None,
+    ) -> None:
         """Append a batch to its channel, whole, waiting while too much is uncommitted.
+
+        What goes `aside` to another channel, refused rows, is taken by the same flush; if that
+        channel has failed meanwhile, it is not kept.
 
         Raises:
             BufferFull: It did not become less in time; nothing of the batch was kept.
@@ -115,16 +127,22 @@ class Backlog:
         """
         with self._lock:
             state.check()
-            if batch.rows:
-                self._admit(state, batch.size_bytes)
-            batch = _settled(batch, state)
-            if batch.rows:
-                state.counts.inserted_rows += batch.rows
-                state.counts.inserted_bytes += batch.size_bytes
-                self._bytes += batch.size_bytes
-            state.buffer.add(batch, milliseconds(self._clock.now()))
-            if batch.rows:
-                self._schedule(state)
+            size_bytes = batch.size_bytes + (0 if aside is None else aside[1].size_bytes)
+            if batch.rows or aside is not None:
+                self._admit(state, size_bytes)
+            self._add(state, batch)
+            if aside is not None and aside[0].failure is None:
+                self._add(*aside)
+
+    def _add(self, state: ChannelState, batch: Batch) -> None:
+        batch = _settled(batch, state)
+        if batch.rows:
+            state.counts.inserted_rows += batch.rows
+            state.counts.inserted_bytes += batch.size_bytes
+            self._bytes += batch.size_bytes
+        state.buffer.add(batch, milliseconds(self._clock.now()))
+        if batch.rows:
+            self._schedule(state)
 
     def insert_quick(
         self, state: ChannelState, form: QuickForm, taken: tuple[Values, int], token: str | None
@@ -276,7 +294,7 @@ class Backlog:
         """Return how all are doing."""
         with self._lock:
             now_ms = milliseconds(self._clock.now())
-            states = list(self._states.values())
+            states = [state for state in self._states.values() if not state.is_aside]
             each = tuple(state.status(now_ms) for state in states)
             counts = [self._detached, *(state.counts for state in states)]
             return ClientStatus(

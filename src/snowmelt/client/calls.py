@@ -202,10 +202,12 @@ def opened(answer: OpenResponse, converter_for: ConverterFor) -> ChannelState:
         answer.encryption_key_id or 0,
         base64.b64decode(answer.encryption_key),
     )
-    return ChannelState(
+    state = ChannelState(
         str(answer.channel),
         target,
         converter_for,
         (answer.client_sequencer or 0, answer.row_sequencer or 0),
         answer.offset_token,
     )
+    state.error_table = answer.error_table
+    return state

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 from snowmelt import faults
 from snowmelt.client.buffer import Batch, Stored
 from snowmelt.errors import (
+    ChannelFenced,
     ChannelInvalid,
     InvalidRow,
     SnowmeltError,
@@ -227,6 +228,10 @@ class Channel:
             self._backlog.refused(self._state, lost or len(converted.errors), refused)
         if converted.errors and abort:
             raise converted.errors[0].error
+        aside = None
+        if converted.errors:
+            tokens = (start_offset_token, offset_token)
+            aside = self._desk.asides.batch(self._state, converted.errors, tokens)
         if not (converted.errors and self._on_error is OnError.SKIP_BATCH):
             self._insert(
                 Batch(
@@ -235,8 +240,11 @@ class Channel:
                     converted.size_bytes,
                     start_offset_token,
                     offset_token,
-                )
+                ),
+                aside,
             )
+        elif aside is not None:
+            self._insert(Batch(None, 0, 0), aside)
         return InsertResult(converted.errors)
 
     def status(self) -> ChannelStatus:
@@ -254,6 +262,7 @@ class Channel:
         """
         self._state.check()
         self._wait(self._backlog.hurry(self._state), None, timeout)
+        self._wait_aside(timeout)
 
     def wait_for_commit(
         self, token: str | None = None, timeout: dt.timedelta | None = None
@@ -333,6 +342,7 @@ class Channel:
         try:
             if not (state.failure and state.failure_told):
                 self._wait(sequencer, None, timeout)
+                self._wait_aside(timeout)
         finally:
             if state.failure:
                 self._backlog.detach(state)
@@ -357,8 +367,8 @@ class Channel:
             # The error under way is the one to see; this one must not replace it.
             _log.warning("Channel %s was not closed cleanly: %s", self.name, closing)
 
-    def _insert(self, batch: Batch) -> None:
-        self._backlog.insert(self._state, batch)
+    def _insert(self, batch: Batch, aside: tuple[ChannelState, Batch] | None = None) -> None:
+        self._backlog.insert(self._state, batch, aside)
         self._desk.start()
         faults.point(faults.Point.ROWS_BUFFERED)
 
@@ -386,6 +396,17 @@ class Channel:
             if isinstance(value, str | bytes):
                 size += len(value)
         return int(size)
+
+    def _wait_aside(self, timeout: dt.timedelta | None) -> None:
+        """Return when what was refused before is kept, or it is clear that it is not."""
+        state = self._desk.asides.of(self._state)
+        if state is None or self._on_error is OnError.ABORT:
+            return
+        seconds = self._desk.commit_timeout_s if timeout is None else timeout.total_seconds()
+        try:
+            self._backlog.wait(state, self._backlog.hurry(state), None, seconds)
+        except (ChannelInvalid, ChannelFenced) as error:
+            _log.warning("Rows that channel %s refused were not kept: %s", self.name, error)
 
     def _wait(self, sequencer: int, token: str | None, timeout: dt.timedelta | None) -> None:
         seconds = self._desk.commit_timeout_s if timeout is None else timeout.total_seconds()

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self, Unpack
 from zoneinfo import ZoneInfo
 
+from snowmelt.client.aside import Asides
 from snowmelt.client.backlog import Backlog
 from snowmelt.client.calls import Calls, ChannelName
 from snowmelt.client.channel import Channel, OnError
@@ -110,7 +111,10 @@ class Client:
         columns = Columns(calls, self._backlog, settings.clock)
         registrar = Registrar(transport, who, encoder, columns, self._backlog, settings.give_up_s)
         self._flusher = Flusher(self._backlog, encoder, registrar, transport)
-        self._desk = Desk(self._backlog, self._flusher, calls, columns, self._commit_timeout_s)
+        self._asides = Asides(calls, self._backlog, settings.clock)
+        self._desk = Desk(
+            self._backlog, self._flusher, calls, columns, self._asides, self._commit_timeout_s
+        )
         # The threads end when neither client nor channels are left, and their rows are committed.
         weakref.finalize(self._desk, self._flusher.orphan).atexit = False
         transport.on_trouble = encoder.on_trouble = settings.on_problem
@@ -174,6 +178,8 @@ class Client:
         )
         state.evolves = schema_evolution
         self._backlog.attach(state, REOPENED)
+        if mode is not OnError.ABORT:
+            self._asides.prepare(state)
         return Channel(state, self._desk, mode)
 
     def drop_channel(self, name: str, *, table: str) -> None:
@@ -249,6 +255,7 @@ class Client:
             if state not in told
         ]
         failures = self._wait(targets, timeout)
+        self._asides.drop()
         self._flusher.stop()
         if failures:
             raise failures[0]
@@ -283,7 +290,10 @@ class Client:
             try:
                 self._backlog.wait(state, sequencer, None, left_s)
             except SnowmeltError as error:
-                failures.append(error)
+                if state.is_aside:
+                    _log.warning("Refused rows were not kept: %s", error)
+                else:
+                    failures.append(error)
         return failures
 
     def _check_open(self) -> None:

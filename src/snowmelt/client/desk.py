@@ -12,6 +12,7 @@ from snowmelt.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from snowmelt.client.aside import Asides
     from snowmelt.client.backlog import Backlog
     from snowmelt.client.flush import Flusher
     from snowmelt.client.state import ChannelState
@@ -38,9 +39,11 @@ class Desk:
         flusher: Flusher,
         calls: Calls,
         columns: Columns,
+        asides: Asides,
         commit_timeout_s: float,
     ) -> None:
         self.backlog = backlog
+        self.asides = asides
         self.commit_timeout_s = commit_timeout_s
         self._flusher = flusher
         self._calls = calls

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable, Iterator
 
-    from snowmelt.schema.rows import Conversion
+    from snowmelt.schema.rows import Conversion, RowError
 
 # Of one row; what is longer is cut, and CODE tells so to `snowmelt replay`.
 MAX_ROW_CHARACTERS = 1024 * 1024
@@ -88,6 +88,19 @@ def lacking(schema: TableSchema) -> list[str]:
         for column in ERROR_SCHEMA.columns
         if (found := there.get(column.name)) is None or found.sql_type != column.sql_type
     ] + [f"{column.display_name} NULL" for column in schema.columns if not column.nullable]
+
+
+def refusal_of(error: RowError) -> Refusal:
+    """Return a row that a converter refused."""
+    columns = error.extra_columns or error.missing_not_null or error.null_for_not_null
+    column = ", ".join(columns) if columns else error.error.fields.get("column")
+    return Refusal(
+        error.row_index,
+        str(error.error),
+        error.row,
+        error.error.code,
+        None if column is None else str(column),
+    )
 
 
 def rows_of(origin: Origin, refusals: Iterable[Refusal]) -> Iterator[dict[str, object]]:

@@ -1,0 +1,106 @@
+"""Refused rows of a client on their way into error tables.
+
+For each error table the client has one channel of its own, opened with the first channel that
+goes on after errors. A call's refused rows and its good ones are taken by the same flush, so that
+one request, and so one transaction of the service, commits both.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from functools import partial
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from snowmelt.client.buffer import Batch
+from snowmelt.client.calls import ChannelName
+from snowmelt.client.naming import split_table_name
+from snowmelt.client.state import Failure
+from snowmelt.errors import SnowmeltError
+from snowmelt.schema.refused import Origin, converted, refusal_of, rows_of
+from snowmelt.schema.rows import RowConverter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from snowmelt.client.backlog import Backlog
+    from snowmelt.client.calls import Calls
+    from snowmelt.client.state import ChannelState
+    from snowmelt.clock import Clock
+    from snowmelt.schema.rows import RowError
+
+_log = logging.getLogger(__name__)
+
+_REOPENED = Failure("it was opened again by this client", fenced=True)
+
+
+class Asides:
+    """The channels of one client into error tables; thread-safe."""
+
+    def __init__(self, calls: Calls, backlog: Backlog, clock: Clock) -> None:
+        self._calls = calls
+        self._backlog = backlog
+        self._clock = clock
+        self._states: dict[str, ChannelState | None] = {}
+        self._lock = threading.Lock()
+
+    def prepare(self, channel: ChannelState) -> ChannelState | None:
+        """Return the channel for what this one's table refuses; None where there is none.
+
+        What cannot be opened is not asked for again by this client: refused rows are then
+        reported to the caller alone, and the log says so.
+        """
+        name = channel.error_table
+        if name is None:
+            return None
+        with self._lock:
+            known = self._states.get(name)
+            if name in self._states and (known is None or known.failure is None):
+                return known
+            try:
+                state = self._opened(name)
+            except SnowmeltError as error:
+                _log.warning("Refused rows are not kept in table %s: %s", name, error)
+                state = None
+            self._states[name] = state
+            return state
+
+    def _opened(self, table: str) -> ChannelState:
+        typed = ChannelName(*split_table_name(table), f'"refused:{self._calls.prefix}"')
+        state = self._calls.open(typed, None, partial(RowConverter, zone=ZoneInfo("UTC")))
+        state.is_aside = True
+        self._backlog.attach(state, _REOPENED)
+        return state
+
+    def batch(
+        self,
+        channel: ChannelState,
+        errors: Sequence[RowError],
+        tokens: tuple[str | None, str | None],
+    ) -> tuple[ChannelState, Batch] | None:
+        """Return refused rows of a call as rows of the error table, and the channel for them."""
+        state = self.prepare(channel)
+        if state is None:
+            return None
+        origin = Origin(
+            str(channel.target.table), "sdk", channel.name, self._clock.now(), tokens[0], tokens[1]
+        )
+        made = converted(state.target.schema, rows_of(origin, map(refusal_of, errors)))
+        return state, Batch(made.table, made.row_count, made.size_bytes)
+
+    def of(self, channel: ChannelState) -> ChannelState | None:
+        """Return the channel that was opened for what this one's table refuses."""
+        return None if channel.error_table is None else self._states.get(channel.error_table)
+
+    def drop(self) -> None:
+        """Drop the channels, as far as the service answers: nobody opens them again."""
+        for state in self._states.values():
+            if state is None or state.failure is not None:
+                continue
+            where = state.target.table
+            name = ChannelName(where.database, where.schema, where.table, state.name)
+            try:
+                self._calls.drop(name, state.client_sequencer)
+            except SnowmeltError as error:
+                _log.info("Channel %s of %s was not dropped: %s", state.name, where, error)

@@ -1,0 +1,94 @@
+"""Rows that a channel refuses are in the table's error table, once, with their token."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from fix_sdk import QUICK
+from sdk_table import LATE, SOON, T, rows
+from snowmelt.catalog.database import open_database
+from snowmelt.catalog.keys import KeyRing, load_master_key
+from snowmelt.errors import InvalidRow
+from snowmelt.schema.types import TableName
+from snowmelt.storage.opening import open_store
+from snowmelt.table.reading import read_table
+
+ERRORS = "sdk.public.errors"
+
+
+@pytest.fixture
+def kept(service):
+    service.sql(f"DROP TABLE IF EXISTS {ERRORS}", f"ALTER TABLE {T} SET ERROR_TABLE = {ERRORS}")
+
+    def read() -> list[dict[str, object]]:
+        settings = service.settings
+        with contextlib.closing(open_database(settings.catalog_url)) as catalog:
+            return read_table(
+                catalog,
+                KeyRing(load_master_key(settings.keys_dir)),
+                open_store(settings.stage_url),
+                TableName("SDK", "PUBLIC", "ERRORS"),
+            ).to_pylist()
+
+    return read
+
+
+def test_refused_rows_are_kept_with_the_good_ones(connect, ids, kept, service):
+    client = connect(max_client_lag=LATE)
+    channel = client.open_channel("c", table=T, on_error="continue")
+    other = client.open_channel("o", table=T, on_error="continue")
+    bad = {"id": "x", "name": b"\x00\xff"}
+    result = channel.insert_rows(
+        [*rows(0, 2), bad, {"name": object()}], "3", start_offset_token="0"
+    )
+    assert len(result.errors) == 2
+    other.insert_arrow(pa.table({"id": [2, None]}), "arrow")
+    assert kept() == []
+    channel.flush()
+    assert ids() == [0, 1, 2]
+    first, second, third = sorted(kept(), key=lambda row: (row["SOURCE"], row["ROW_NUMBER"]))
+    assert first["TABLE_NAME"] == "SDK.PUBLIC.T"
+    assert (first["PROTOCOL"], first["SOURCE"], first["ROW_NUMBER"]) == ("sdk", "C", Decimal(2))
+    assert (first["START_OFFSET_TOKEN"], first["OFFSET_TOKEN"]) == ("0", "3")
+    assert (first["COLUMN_NAME"], first["CODE"]) == ("ID", "invalid_value")
+    assert str(result.errors[0].error) == first["REASON"]
+    assert json.loads(first["ROW_DATA"]) == {"id": "x", "name": "00ff"}
+    assert json.loads(second["ROW_DATA"])["name"].startswith("<object object")
+    assert (third["SOURCE"], third["OFFSET_TOKEN"]) == ("O", "arrow")
+    status = client.status()
+    assert [each.name for each in status.channels] == ["C", "O"]
+    assert (status.inserted_rows, status.refused_rows, status.waiting_bytes) == (3, 3, 0)
+    client.close()
+    assert [row[1] for row in service.sql(f"SHOW CHANNELS IN TABLE {ERRORS}").rows] == []
+
+
+def test_a_skipped_batch_leaves_its_refused_rows_and_abort_leaves_none(connect, ids, kept):
+    client = connect()
+    skipping = client.open_channel("s", table=T, on_error="skip_batch")
+    skipping.insert_rows([*rows(0, 2), {"id": "x"}], "2")
+    aborting = client.open_channel("a", table=T)
+    with pytest.raises(InvalidRow):
+        aborting.insert_rows([{"id": "y"}], "1")
+    client.close(timeout=SOON)
+    assert (ids(), [row["SOURCE"] for row in kept()]) == ([], ["S"])
+
+
+def test_without_the_table_refused_rows_are_reported_alone(connect, ids, kept, service):
+    client = connect(max_client_lag=QUICK)
+    channel = client.open_channel("c", table=T, on_error="continue")
+    channel.insert_rows([{"id": 0}, {"id": "x"}], "1")
+    channel.flush()
+    assert len(kept()) == 1
+    service.sql(f"DROP TABLE {ERRORS}")
+    for token in range(2, 5):
+        assert len(channel.insert_rows([{"id": token}, {"id": "x"}], str(token)).errors) == 1
+        channel.flush(timeout=dt.timedelta(seconds=60))
+    assert ids() == [0, 2, 3, 4]
+    assert channel.is_valid
+    client.close()
