@@ -6,7 +6,7 @@ Files that were not committed are swept by clean-up.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -16,17 +16,19 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from snowmelt.errors import LoadRefused, Unsupported
+from snowmelt.errors import LoadOvertaken, LoadRefused, Unsupported
 from snowmelt.spark.asked import FORMAT, check_options, table_asked
 from snowmelt.spark.committing import Once, Target, commit_written, target_of
 from snowmelt.spark.written_rows import Written, write_rows
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from snowmelt.schema.types import TableSchema
     from snowmelt.spark.connection import Connection
 
 _OPTIONS = frozenset({"write_id"})
@@ -37,10 +39,17 @@ _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
 @dataclass(frozen=True, slots=True)
 class Outcome(WriterCommitMessage):
-    """What one task wrote, into which load's folder, and for which query of Spark's streams."""
+    """What one task wrote, into which load's folder, and for which query of Spark's streams.
+
+    A stream's commit is that of another writer, which looks the table up anew; so table, columns and
+    time are said as they were when the rows were written.
+    """
 
     written: Written
     load_id: str
+    table_id: int
+    schema: TableSchema
+    began_at: dt.datetime
     query_id: str | None = None
 
 
@@ -64,8 +73,7 @@ class TableWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Outcome:
         """Write one task's rows."""
-        plan = self._target.plan
-        return Outcome(write_rows(plan, iterator), plan.load_id)
+        return _written(self._target, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit what all tasks wrote.
@@ -100,13 +108,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Outcome:
         """Write one task's rows of a batch."""
-        plan = self._target.plan
         context = TaskContext.get()
         query_id = None if context is None else context.getLocalProperty(_QUERY)
-        return Outcome(write_rows(plan, iterator), plan.load_id, query_id)
+        return replace(_written(self._target, iterator), query_id=query_id)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Commit a batch unless it was committed before."""
+        """Commit a batch unless it was committed before.
+
+        Raises:
+            LoadOvertaken: The table was dropped or changed meanwhile; nothing was written.
+        """
         outcomes = _outcomes(messages)
         if not outcomes:
             return
@@ -119,12 +130,25 @@ class StreamWriter(DataSourceStreamArrowWriter):
             )
         [load_id], [query_id] = loads, queries
         once = Once(f"spark:{query_id}", batchId)
-        commit_written(
-            self._target, [each.written for each in outcomes], once=once, load_id=load_id
-        )
+        target = _as_it_was(self._target, outcomes[0])
+        commit_written(target, [each.written for each in outcomes], once=once, load_id=load_id)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Leave everything as it is: what was not committed is swept, what was must stay."""
+
+
+def _written(target: Target, rows: Iterator[pa.RecordBatch]) -> Outcome:
+    plan = target.plan
+    written = write_rows(plan, rows)
+    return Outcome(written, plan.load_id, target.table_id, plan.schema, target.began_at)
+
+
+def _as_it_was(target: Target, outcome: Outcome) -> Target:
+    """Return the target of a commit as it was when the rows were written."""
+    if target.table_id != outcome.table_id:
+        raise LoadOvertaken(load=outcome.load_id, reason=f"table {target.table} was dropped")
+    plan = replace(target.plan, schema=outcome.schema)
+    return replace(target, plan=plan, began_at=outcome.began_at)
 
 
 def _outcomes(messages: list[WriterCommitMessage | None]) -> list[Outcome]:
