@@ -1,4 +1,4 @@
-"""The SDK alone loads neither Spark nor a database nor a web framework."""
+"""The SDK alone loads neither Spark nor a database nor a web framework; a service loads no Spark."""
 
 from __future__ import annotations
 
@@ -21,6 +21,16 @@ def test_importing_the_client_loads_nothing_heavy():
     code = (
         "import sys, snowmelt; snowmelt.Client; "
         f"print(sorted(set({HEAVY!r}) & set(m.partition('.')[0] for m in sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_service_starts_without_what_it_may_never_need():
+    late = ("pyspark", "pandas", "pyiceberg", "alembic", "httpx", "obstore", "polars")
+    code = (
+        "import sys, snowmelt.server.running; "
+        f"print(sorted(set({late!r}) & set(m.partition('.')[0] for m in sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

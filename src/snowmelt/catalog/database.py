@@ -9,20 +9,14 @@ that cannot write.
 from __future__ import annotations
 
 import contextlib
-import secrets
-import threading
 from dataclasses import dataclass
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
-from alembic.config import Config
-from alembic.runtime.environment import EnvironmentContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import event
 from sqlalchemy.pool import QueuePool
 
-from snowmelt.catalog import load_model, model, rows_model
+from snowmelt.catalog.revisions import known_versions, newest_version, version_of
 from snowmelt.clock import SystemClock
 from snowmelt.errors import (
     CatalogBusy,
@@ -49,12 +43,6 @@ _LOCK_TIMEOUT = "55P03"
 _READ_ONLY = "25006"
 # Operator intervention (57P01 …) and connection exceptions (08…): the server may have committed.
 _LOST_CONNECTION = ("08", "57P")
-
-# Any fixed number; it names the lock under which one process at a time migrates the schema.
-_MIGRATION_LOCK = 0x534E4F574D454C54 >> 1
-
-# What migration scripts write to is one global of Alembic's for all threads of a process.
-_alembic = threading.Lock()
 
 
 class Database:
@@ -177,10 +165,13 @@ def open_database(
     database = Database(_parse_url(url), busy_timeout_s=busy_timeout_s)
     try:
         with database.reading() as connection:
-            current = _revision(connection)
-        if current != _script().get_current_head():
+            current = version_of(connection)
+        if current != newest_version():
+            # Here, not above: Alembic is not needed where there is nothing to do.
+            from snowmelt.catalog.upgrading import upgrade
+
             with database.writing() as connection:
-                _upgrade(connection, (clock or SystemClock()).now())
+                upgrade(connection, (clock or SystemClock()).now())
     except BaseException:
         database.close()
         raise
@@ -204,14 +195,12 @@ def catalog_version(url: str, *, busy_timeout_s: float = 10.0) -> CatalogVersion
         CatalogUnavailable: The database cannot be reached.
     """
     database = Database(_parse_url(url), busy_timeout_s=busy_timeout_s)
-    script = _script()
     try:
         with database.reading() as connection:
-            current = _revision(connection)
+            current = version_of(connection)
     finally:
         database.close()
-    known = {step.revision for step in script.walk_revisions()}
-    return CatalogVersion(current, script.get_current_head() or "", current in known)
+    return CatalogVersion(current, newest_version(), current in known_versions())
 
 
 def server_time(connection: sa.Connection) -> dt.datetime | None:
@@ -313,49 +302,3 @@ def _is_definite(error: sa.exc.DBAPIError) -> bool:
     """Tell whether a failed COMMIT certainly wrote nothing: the server itself said so."""
     state = _sqlstate(error)
     return bool(state) and not state.startswith(_LOST_CONNECTION)
-
-
-def _script() -> ScriptDirectory:
-    folder = str(resources.files("snowmelt.catalog"))
-    return ScriptDirectory(folder, version_locations=[f"{folder}/versions"])
-
-
-def _revision(connection: sa.Connection) -> str | None:
-    if not sa.inspect(connection).has_table("alembic_version"):
-        return None
-    return connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
-
-
-def _upgrade(connection: sa.Connection, now: dt.datetime) -> None:
-    """Run the migrations that are missing, in the caller's transaction, one process at a time."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
-    script = _script()
-    current = _revision(connection)
-    if current is not None and current not in {step.revision for step in script.walk_revisions()}:
-        raise ConfigurationError(
-            setting="catalog_url",
-            reason=f"the catalog was written by a newer Snowmelt (its version is {current})",
-        )
-
-    def steps(revision: Any, _context: object) -> Any:
-        return script._upgrade_revs("head", revision)  # noqa: SLF001 - as Alembic's own command
-
-    with (
-        _alembic,
-        EnvironmentContext(Config(), script, fn=steps, destination_rev="head") as environment,
-    ):
-        # Of one metadata; naming them here is what brings them into it.
-        declared = (load_model.loads, rows_model.pipes)
-        environment.configure(connection=connection, target_metadata=declared[0].metadata)
-        environment.run_migrations()
-    if connection.execute(sa.select(model.deployment.c.deployment_id)).first() is None:
-        connection.execute(
-            sa.insert(model.deployment).values(
-                deployment_id=secrets.randbelow(2**31 - 1) + 1, created_at=now
-            )
-        )
-        connection.execute(
-            sa.insert(model.roles),
-            [{"name": name, "created_at": now} for name in ("ACCOUNTADMIN", "PUBLIC")],
-        )

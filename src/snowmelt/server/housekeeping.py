@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog import channels, leases, row_channels, stages
 from snowmelt.ingest.rows.places import is_row_file
 from snowmelt.storage.opening import open_store
-from snowmelt.table import cleanup
-from snowmelt.table.cleanup import expire_channels
 from snowmelt.table.leasing import new_owner, renewed
 
 if TYPE_CHECKING:
@@ -56,15 +54,22 @@ class Housekeeping:
                 leases.release(connection, lease)
 
     def _round(self) -> None:
-        self._expire()
+        # Here, not above: with it comes PyIceberg, which takes longer to load than the service.
+        from snowmelt.table import cleanup
+
+        service = self._service
+        idle = service.settings.channel_idle_s
+        expired = cleanup.expire_channels(service.database, service.clock, idle_s=idle)
+        if expired:
+            _log.info("%d channels have expired: nobody wrote to them for %g s", expired, idle)
         self._trim()
         self._sweep()
         collected = cleanup.collect(
-            self._service.database,
-            self._service.stage,
+            service.database,
+            service.stage,
             self._warehouse,
-            clock=self._service.clock,
-            retention_s=self._service.settings.retention_s,
+            clock=service.clock,
+            retention_s=service.settings.retention_s,
         )
         for problem in collected.problems:
             _log.error("clean-up could not do its work on %s; it will try again", problem)
@@ -75,13 +80,6 @@ class Housekeeping:
                 collected.unregistered,
                 collected.files,
             )
-
-    def _expire(self) -> None:
-        service = self._service
-        idle = service.settings.channel_idle_s
-        count = expire_channels(service.database, service.clock, idle_s=idle)
-        if count:
-            _log.info("%d channels have expired: nobody wrote to them for %g s", count, idle)
 
     def _sweep(self) -> None:
         """Delete files of rows whose requests never came, now and then."""

@@ -9,7 +9,6 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import httpx
 import jwt
 from cryptography.hazmat.primitives.serialization import load_der_public_key
 
@@ -159,6 +158,9 @@ class _FetchedKeys:
 
 
 def _fetch(url: str) -> dict[object, RSAPublicKey]:
+    # Here, not above: few services need it.
+    import httpx
+
     try:
         answer = httpx.get(url, timeout=_ANSWER_S).raise_for_status()
         listed = answer.json()["keys"] if len(answer.content) <= _LONGEST_ANSWER else []

@@ -15,7 +15,6 @@ from snowmelt.catalog.access import require_table
 from snowmelt.catalog.chunks import chunks_between, quarantined_records
 from snowmelt.catalog.tables import find_table, schema_versions
 from snowmelt.errors import PlanExpired, TableInconsistent
-from snowmelt.table.iceberg import NativeFile, NativeTable, load_native, native_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.tables import TableRecord
     from snowmelt.clock import Clock
     from snowmelt.schema.types import TableName, TableSchema
+    from snowmelt.table.iceberg import NativeFile, NativeTable
 
 # Ten minutes less than the shipped retention, so that collection waits longer than any query.
 MAX_AGE_S = 3000
@@ -60,7 +60,11 @@ class TableSnapshot:
 
     def native_files(self) -> list[NativeFile]:
         """Return the native files."""
-        return [] if self.native is None else native_files(self.native)
+        if self.native is None:
+            return []
+        from snowmelt.table.iceberg import native_files
+
+        return native_files(self.native)
 
     def check_deadline(self, clock: Clock) -> None:
         """Let pass a snapshot whose files and chunks are certainly still kept.
@@ -111,6 +115,9 @@ def native_of(table: TableRecord) -> NativeTable | None:
         if table.migrated_seq:
             raise TableInconsistent(table=table.name, reason="chunks are migrated to nowhere")
         return None
+    # Here, not above: PyIceberg takes longer to load than the rest of a service.
+    from snowmelt.table.iceberg import load_native
+
     native = load_native(table.pointer, table.incarnation)
     if native.facts.watermark != table.migrated_seq:
         raise TableInconsistent(
