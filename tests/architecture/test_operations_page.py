@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from snowmelt.catalog.backlogs import MigrationCount, TableBacklog
 from snowmelt.catalog.history import MigrationState
+from snowmelt.ingest.rows.tally import RowTally
 from snowmelt.ingest.tally import Tally
 from snowmelt.schema.types import TableName
 from snowmelt.server.logs import CONTEXT
@@ -25,7 +26,7 @@ def test_the_metrics_of_the_page_are_those_of_the_service():
         [TableBacklog(1, TableName("D", "P", "T"), 1, 1, now)],
         [MigrationCount(MigrationState.COMMITTED, 1, 1, 1.0)],
     )
-    sources = Sources(lambda: Tally().taken(0), selects=[lambda: (0, 0, 0)])
+    sources = Sources(lambda: Tally().taken(0), RowTally().taken, selects=[lambda: (0, 0, 0)])
     text = page(sources, facts, names_tables=True).decode()
     found = {
         family.name + ("_total" if family.type == "counter" else "")

@@ -43,20 +43,36 @@ class Tallied:
     waiting: int
 
 
+class Durations:
+    """How long requests took, by classes."""
+
+    def __init__(self) -> None:
+        self._classes = [0] * (len(BOUNDS_S) + 1)
+        self.seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one that took so long."""
+        self._classes[bisect_left(BOUNDS_S, seconds)] += 1
+        self.seconds += seconds
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """How many took up to each of `BOUNDS_S`, and last how many took longer."""
+        return tuple(self._classes)
+
+
 class Tally:
     """Counts answers; its owner sees to it that one thread at a time does."""
 
     def __init__(self) -> None:
         self._codes: dict[int, int] = {}
-        self._classes = [0] * (len(BOUNDS_S) + 1)
-        self._seconds = 0.0
+        self._durations = Durations()
         self.rows = 0
         self.bytes = 0
 
     def answered(self, answer: RegisterResponse | Exception, seconds: float) -> None:
         """Count a request that was answered after so many seconds."""
-        self._classes[bisect_left(BOUNDS_S, seconds)] += 1
-        self._seconds += seconds
+        self._durations.add(seconds)
         codes = self._codes
         if isinstance(answer, Exception):
             code = _code(answer)
@@ -74,8 +90,8 @@ class Tally:
             codes=dict(self._codes),
             rows=self.rows,
             bytes=self.bytes,
-            classes=tuple(self._classes),
-            seconds=self._seconds,
+            classes=self._durations.classes,
+            seconds=self._durations.seconds,
             waiting=waiting,
         )
 

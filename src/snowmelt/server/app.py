@@ -35,7 +35,7 @@ from snowmelt.server.routes.evolution import EvolutionRoutes
 from snowmelt.server.routes.health import health_route
 from snowmelt.server.routes.metrics import MetricsPage, read_token
 from snowmelt.server.routes.streaming import StreamingRoutes
-from snowmelt.server.rows.parts import build_rows
+from snowmelt.server.rows.parts import Shared, build_rows
 from snowmelt.server.rows.routes import row_routes
 from snowmelt.storage.local import LocalStore
 from snowmelt.storage.opening import open_store
@@ -145,6 +145,8 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
     authenticator = Authenticator(
         database, clock, anonymous_user=_developer(database, clock) if settings.dev else None
     )
+    shared = Shared(settings, database, keyring, stage, durability, pressure, authenticator, clock)
+    rows = build_rows(shared)
     return Service(
         settings=settings,
         clock=clock,
@@ -155,11 +157,9 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
         registrar=registrar,
         authenticator=authenticator,
         threads=ThreadPoolExecutor(_THREADS, thread_name_prefix="serve"),
-        sources=Sources(registrar.tally),
+        sources=Sources(registrar.tally, rows.tally.taken),
         pressure=pressure,
-        rows=build_rows(
-            settings, database, keyring, stage, authenticator=authenticator, clock=clock
-        ),
+        rows=rows,
     )
 
 

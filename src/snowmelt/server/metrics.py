@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.backlogs import MigrationCount, TableBacklog
     from snowmelt.catalog.database import Database
+    from snowmelt.ingest.rows.tally import RowsTallied
     from snowmelt.ingest.tally import Tallied
     from snowmelt.server.counting import Requests
 
@@ -38,12 +39,14 @@ class Sources:
 
     Attributes:
         tally: What the registrar has answered.
+        rows: What the row API has.
         channels_opened: How many channels were opened.
         requests: By the name of their port.
         selects: How many run, how many have ended, and the bytes these have scanned.
     """
 
     tally: Callable[[], Tallied]
+    rows: Callable[[], RowsTallied]
     channels_opened: Callable[[], int] = int
     requests: dict[str, Requests] = field(default_factory=dict)
     selects: list[Callable[[], Selected]] = field(default_factory=list)
@@ -81,7 +84,19 @@ class _Page:
         self._names_tables = names_tables
 
     def collect(self) -> Iterator[Metric]:
-        yield from _registrations(self._sources.tally())
+        tallied, rows = self._sources.tally(), self._sources.rows()
+        yield from _registrations(tallied)
+        yield from _rows(rows)
+        yield _counter(
+            "snowmelt_registered_rows",
+            "Rows registered, each once; of all protocols.",
+            tallied.rows + rows.rows,
+        )
+        yield _counter(
+            "snowmelt_registered_bytes",
+            "Bytes of the chunks registered, each once.",
+            tallied.bytes + rows.bytes,
+        )
         yield _counter(
             "snowmelt_channels_opened",
             "Channels opened, again or for the first time.",
@@ -111,25 +126,46 @@ def _registrations(tallied: Tallied) -> Iterator[Metric]:
     for code, count in sorted(tallied.codes.items()):
         codes.add_metric([str(code)], count)
     yield codes
-    yield _counter("snowmelt_registered_rows", "Rows registered, each once.", tallied.rows)
-    yield _counter(
-        "snowmelt_registered_bytes", "Bytes of the chunks registered, each once.", tallied.bytes
+    yield _durations(
+        "snowmelt_registration_seconds",
+        "Time from a registration's request to its answer.",
+        tallied,
     )
-    total = 0
-    buckets = []
-    for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), tallied.classes, strict=True):
-        total += count
-        buckets.append((bound, float(total)))
-    duration = HistogramMetricFamily(
-        "snowmelt_registration_seconds", "Time from a registration's request to its answer."
-    )
-    duration.add_metric([], buckets, tallied.seconds)
-    yield duration
     yield _gauge(
         "snowmelt_registrations_waiting",
         "Registrations that are not answered yet.",
         tallied.waiting,
     )
+
+
+def _rows(tallied: RowsTallied) -> Iterator[Metric]:
+    codes = CounterMetricFamily(
+        "snowmelt_row_requests",
+        "Requests of rows answered, by code of the row API; OK is committed.",
+        labels=["code"],
+    )
+    for code, count in sorted(tallied.codes.items()):
+        codes.add_metric([code], count)
+    yield codes
+    yield _counter("snowmelt_row_api_rows", "Rows of the row API registered.", tallied.rows)
+    yield _counter("snowmelt_row_api_bytes", "Bytes of their chunks.", tallied.bytes)
+    yield _counter(
+        "snowmelt_row_api_refused", "Rows refused of requests committed.", tallied.refused
+    )
+    yield _durations(
+        "snowmelt_row_request_seconds", "Time from a request of rows to its answer.", tallied
+    )
+
+
+def _durations(name: str, about: str, tallied: Tallied | RowsTallied) -> Metric:
+    total = 0
+    buckets = []
+    for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), tallied.classes, strict=True):
+        total += count
+        buckets.append((bound, float(total)))
+    family = HistogramMetricFamily(name, about)
+    family.add_metric([], buckets, tallied.seconds)
+    return family
 
 
 def _requests(ports: dict[str, Requests]) -> Metric:

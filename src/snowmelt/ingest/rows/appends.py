@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from snowmelt.catalog.row_channels import Advance, Settled
 from snowmelt.catalog.verdicts import ChannelAdvance
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from snowmelt.ingest.rows.continuation import Continuation
-    from snowmelt.ingest.rows.conversion import Converted, RefusedRow
+    from snowmelt.ingest.rows.conversion import Converted
     from snowmelt.ingest.rows.places import Target
 
 
@@ -31,13 +31,6 @@ class Outdated:
 
 
 Outcome: TypeAlias = Committed | Outdated | Exception
-
-
-class RefusedSink(Protocol):
-    """Takes refused rows once their request is committed; the place to keep them in a table."""
-
-    def __call__(self, target: Target, channel: str, rows: tuple[RefusedRow, ...]) -> None:
-        """Take the refused rows of one request; must not raise."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from snowmelt.errors import (
     ContinuationStale,
     PipeNotFound,
     RequestMalformed,
+    RowsBusy,
     TableNotFound,
 )
 from snowmelt.ingest.rows.appends import Append
@@ -29,8 +30,10 @@ if TYPE_CHECKING:
     from snowmelt.catalog.database import Database
     from snowmelt.catalog.row_channels import RowChannel
     from snowmelt.clock import Clock
+    from snowmelt.ingest.pressure import Pressure
     from snowmelt.ingest.rows.appends import Outcome
-    from snowmelt.ingest.rows.conversion import Conversions
+    from snowmelt.ingest.rows.conversion import Conversions, Converted
+    from snowmelt.ingest.rows.evolution import Evolution
     from snowmelt.ingest.rows.places import PipePath, Sender, Target
     from snowmelt.ingest.rows.targets import Targets
     from snowmelt.ingest.rows.writing import RowWriter
@@ -60,6 +63,8 @@ class RowDesk:
     conversions: Conversions
     writer: RowWriter
     clock: Clock
+    evolution: Evolution
+    pressure: Pressure
 
     def open(
         self,
@@ -188,14 +193,15 @@ class RowDesk:
         Raises:
             PipeNotFound: There is no such pipe, or this role may not insert by it.
             BodyUnreadable: What `data` raises; `BodyTooLarge` likewise.
-            RowsBusy: The service is stopping.
+            RowsBusy: The service is stopping, or too much of the table waits for migration.
         """
         target, channel, outcome = self.prepare(request, again=again)
         if outcome is not None:
             respond(outcome)
             return
-        table = target.table
-        converted = self.conversions.convert(data(), table, target.copy)
+        if target.table.table_id in self.pressure.tables:
+            raise RowsBusy(reason="too much of the table waits for migration")
+        target, converted = self._converted(target, data())
         token = request.continuation
         self.writer.submit(
             Append(
@@ -210,6 +216,17 @@ class RowDesk:
                 respond=respond,
             )
         )
+
+    def _converted(self, target: Target, data: bytes) -> tuple[Target, Converted]:
+        """Convert rows, for a table that follows its rows with the columns that they need."""
+        converted = self.conversions.convert(data, target.table, target.copy)
+        if converted.lacking is None:
+            return target, converted
+        reason = self.evolution.evolve(target, converted.lacking)
+        if reason is not None:
+            return target, converted.told(reason)
+        target = self.targets.find(target.path, target.sender, again=True)
+        return target, self.conversions.convert(data, target.table, target.copy)
 
 
 def channel_name(text: str) -> str:

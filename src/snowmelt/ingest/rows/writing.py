@@ -21,12 +21,13 @@ from snowmelt.errors import (
     ContinuationNotNext,
     ContinuationStale,
     RowsBusy,
-    SyncFailed,
     TableNotFound,
 )
 from snowmelt.ingest.rows.appends import Append, Committed, Outcome, Outdated
+from snowmelt.ingest.rows.aside import Torn, tell_lost
 from snowmelt.ingest.rows.chunking import plans_of
 from snowmelt.ingest.rows.continuation import Continuation
+from snowmelt.ingest.rows.tally import RowTally
 from snowmelt.ingest.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -38,9 +39,9 @@ if TYPE_CHECKING:
     from snowmelt.catalog.registration import ChannelAdvance, Verdict
     from snowmelt.catalog.row_channels import RowChannel
     from snowmelt.clock import Clock
-    from snowmelt.ingest.rows.appends import RefusedSink
+    from snowmelt.ingest.durability import Durability
+    from snowmelt.ingest.rows.aside import Aside, Keeper
     from snowmelt.ingest.rows.chunking import Staged, Stager
-    from snowmelt.storage.store import Store
 
 _log = logging.getLogger("snowmelt.ingest")
 
@@ -60,20 +61,21 @@ class RowWriter:
     def __init__(
         self,
         database: Database,
-        stage: Store,
+        durability: Durability,
         stager: Stager,
         *,
         clock: Clock,
-        refused: RefusedSink,
+        keeper: Keeper,
     ) -> None:
         self._database = database
-        self._stage = stage
+        self._durability = durability
         self._stager = stager
         self._clock = clock
-        self._refused = refused
+        self._keeper = keeper
         self._remembered = registration.Remembered()
         self._waiting: Waiting[Append] = Waiting()
         self._closed = False
+        self.tally = RowTally()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="rows", daemon=True)
         self._thread.start()
@@ -107,10 +109,11 @@ class RowWriter:
     def _settle(self, group: Sequence[Append]) -> None:
         """Commit a group; what cannot be committed with others is tried alone."""
         try:
-            outcomes = self._commit(group)
+            outcomes = self._tried(group)
         except Exception as error:  # noqa: BLE001 - answered one by one
             if len(group) > 1 and not isinstance(error, _OUTAGES):
-                _log.warning("a group of %d requests of rows failed: %r", len(group), error)
+                if not isinstance(error, Torn):
+                    _log.warning("a group of %d requests of rows failed: %r", len(group), error)
                 for append in group:
                     self._settle([append.alone()])
                 return
@@ -126,29 +129,56 @@ class RowWriter:
 
     def _answer(self, append: Append, outcome: Outcome) -> None:
         try:
-            if isinstance(outcome, Committed) and not outcome.is_repeated:
-                refused = append.converted.refused
-                if refused:
-                    self._refused(append.target, append.channel, refused)
             append.respond(outcome)
         except Exception:  # noqa: BLE001 - the next one can be answered
             _log.exception("a request of rows could not be answered")
 
-    def _commit(self, group: Sequence[Append]) -> list[Outcome | None]:
-        """Return what became of each request; None for those to be tried alone."""
+    def _tried(self, group: Sequence[Append]) -> list[Outcome | None]:
+        failures = self._durability.failures
+        aside = self._keeper.stage(group)
+        try:
+            return self._commit(group, aside, failures)
+        except Torn:
+            if len(group) > 1:
+                raise
+            return self._commit(group, [], failures)
+
+    def _commit(
+        self, group: Sequence[Append], aside: Sequence[Aside], failures: int
+    ) -> list[Outcome | None]:
+        """Return what became of each request; None for those to be tried alone.
+
+        Raises:
+            Torn: Refused rows in `aside` are of requests that are not taken now.
+            RowsBusy: A sync has failed since there had been so many `failures`.
+        """
         staged = self._stager.stage_all(plans_of(group))
         faults.point(faults.Point.ROWS_STAGED)
-        if staged:
-            try:
-                self._stage.sync()
-            except SyncFailed as error:
-                _log.critical("%s Rows are not acknowledged; check the disk.", error)
-                raise RowsBusy(reason="its stage failed") from error
+        # Never register what a failed sync may have lost: the rows are staged again, elsewhere.
+        if (staged or aside) and not self._durability.sync(failures):
+            raise RowsBusy(reason="its stage failed; its log says how")
         with self._database.writing() as connection:
-            outcomes = _Transaction(self, connection, staged).outcomes(group)
+            outcomes = _Transaction(self, connection, staged, aside).outcomes(group)
             faults.point(faults.Point.ROWS_INSIDE_COMMIT)
         faults.point(faults.Point.ROWS_COMMITTED)
-        return self._explained(group, outcomes)
+        explained = self._explained(group, outcomes)
+        self._count(group, staged, explained)
+        return explained
+
+    def _count(
+        self,
+        group: Sequence[Append],
+        staged: Sequence[Staged],
+        outcomes: Sequence[Outcome | None],
+    ) -> None:
+        new = [each for each, outcome in zip(group, outcomes, strict=True) if _is_new(outcome)]
+        self.tally.rows += sum(each.rows for each in new)
+        self.tally.refused += sum(each.converted.refused_count for each in new)
+        known = set(map(id, new))
+        # A chunk is taken whole or not at all.
+        self.tally.bytes += sum(
+            each.offer.length for each in staged if id(each.plan.members[0]) in known
+        )
 
     def _explained(
         self, group: Sequence[Append], outcomes: Sequence[Outcome | Verdict | None]
@@ -204,17 +234,25 @@ class _Transaction:
     """One group inside its transaction."""
 
     def __init__(
-        self, writer: RowWriter, connection: sa.Connection, staged: Sequence[Staged]
+        self,
+        writer: RowWriter,
+        connection: sa.Connection,
+        staged: Sequence[Staged],
+        aside: Sequence[Aside],
     ) -> None:
         self._connection = connection
         self._staged = staged
+        self._aside = aside
         self._remembered = writer.remembered
         self._now = writer.clock.now()
         self._elastic: dict[tuple[int, str], Continuation] = {}
 
     def outcomes(self, group: Sequence[Append]) -> list[Outcome | Verdict | None]:
         """Register, move channels, count; return an outcome or a verdict for each request."""
-        live = set(lock_tables(self._connection, {each.target.table.table_id for each in group}))
+        targets = [each.target for each in group]
+        targets += [each.staged.plan.target for each in self._aside]
+        touched = {target.table.table_id for target in targets}
+        live = set(lock_tables(self._connection, touched))
         repeated = self._repeated(group)
         found: dict[int, Outcome | Verdict | None] = {
             id(each): Committed(is_repeated=True) if self._is_among(each, repeated) else None
@@ -226,11 +264,14 @@ class _Transaction:
             for each in self._staged
             if not any(self._is_among(member, repeated) for member in each.plan.members)
         ]
-        offers = [staged.offered(self._channels(staged, live)) for staged in clean]
+        offers = [
+            staged.offered(self._channels(staged, live))
+            for staged in (*clean, *(each.staged for each in self._aside))
+        ]
         verdicts = registration.register(
             self._connection, offers, now=self._now, remembered=self._remembered
         )
-        for staged, verdict in zip(clean, verdicts, strict=True):
+        for staged, verdict in zip(clean, verdicts[: len(clean)], strict=True):
             members = staged.plan.members
             shares = verdict * len(members) if staged.plan.is_elastic else verdict
             for member, share in zip(members, shares, strict=True):
@@ -238,8 +279,20 @@ class _Transaction:
         for each in group:
             if each.rows == 0 and found[id(each)] is None:
                 found[id(each)] = self._advanced(each, live)
+        self._check_aside(found, verdicts[len(clean) :])
         self._write_down([each for each in group if _is_new(found[id(each)])])
         return [found[id(each)] for each in group]
+
+    def _check_aside(
+        self,
+        found: dict[int, Outcome | Verdict | None],
+        verdicts: Sequence[Sequence[Verdict]],
+    ) -> None:
+        for aside, (verdict,) in zip(self._aside, verdicts, strict=True):
+            if verdict.code:
+                tell_lost(aside, verdict.message)
+            elif not all(_is_new(found[id(each)]) for each in aside.sources):
+                raise Torn
 
     def _channels(self, staged: Staged, live: set[int]) -> tuple[ChannelAdvance, ...]:
         members = staged.plan.members

@@ -34,6 +34,14 @@ def text_answer(text: str) -> Answer:
     return Answer(HTTPStatus.OK, text.encode())
 
 
+def code_of(error: Exception) -> str:
+    """Return the code that clients see."""
+    if not isinstance(error, SnowmeltError):
+        return InternalError.code.upper()
+    wire = getattr(error, "wire", None) or _WIRE_CODES.get(type(error))
+    return wire or error.code.upper()
+
+
 def trouble_answer(error: Exception, *, path: str, user: str | None) -> Answer:
     """Turn whatever was raised into an answer, and log what an operator should see."""
     if not isinstance(error, SnowmeltError):
@@ -45,9 +53,8 @@ def trouble_answer(error: Exception, *, path: str, user: str | None) -> Answer:
         _log.warning("%s answered %d to user %s: %s", path, status, user, error)
     else:
         _log.info("%s answered %d to user %s: %s", path, status, user, error)
-    code = getattr(error, "wire", None) or _WIRE_CODES.get(type(error), error.code.upper())
     headers = ((b"www-authenticate", b"Bearer"),) if status == HTTPStatus.UNAUTHORIZED else ()
-    return Answer(status, _encoder.encode(Trouble(code, str(error))), headers)
+    return Answer(status, _encoder.encode(Trouble(code_of(error), str(error))), headers)
 
 
 def _status(error: SnowmeltError) -> int:
@@ -59,4 +66,4 @@ def _status(error: SnowmeltError) -> int:
     return error.status
 
 
-__all__ = ["json_answer", "text_answer", "trouble_answer"]
+__all__ = ["code_of", "json_answer", "text_answer", "trouble_answer"]

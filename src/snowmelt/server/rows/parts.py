@@ -10,9 +10,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from snowmelt.catalog import deployment
 from snowmelt.errors import ConfigurationError
+from snowmelt.ingest.rows.aside import Keeper
 from snowmelt.ingest.rows.chunking import Stager
 from snowmelt.ingest.rows.conversion import Conversions
 from snowmelt.ingest.rows.desk import RowDesk
+from snowmelt.ingest.rows.evolution import Evolution
 from snowmelt.ingest.rows.targets import Targets
 from snowmelt.ingest.rows.writing import RowWriter
 from snowmelt.server.rows.files import RowFiles
@@ -24,12 +26,27 @@ if TYPE_CHECKING:
     from snowmelt.catalog.keys import KeyRing
     from snowmelt.clock import Clock
     from snowmelt.config import Settings
-    from snowmelt.ingest.rows.conversion import RefusedRow
-    from snowmelt.ingest.rows.places import Target
+    from snowmelt.ingest.durability import Durability
+    from snowmelt.ingest.pressure import Pressure
+    from snowmelt.ingest.rows.tally import RowTally
     from snowmelt.server.auth import Authenticator
     from snowmelt.storage.store import Store
 
 _THREADS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the row API has in common with the rest of a service."""
+
+    settings: Settings
+    database: Database
+    keyring: KeyRing
+    stage: Store
+    durability: Durability
+    pressure: Pressure
+    authenticator: Authenticator
+    clock: Clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +59,12 @@ class RowParts:
     limits: Limits
     authenticator: Authenticator
     threads: ThreadPoolExecutor
+    clock: Clock
+
+    @property
+    def tally(self) -> RowTally:
+        """What has been counted since the start."""
+        return self.desk.writer.tally
 
     def new_id(self) -> str:
         """Return an id for a request that brought none; nobody can repeat it."""
@@ -53,27 +76,33 @@ class RowParts:
         self.desk.writer.close()
 
 
-def build_rows(
-    settings: Settings,
-    database: Database,
-    keyring: KeyRing,
-    stage: Store,
-    *,
-    authenticator: Authenticator,
-    clock: Clock,
-) -> RowParts:
+def build_rows(shared: Shared) -> RowParts:
     """Join the parts and start the writer.
 
     Raises:
         ConfigurationError: A time zone that there is not.
     """
+    settings, database, clock = shared.settings, shared.database, shared.clock
+    keyring, stage = shared.keyring, shared.stage
     with database.reading() as connection:
         deployment_id = deployment.deployment_id(connection)
     targets = Targets(database, keyring, clock)
     stager = Stager(stage, targets, deployment_id, clock)
-    writer = RowWriter(database, stage, stager, clock=clock, refused=drop_refused)
+    writer = RowWriter(
+        database,
+        shared.durability,
+        stager,
+        clock=clock,
+        keeper=Keeper(database, keyring, stager, clock),
+    )
     desk = RowDesk(
-        database, targets, Conversions(_zone(settings.rows_timezone), clock), writer, clock
+        database,
+        targets,
+        Conversions(_zone(settings.rows_timezone), clock),
+        writer,
+        clock,
+        Evolution(database, clock),
+        shared.pressure,
     )
     files = RowFiles(
         database,
@@ -98,17 +127,10 @@ def build_rows(
         files,
         ScopedTokens(keyring, clock),
         limits,
-        authenticator,
+        shared.authenticator,
         ThreadPoolExecutor(_THREADS, thread_name_prefix="rows"),
+        clock,
     )
-
-
-def drop_refused(target: Target, channel: str, rows: tuple[RefusedRow, ...]) -> None:
-    """Keep nothing of refused rows but what the channel's status tells.
-
-    The one place to hand them on from: it gets the refused rows of each committed request.
-    """
-    del target, channel, rows
 
 
 def _endpoint(settings: Settings) -> str:

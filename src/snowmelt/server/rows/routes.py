@@ -26,7 +26,7 @@ from snowmelt.server.counting import ROUTE
 from snowmelt.server.refusals import MethodRefused, RouteNotFound
 from snowmelt.server.routes.streaming import host_of
 from snowmelt.server.rows.addresses import parse_address, parse_query
-from snowmelt.server.rows.answers import json_answer, text_answer, trouble_answer
+from snowmelt.server.rows.answers import code_of, json_answer, text_answer, trouble_answer
 from snowmelt.server.rows.tokens import claimed_scope
 from snowmelt.wire.rows import (
     AppendAnswer,
@@ -55,6 +55,8 @@ _MOST_429 = 5
 _OAUTH = "/oauth/token"
 _DESCRIPTION = "/openapi.json"
 _HOSTNAME = "/v2/streaming/hostname"
+_OF_ROWS = {"rows", "filebuffer"}
+_DONE = "OK"
 _ROLE_SCOPE = "session:role:"
 
 
@@ -91,7 +93,9 @@ class RowRoutes:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         call = Call(scope)
-        scope[ROUTE] = _label(call.path)
+        label = scope[ROUTE] = _label(call.path)
+        began = self._parts.clock.monotonic()
+        code = _DONE
         try:
             handle, limit = self._route(call)
             if not await self._read(call, receive, limit):
@@ -99,6 +103,9 @@ class RowRoutes:
             answer = await handle()
         except Exception as error:  # noqa: BLE001 - nothing a client sends may end the service
             answer = trouble_answer(error, path=call.path, user=call.user)
+            code = code_of(error)
+        if label in _OF_ROWS:
+            self._parts.tally.answered(code, self._parts.clock.monotonic() - began)
         await send(answer.start())
         await send({"type": "http.response.body", "body": answer.body})
 
@@ -363,7 +370,7 @@ def _label(path: str) -> str:
     if path in {_HOSTNAME, _OAUTH}:
         return path
     last = path.rpartition("/")[2]
-    return last if last in {"rows", "filebuffer"} else "rows-management"
+    return last if last in _OF_ROWS else "rows-management"
 
 
 def _end_token(call: Call) -> str | None:

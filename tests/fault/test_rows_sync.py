@@ -1,0 +1,127 @@
+"""A sync of the stage that really fails: a file system on a disk that has no room for its blocks.
+
+The page cache takes every blob, and shows it whole; only the sync says that it is not on the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from conversation import Conversation
+from fix_service import prepare_loading
+from snowmelt.catalog.database import open_database
+from snowmelt.catalog.keys import KeyRing, load_master_key
+from snowmelt.config import Settings
+from snowmelt.schema.types import TableName
+from snowmelt.storage.opening import open_store
+from snowmelt.table.reading import read_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+PIPE = "/v2/streaming/databases/demo/schemas/public/pipes/T-STREAMING"
+ROWS = PIPE.replace("/streaming/", "/streaming/data/") + "/channels/{}/rows"
+
+
+@dataclass
+class ThinDisk:
+    """A file system whose blocks lie on a smaller one."""
+
+    below: Path
+    folder: Path
+
+    def fill(self):
+        with (self.below / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while file.write(bytes(4096)):
+                pass
+
+    def make_room(self):
+        (self.below / "filler").unlink()
+
+
+@pytest.fixture
+def thin_disk(tmp_path):
+    disk = ThinDisk(tmp_path / "below", tmp_path / "disk")
+    disk.below.mkdir()
+    disk.folder.mkdir()
+    image = disk.below / "image"
+    commands = [
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", disk.below],
+        ["truncate", "--size", "64m", image],
+        ["mkfs.ext4", "-q", "-F", "-O", "^has_journal", image],
+        ["mount", "-o", "loop", image, disk.folder],
+    ]
+    try:
+        for command in commands:
+            try:
+                done = subprocess.run(command, capture_output=True, check=False)
+            except FileNotFoundError:
+                pytest.skip("there is no mkfs.ext4")
+            if done.returncode:
+                pytest.skip(f"only root can mount a disk: {done.stderr.decode()}")
+        yield disk
+    finally:
+        for folder in (disk.folder, disk.below):
+            if os.path.ismount(folder):
+                subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def ids(service) -> list[int]:
+    stage = service.environment["SNOWMELT_STAGE_URL"]
+    settings = Settings.load(service.data_dir, catalog_url=service.catalog_url, stage_url=stage)
+    with contextlib.closing(open_database(settings.catalog_url)) as catalog:
+        keyring = KeyRing(load_master_key(settings.keys_dir))
+        table = read_table(catalog, keyring, open_store(stage), TableName("DEMO", "PUBLIC", "T"))
+    return sorted(int(value) for value in table["ID"].to_pylist())
+
+
+def test_what_it_may_have_lost_is_registered_by_neither_protocol(
+    thin_disk, service_process, key_pair
+):
+    service = service_process
+    service.environment["SNOWMELT_STAGE_URL"] = str(thin_disk.folder / "stage")
+    service.start()
+    prepare_loading(service, key_pair)
+    classic = Conversation(service.url, key_pair.private_pem, "LOADER").configure()
+    headers = {"content-type": "application/x-ndjson"}
+    http = httpx.Client(base_url=service.url, timeout=60, headers=headers)
+    with contextlib.closing(classic.http), http:
+        for name in ("Authorization", "X-Snowflake-Authorization-Token-Type"):
+            http.headers[name] = classic.http.headers[name]
+
+        def send(number: int, continuation: str) -> httpx.Response:
+            asked = {"continuationToken": continuation, "requestId": f"request {number}"}
+            padding = os.urandom(200_000).hex()
+            body = json.dumps({"id": number, "name": padding}).encode()
+            return http.post(ROWS.format("c"), params=asked, content=body)
+
+        first = http.put(f"{PIPE}/channels/c", content=b"{}").json()["next_continuation_token"]
+        answer = send(1, first)
+        assert answer.status_code == 200, answer.text
+        second = answer.json()["next_continuation_token"]
+
+        opened = classic.open("classic")
+        staged = classic.blob([(opened, 1, "1")], [{"id": 100, "name": "n"}])
+        thin_disk.fill()
+        failed = send(2, second)
+        assert (failed.status_code, failed.json()["code"]) == (503, "ERR_SERVICE_BUSY")
+        thin_disk.make_room()
+        # Its blob can still be read, and the next sync would succeed.
+        assert classic.codes(staged) == [38]
+        # The same request again: its rows are staged anew.
+        assert send(2, second).status_code == 200
+        assert ids(service) == [1, 2]
+        service.kill()
+        service.start()
+        assert ids(service) == [1, 2]
+        asked = http.post(PIPE + ":bulk-channel-status", content=b'{"channel_names":["c"]}')
+        assert asked.json()["channel_statuses"]["c"]["rows_inserted"] == 2

@@ -1,0 +1,165 @@
+"""A table that is altered while rows are on their way: these are converted again, for what it is now."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from snowmelt import faults
+from snowmelt.embedded import Embedded
+from snowmelt.schema.types import TableName
+from snowmelt.table.migration import MigrationSettings, migrate_locally
+from snowmelt.table.reading import read_table
+
+_requests = itertools.count()
+
+
+class Sender:
+    """Tables of a service in this process, and its row API."""
+
+    def __init__(self, service: Embedded) -> None:
+        self.service = service
+        headers = {"content-type": "application/x-ndjson"}
+        self.http = httpx.Client(base_url=service.url, timeout=60, headers=headers)
+
+    def sql(self, text: str) -> None:
+        self.service.sql(text)
+
+    def open(self, table: str) -> str:
+        path = f"/v2/streaming/databases/demo/schemas/public/pipes/{table}-STREAMING/channels/c"
+        return self.http.put(path, content=b"{}").json()["next_continuation_token"]
+
+    def send(self, table: str, continuation: str, *rows: dict) -> httpx.Response:
+        path = (
+            f"/v2/streaming/data/databases/demo/schemas/public/pipes/{table}-STREAMING"
+            "/channels/c/rows"
+        )
+        asked = {"continuationToken": continuation, "requestId": f"request {next(_requests)}"}
+        return self.http.post(path, params=asked, content="\n".join(map(json.dumps, rows)))
+
+    def rows(self, table: str) -> list[dict]:
+        running = self.service.service
+        name = TableName("DEMO", "PUBLIC", table)
+        return read_table(running.database, running.keyring, running.stage, name).to_pylist()
+
+    def status(self, table: str) -> dict:
+        path = f"/v2/streaming/databases/demo/schemas/public/pipes/{table}-STREAMING"
+        asked = self.http.post(path + ":bulk-channel-status", content=b'{"channel_names":["c"]}')
+        return asked.json()["channel_statuses"]["c"]
+
+    def samples(self) -> dict[str, dict[tuple[str, ...], float]]:
+        found: dict[str, dict[tuple[str, ...], float]] = {}
+        for family in text_string_to_metric_families(self.http.get("/metrics").text):
+            for sample in family.samples:
+                found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
+        return found
+
+
+@pytest.fixture(scope="module")
+def sender(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("altered")
+    with Embedded(folder, dev=True, backlog_max_chunks=2) as service:
+        service.sql("CREATE DATABASE demo")
+        sender = Sender(service)
+        with sender.http:
+            yield sender
+
+
+@pytest.fixture(autouse=True)
+def nothing_armed():
+    yield
+    faults.disarm()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "stored", "refused"),
+    [
+        ("ADDED", "ADD COLUMN more INT", [{"ID": 1, "NAME": "a", "MORE": None}] * 2, 0),
+        ("WIDER", "ALTER COLUMN id SET DATA TYPE NUMBER(20,0)", [{"ID": 1, "NAME": "a"}] * 2, 0),
+        ("LOST", "DROP COLUMN name", [{"ID": 1}], 1),
+    ],
+)
+def test_rows_on_their_way_are_what_they_would_be_in_the_table_of_now(
+    sender, name, change, stored, refused
+):
+    sender.sql(f"CREATE TABLE demo.public.{name} (id NUMBER(10,0), name VARCHAR)")
+    token = sender.open(name)
+    sent = [{"id": 1, "name": "a"}]
+    token = sender.send(name, token, *sent).json()["next_continuation_token"]
+    staged = []
+
+    def alter() -> None:
+        staged.append(name)
+        sender.sql(f"ALTER TABLE demo.public.{name} {change}")
+
+    faults.arm(faults.Point.ROWS_STAGED, alter)
+    assert sender.send(name, token, *sent).status_code == 200
+    assert staged == [name]
+    assert sender.rows(name) == stored
+    status = sender.status(name)
+    assert (status["rows_inserted"], status["rows_error_count"]) == (2 - refused, refused)
+
+
+@pytest.mark.parametrize(
+    ("again", "code"),
+    [
+        ("", "ERR_PIPE_DOES_NOT_EXIST_OR_NOT_AUTHORIZED"),
+        (
+            "CREATE TABLE demo.public.{} (id INT)",
+            "ERR_CHANNEL_DOES_NOT_EXIST_OR_IS_NOT_AUTHORIZED",
+        ),
+    ],
+)
+def test_a_table_that_is_dropped_meanwhile_gets_nothing(sender, again, code):
+    name = f"GONE{len(again)}"
+    sender.sql(f"CREATE TABLE demo.public.{name} (id INT)")
+    token = sender.open(name)
+
+    def drop() -> None:
+        sender.sql(f"DROP TABLE demo.public.{name}")
+        if again:
+            sender.sql(again.format(name))
+
+    faults.arm(faults.Point.ROWS_STAGED, drop)
+    answer = sender.send(name, token, {"id": 1})
+    assert (answer.status_code, answer.json()["code"]) == (404, code)
+    if again:
+        assert sender.rows(name) == []
+
+
+def test_a_long_backlog_is_told_by_a_code_that_the_sdk_sends_again(sender):
+    before = sender.samples()
+    sender.sql("CREATE TABLE demo.public.brim (id INT)")
+    token = sender.open("BRIM")
+    number = 0
+    while (answer := sender.send("BRIM", token, {"id": number}, {"id": "x"})).status_code == 200:
+        token, number = answer.json()["next_continuation_token"], number + 1
+        assert number < 10_000
+    assert (answer.status_code, answer.json()["code"]) == (503, "ERR_SERVICE_BUSY")
+    assert "waits for migration" in answer.text
+    found = sender.samples()
+
+    def grown(name: str, *labels: str) -> float:
+        return found[name][labels] - before.get(name, {}).get(labels, 0)
+
+    assert grown("snowmelt_row_requests_total", "OK") == number
+    assert grown("snowmelt_row_requests_total", "ERR_SERVICE_BUSY") == 1
+    assert grown("snowmelt_row_api_rows_total") == number
+    assert grown("snowmelt_registered_rows_total") == number
+    assert grown("snowmelt_row_api_refused_total") == number
+    assert grown("snowmelt_row_api_bytes_total") > 0
+    assert grown("snowmelt_row_request_seconds_count") == number + 1
+
+    settings, running = sender.service.settings, sender.service.service
+    migrate_locally(
+        running.database,
+        running.keyring,
+        TableName("DEMO", "PUBLIC", "BRIM"),
+        MigrationSettings(settings.stage_url, settings.warehouse_url),
+    )
+    running.pressure.look()
+    assert sender.send("BRIM", token, {"id": number}).status_code == 200
