@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from fix_chunks import NUMBERS, Lakehouse
+from fix_chunks import NUMBERS, ROLE, Lakehouse
 from fix_loads import begin, load_numbers, rejected, result, written
 from snowmelt import faults
 from snowmelt.catalog import loads
@@ -19,7 +19,9 @@ from snowmelt.errors import LeaseLost, LoadOvertaken, LoadRefused, UnknownOutcom
 from snowmelt.faults import Point
 from snowmelt.schema.types import Column, Kind, TableName
 from snowmelt.table.loading import (
+    LoadRequest,
     abandon_load,
+    begin_load,
     close_dead_loads,
     commit_load,
     is_committed,
@@ -240,6 +242,24 @@ def test_what_is_not_known_is_looked_up(house):
     house.collect(3600)
     assert state_of(house, load).state is LoadState.LOST
     assert house.read_numbers() == list(range(10))
+
+
+def test_a_commit_by_a_machine_whose_clock_is_ahead_keeps_its_files_from_clean_up(house):
+    load_numbers(house, 0, 10, "a.csv")
+    ahead = ManualClock(house.clock.now() + dt.timedelta(hours=2))
+    load = begin_load(
+        house.database,
+        LoadRequest(NUMBERS, "COPY …", ROLE),
+        warehouse_url=house.warehouse.url,
+        clock=ahead,
+        lease_s=1e9,
+    )
+    files = [written(house, load, 10, 10)]
+    faults.arm(Point.LOAD_STAGED, lambda: house.collect(60))
+    commit_load(house.database, load, result(files), clock=ahead)
+    assert sorted(house.read_numbers()) == list(range(20))
+    load_numbers(house, 20, 10, "b.csv")
+    assert sorted(house.read_numbers()) == list(range(30))
 
 
 def test_clean_up_takes_what_no_commit_names_and_nothing_else(house):

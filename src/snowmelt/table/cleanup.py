@@ -248,7 +248,9 @@ def _delete_native(
     if table.dropped_at is not None:
         return 0
     if at_work:
-        first = min(at_work) - _YOUNG
+        # By the store's own clock, too: that of who is at work may be ahead.
+        newest = max((each.modified_at for each in found), default=before)
+        first = min(*at_work, newest) - _YOUNG
         found = [each for each in found if each.modified_at < first]
     listed = [each.path for each in found]
     current = [] if table.pointer is None else [warehouse.path(table.pointer)]
