@@ -33,6 +33,8 @@ class Point(StrEnum):
     ROWS_STAGED = "rows.staged"
     ROWS_INSIDE_COMMIT = "rows.inside_commit"
     ROWS_COMMITTED = "rows.committed"
+    REPLAY_MARKED = "replay.marked"
+    REPLAY_INSERTED = "replay.inserted"
     MIGRATION_PLANNED = "migration.planned"
     MIGRATION_TASK = "migration.task"
     MIGRATION_WRITTEN = "migration.written"

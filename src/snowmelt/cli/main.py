@@ -25,6 +25,7 @@ _COMMANDS = (
     "load",
     "kafka",
     "tail",
+    "replay",
     "migrate",
     "maintain",
     "select",

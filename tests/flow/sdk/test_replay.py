@@ -1,0 +1,106 @@
+"""Rows of an error table go into their table once, whatever is killed and however often it is run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+from sdk_table import T
+from snowmelt.catalog.database import open_database
+from snowmelt.catalog.keys import KeyRing, load_master_key
+from snowmelt.schema.types import TableName
+from snowmelt.storage.opening import open_store
+from snowmelt.table.reading import read_table
+
+ERRORS = "sdk.public.replayed"
+
+
+@pytest.fixture
+def refused(service, connect):
+    """Three rows that the table refused: one whose column comes, one too long, one for ever bad."""
+    service.sql(
+        f"DROP TABLE IF EXISTS {ERRORS}",
+        "CREATE OR REPLACE TABLE sdk.public.t (id NUMBER(3,0) NOT NULL, name VARCHAR(4))"
+        f" ERROR_TABLE = {ERRORS}",
+        "GRANT INSERT ON TABLE sdk.public.t TO ROLE loading",
+    )
+    with connect().open_channel("c", table=T, on_error="continue") as channel:
+        bad = [{"id": 1, "gate": "A"}, {"id": 2, "name": "long one"}, {"id": "x"}]
+        assert len(channel.insert_rows([{"id": 0}, *bad], "3").errors) == 3
+
+
+@pytest.fixture
+def replay(service, key_pair, tmp_path):
+    key = tmp_path / "key.pem"
+    key.write_text(key_pair.private_pem)
+
+    def run(*more: str, killed_at: str | None = None) -> subprocess.CompletedProcess[str]:
+        faults = {} if killed_at is None else {"SNOWMELT_FAULT": f"{killed_at}=kill"}
+        return subprocess.run(
+            [
+                sys.executable, "-m", "snowmelt", "--data-dir", str(service.data_dir), "replay", T,
+                "--url", service.url, "--user", "loader", "--private-key", str(key), *more,
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+            env=os.environ | faults,
+        )  # fmt: skip
+
+    return run
+
+
+def stored(service, *columns: str) -> list[tuple[object, ...]]:
+    settings = service.settings
+    with contextlib.closing(open_database(settings.catalog_url)) as catalog:
+        table = read_table(
+            catalog,
+            KeyRing(load_master_key(settings.keys_dir)),
+            open_store(settings.stage_url),
+            TableName("SDK", "PUBLIC", "T"),
+            list(columns),
+        )
+    return sorted(zip(*(column.to_pylist() for column in table.columns), strict=True), key=str)
+
+
+@pytest.mark.usefixtures("refused")
+def test_rows_go_in_once_the_table_takes_them(service, replay):
+    looked = replay("--dry-run")
+    assert looked.stdout.startswith("0 rows would go in, 3 are refused still:\n"), looked
+    assert looked.returncode == 2
+    service.sql("ALTER TABLE sdk.public.t ADD COLUMN gate VARCHAR")
+    told = replay()
+    assert told.stdout.startswith("1 rows went in, 2 are refused still:\n"), told
+    assert "  1 × The given row cannot be converted" in told.stdout
+    assert "rowIndex" not in told.stdout
+    service.sql("ALTER TABLE sdk.public.t ALTER name SET DATA TYPE VARCHAR(20)")
+    told = replay("--set", "id=7", "--since", "2020-01-01")
+    assert told.stdout == "2 rows went in, 1 had gone in before.\n", told
+    assert told.returncode == 0
+    assert replay().stdout == "0 rows went in, 3 had gone in before.\n"
+    assert stored(service, "ID", "GATE", "NAME") == [
+        (0, None, None), (1, "A", None), (7, None, "long one"), (7, None, None),
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("refused")
+@pytest.mark.parametrize("step", ["replay.marked", "replay.inserted"])
+def test_a_replay_that_is_killed_is_taken_up(service, replay, step):
+    service.sql("ALTER TABLE sdk.public.t ADD COLUMN gate VARCHAR")
+    assert replay(killed_at=step).returncode < 0
+    went_in = {"replay.marked": "1 rows went in", "replay.inserted": "0 rows went in, 1 had"}
+    again = replay()
+    assert again.stdout.startswith(went_in[step]), again
+    assert [row for row in stored(service, "ID", "GATE") if row[1]] == [(1, "A")]
+
+
+def test_a_table_without_an_error_table_is_told(replay):
+    told = replay()
+    assert (told.returncode, told.stdout) == (1, "")
+    assert "has no error table" in told.stderr
+    assert "no instant" in replay("--since", "yesterday").stderr
