@@ -168,11 +168,6 @@ def advance(connection: sa.Connection, moved: Advance, now: dt.datetime) -> bool
     return done.rowcount == 1
 
 
-def forget_channel(connection: sa.Connection, channel_id: int) -> None:
-    """Remove what is kept of a channel that is dropped."""
-    connection.execute(sa.delete(_R).where(_R.c.channel_id == channel_id))
-
-
 def known_requests(
     connection: sa.Connection, table_id: int, request_ids: Sequence[str]
 ) -> set[str]:

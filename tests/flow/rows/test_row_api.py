@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import re
@@ -10,7 +11,12 @@ import uuid
 from pathlib import Path
 
 import httpx
+import pyarrow as pa
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from conversation import token
+from snowmelt.storage.local import LocalStore
 
 PIPE = "/v2/streaming/databases/demo/schemas/public/pipes/T-STREAMING"
 ROWS = PIPE.replace("/streaming/", "/streaming/data/") + "/channels/{}/rows"
@@ -113,3 +119,61 @@ def test_limits_are_told_by_codes_that_the_sdk_sends_again(own_row_service):
                 if len(seen) == 2:
                     break
             assert seen == {200, busy}
+
+
+def file_of_rows(http, service, pipe, body):
+    """Put a file of rows where a client may; return how its request names it."""
+    info = http.post(pipe + ":pipe-info", content=b"{}").json()
+    key = base64.b64decode(info["pipe_encryption_info"]["pipe_key"])
+    iv = bytes(16)
+    sealing = Cipher(algorithms.AES(key), modes.CTR(iv)).encryptor()
+    sealed = sealing.update(pa.compress(body, codec="zstd", asbytes=True))
+    place = info["rowset_stage_location"]["location"] + "0.ndjson"
+    stage = LocalStore(service.service.settings.stage_url)
+    stage.put(place.partition("/")[2], sealed)
+    fragment = {
+        "file_path": place,
+        "iv_base64": base64.b64encode(iv).decode(),
+        "file_length_bytes": len(sealed),
+    }
+    return fragment, lambda: stage.head(place.partition("/")[2]) is not None
+
+
+def test_a_file_whose_answer_was_lost_is_answered_again(http, row_service):
+    service = row_service
+    service.service.sql("CREATE OR REPLACE TABLE demo.public.filed (id INT)")
+    service.service.sql("GRANT INSERT ON TABLE demo.public.filed TO ROLE loading")
+    path = ROWS.format("ELASTIC").replace("T-", "FILED-").replace("/rows", "/filebuffer")
+    fragment, is_there = file_of_rows(http, service, PIPE.replace("T-", "FILED-"), b'{"id":1}')
+    asked = {"params": {"requestId": "once"}, "content": json.dumps([fragment])}
+    assert http.post(path, **asked).status_code == 200
+    while is_there():
+        pass
+    assert http.post(path, **asked).status_code == 200
+    lost = http.post(path, params={"requestId": "another"}, content=json.dumps([fragment]))
+    assert lost.status_code == 400
+    fragment["file_length_bytes"] = -(1 << 40)
+    wrong = http.post(path, params={"requestId": "third"}, content=json.dumps([fragment]))
+    assert wrong.status_code == 400
+    assert service.rows("FILED") == [(1,)]
+
+
+def test_requests_of_two_users_are_two_whatever_their_ids(http, row_service, key_pair):
+    service = row_service
+    service.service.sql("CREATE OR REPLACE TABLE demo.public.both (id INT)")
+    service.service.sql("GRANT INSERT ON TABLE demo.public.both TO ROLE loading")
+    key = key_pair.public_base64
+    service.service.sql(f"CREATE USER other RSA_PUBLIC_KEY = '{key}' DEFAULT_ROLE = loading")
+    service.service.sql("GRANT ROLE loading TO USER other")
+    path = ROWS.format("ELASTIC").replace("T-", "BOTH-")
+    others = {"authorization": f"Bearer {token(key_pair.private_pem, 'OTHER')}"}
+    for _ in range(2):
+        for number, headers in ((1, {}), (2, others)):
+            answer = http.post(
+                path,
+                params={"requestId": "1"},
+                content=json.dumps({"id": number}),
+                headers=headers,
+            )
+            assert answer.status_code == 200, answer.text
+    assert service.rows("BOTH") == [(1,), (2,)]

@@ -177,7 +177,7 @@ def test_a_table_dropped_meanwhile_is_left_alone(house):
     faults.arm(Point.COMPACTION_WRITTEN, house.drop)
     with pytest.raises(CommitLost):
         compacted(house)
-    house.clock.advance(2 * HOUR)
+    house.clock.advance(26 * HOUR)
     house.collect(HOUR)
     assert house.files() == set()
 

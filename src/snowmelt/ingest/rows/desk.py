@@ -16,7 +16,7 @@ from snowmelt.errors import (
     RowsBusy,
     TableNotFound,
 )
-from snowmelt.ingest.rows.appends import Append
+from snowmelt.ingest.rows.appends import Append, Committed
 from snowmelt.ingest.rows.continuation import Continuation, parse_continuation
 from snowmelt.ingest.rows.places import ELASTIC, elastic_channel, is_elastic
 from snowmelt.ingest.rows.targets import writable
@@ -116,14 +116,12 @@ class RowDesk:
         name = channel_name(channel)
         with self.database.writing() as connection:
             table, _ = writable(connection, path, sender)
-            known = row_channels.find_row_channels(connection, table.table_id, [name])
             try:
                 record = channels.drop_channel(
                     connection, table, name, user=sender.user, now=self.clock.now()
                 )
             except ChannelNotFound:
                 return None
-            row_channels.forget_channel(connection, known[name].channel_id)
         return record.offset_token
 
     def statuses(self, path: PipePath, names: Sequence[str], sender: Sender) -> StatusAnswer:
@@ -201,14 +199,23 @@ class RowDesk:
             return
         if target.table.table_id in self.pressure.tables:
             raise RowsBusy(reason="too much of the table waits for migration")
-        target, converted = self._converted(target, data())
+        try:
+            rows = data()
+        except RequestMalformed:
+            # A file goes once its rows are committed: by a copy of this request, perhaps.
+            outcome = self._outcome_of_copy(request, target)
+            if outcome is None:
+                raise
+            respond(outcome)
+            return
+        target, converted = self._converted(target, rows)
         token = request.continuation
         self.writer.submit(
             Append(
                 target=target,
                 channel=channel,
                 continuation=None if token is None else parse_continuation(token),
-                request_id=request.request_id,
+                request_id=_name_of(request),
                 start_offset_token=request.start_offset_token,
                 end_offset_token=request.end_offset_token,
                 converted=converted,
@@ -216,6 +223,14 @@ class RowDesk:
                 respond=respond,
             )
         )
+
+    def _outcome_of_copy(self, request: RowsRequest, target: Target) -> Outcome | None:
+        if request.continuation is not None:
+            return self.prepare(request, again=True)[2]
+        name = _name_of(request)
+        with self.database.reading() as connection:
+            known = row_channels.known_requests(connection, target.table.table_id, [name])
+        return Committed(is_repeated=True) if known else None
 
     def _converted(self, target: Target, data: bytes) -> tuple[Target, Converted]:
         """Convert rows, for a table that follows its rows with the columns that they need."""
@@ -227,6 +242,13 @@ class RowDesk:
             return target, converted.told(reason)
         target = self.targets.find(target.path, target.sender, again=True)
         return target, self.conversions.convert(data, target.table, target.copy)
+
+
+def _name_of(request: RowsRequest) -> str:
+    """Return by what a request is known again: without a channel, which has an owner, by its user."""
+    if request.continuation is not None:
+        return request.request_id
+    return f"{request.sender.user} {request.request_id}"
 
 
 def channel_name(text: str) -> str:

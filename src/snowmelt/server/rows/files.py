@@ -105,6 +105,9 @@ class RowFiles:
         if len(iv) != _IV_BYTES:
             raise RequestMalformed(reason=f"iv_base64 must be {_IV_BYTES} bytes in base64")
         try:
+            found = self.stage.head(where)
+            if found is not None and found.size > self.max_file_bytes:
+                raise BodyTooLarge(limit=self.max_file_bytes)
             sealed = self.stage.get(where)
         except (ObjectMissing, PathRefused):
             raise RequestMalformed(reason=f"{fragment.file_path[:200]} is not there") from None

@@ -209,6 +209,8 @@ class RowRoutes:
         if len(fragments) != 1:
             raise RequestMalformed(reason="one file is taken at a time")
         fragment = fragments[0]
+        if fragment.file_length_bytes < 0:
+            raise RequestMalformed(reason="file_length_bytes is less than nothing")
         request = await self._request(
             call,
             address,
@@ -246,7 +248,13 @@ class RowRoutes:
         done: Callable[[], None] | None,
     ) -> Answer:
         """Answer a request of rows when they are committed; a copy of one on its way waits for it."""
-        key = (request.path, request.channel, request.request_id, request.continuation)
+        key = (
+            request.sender,
+            request.path,
+            request.channel,
+            request.request_id,
+            request.continuation,
+        )
         task = self._running.get(key)
         if task is None:
             task = asyncio.create_task(self._commit(request, weight, data, done))
