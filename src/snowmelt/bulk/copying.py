@@ -11,6 +11,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from snowmelt.bulk.aside import error_files
 from snowmelt.bulk.publishing import numbered_files, write_reject_files
 from snowmelt.bulk.settling import failed_inputs, settle
 from snowmelt.bulk.work import WorkPlan
@@ -36,10 +37,10 @@ from snowmelt.table.loading import (
     LoadResult,
     abandon_load,
     begin_load,
-    commit_load,
     kept_load,
     publish_rejects,
 )
+from snowmelt.table.loading_aside import commit_with_refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from snowmelt.load.steps import LoadTask
     from snowmelt.schema.types import TableName
     from snowmelt.table.loading import OpenLoad
+    from snowmelt.table.native import WrittenFile
 
 
 class Runner(Protocol):
@@ -178,12 +180,18 @@ def copy_into(
             context.role,
             prepared.rejects,
             statement.stream_name,
+            keeps_refused=not _has_sink(statement),
         ),
         warehouse_url=context.warehouse_url,
         clock=context.clock,
         lease_s=context.lease_s,
     )
     return _Copy(context, statement, prepared, load).run(run, progress)
+
+
+def _has_sink(statement: CopyStatement) -> bool:
+    sink = statement.rejects
+    return any(each is not None for each in (sink.table, sink.data_path, sink.exceptions_path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,8 +313,8 @@ class _Copy:
                     reject_limit=self._statement.limit_of_rejects(),
                     tolerant=self._statement.error_tolerance,
                 )
-                self._publish(outcomes, settled)
-                self._commit(outcomes, settled)
+                kept = self._publish(outcomes, settled)
+                self._commit(outcomes, settled, kept)
         except UnknownOutcome:
             # It may have been committed: only clean-up, when the lease has run out, closes it.
             raise
@@ -316,16 +324,21 @@ class _Copy:
         self._report(outcomes)
         return self._told(settled)
 
-    def _publish(self, outcomes: Sequence[Portioned], settled: Settled) -> None:
+    def _publish(self, outcomes: Sequence[Portioned], settled: Settled) -> tuple[WrittenFile, ...]:
+        """Publish rejects, or return them as files of the error table, for the commit."""
         folder = self._plan.reject_folder
         if folder is None or not any(each.reject_files for each in outcomes):
-            return
+            return ()
         files = numbered_files(
             outcomes,
             settled.first_records,
             warehouse_url=self._load.warehouse_url,
             folder=folder,
         )
+        if self._load.errors is not None:
+            if settled.failure is not None:
+                return ()
+            return error_files(self._load, files, self._context.clock.now())
         publish_rejects(self._context.database, self._load, files, clock=self._context.clock)
         sink = self._statement.rejects
         if sink.table is None:
@@ -335,8 +348,14 @@ class _Copy:
                 data_path=sink.data_path,
                 exceptions_path=sink.exceptions_path,
             )
+        return ()
 
-    def _commit(self, outcomes: Sequence[Portioned], settled: Settled) -> None:
+    def _commit(
+        self,
+        outcomes: Sequence[Portioned],
+        settled: Settled,
+        kept: tuple[WrittenFile, ...],
+    ) -> None:
         if settled.failure is not None:
             where = f"COPY {self._load.table.name}"
             raise LoadFailed(where=where, reason=settled.failure.rstrip("."))
@@ -348,7 +367,9 @@ class _Copy:
             force=self._statement.force,
             message="; ".join(gaps_of(outcomes)) or None,
         )
-        commit_load(self._context.database, self._load, result, clock=self._context.clock)
+        commit_with_refused(
+            self._context.database, self._load, result, kept, clock=self._context.clock
+        )
 
     def _report(self, outcomes: Sequence[Portioned]) -> None:
         """Tell the source how far streams were loaded; what counts is in the commit."""
@@ -386,13 +407,15 @@ class _Copy:
         sink = self._statement.rejects
         if sink.table is not None:
             return self._load.reject_folder
-        wanted = sink.data_path is not None or sink.exceptions_path is not None
+        wanted = _has_sink(self._statement) or self._load.errors is not None
         return f"{self._load.folder}/rejects" if wanted else None
 
     def _told(self, settled: Settled) -> Copied:
         sink = self._statement.rejects
         paths = [path for path in (sink.data_path, sink.exceptions_path) if path is not None]
         place = str(self._prepared.rejects) if sink.table is not None else " and ".join(paths)
+        if self._load.errors is not None and settled.totals.rejects:
+            place = str(self._load.errors.name)
         return Copied(
             load_id=self._load.load_id,
             table=self._load.table.name,

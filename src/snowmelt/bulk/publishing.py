@@ -48,7 +48,7 @@ def numbered_files(
             spool = reject_files(warehouse_url, folder, f"{portion.number:05d}-numbered")
             with contextlib.ExitStack() as opened:
                 opened.callback(spool.abort)
-                for rows in _rows(warehouse_url, portion.reject_files):
+                for rows in reject_rows(warehouse_url, portion.reject_files):
                     spool.write(numbered(rows, None if first is None else first - 1))
                 files += spool.finish()
     return files
@@ -71,7 +71,7 @@ def write_reject_files(
         reasons = (
             None if exceptions_path is None else opened.enter_context(_written(exceptions_path))
         )
-        for rows in _rows(warehouse_url, files):
+        for rows in reject_rows(warehouse_url, files):
             if data is not None:
                 data.write(b"".join(_raw(rows)))
             if reasons is not None:
@@ -94,7 +94,12 @@ def _reasons(rows: pa.Table) -> Iterator[str]:
         yield f"COPY: {record} of {name} was rejected: {reason}\n"
 
 
-def _rows(warehouse_url: str, files: Iterable[WrittenFile]) -> Iterator[pa.Table]:
+def reject_rows(warehouse_url: str, files: Iterable[WrittenFile]) -> Iterator[pa.Table]:
+    """Read files of rejects, so many rows at a time.
+
+    Raises:
+        StageUnavailable: The warehouse cannot be read.
+    """
     warehouse, schema = open_warehouse(warehouse_url), native_schema(REJECT_SCHEMA)
     for file in files:
         address = warehouse.address(file.path)

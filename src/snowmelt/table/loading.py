@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from snowmelt import faults
 from snowmelt.catalog import leases, loads
 from snowmelt.catalog.access import require_table
+from snowmelt.catalog.error_tables import error_table_of
 from snowmelt.catalog.loads import FileKey, FileState, LoadRecord, LoadState, LoadTotals
 from snowmelt.catalog.tables import Pointer, find_table, lock_tables, set_pointer, table_by_id
 from snowmelt.clock import milliseconds
@@ -70,6 +71,8 @@ class LoadRequest:
     stream_name: str | None = None
     # Where files were written before the load began; a new one when not given.
     load_id: str | None = None
+    # Without `rejects`: whether they go into the table's error table, if it has one.
+    keeps_refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,15 @@ class OpenLoad:
     lease_s: float
     warehouse_url: str
     folder: str
+    # The error table, where rejects go there.
+    errors: TableRecord | None = None
+
+    @property
+    def error_folder(self) -> str | None:
+        """Where refused rows are written as rows of the error table."""
+        if self.errors is None:
+            return None
+        return f"{open_warehouse(self.warehouse_url).folder(self.errors)}/data/{self.load_id}"
 
     @property
     def reject_folder(self) -> str | None:
@@ -141,6 +153,10 @@ def begin_load(
                 )
             rejects = require_reject_table(connection, request.rejects, owner=request.role, now=now)
             require_table(connection, request.role, rejects, "INSERT")
+        errors = None
+        if rejects is None and request.keeps_refused:
+            errors = error_table_of(connection, table)
+        kept = rejects or errors
         lease = leases.acquire(connection, lease_name(load_id), load_id, ttl_s=lease_s, now=now)
         if lease is None:
             raise InternalError(f"The lease of the new load {load_id} is taken.")
@@ -149,7 +165,7 @@ def begin_load(
             LoadRecord(
                 load_id=load_id,
                 table_id=table.table_id,
-                reject_table_id=None if rejects is None else rejects.table_id,
+                reject_table_id=None if kept is None else kept.table_id,
                 role=request.role,
                 stream_name=request.stream_name,
                 statement=request.statement,
@@ -159,7 +175,7 @@ def begin_load(
         )
     faults.point(Point.LOAD_BEGUN)
     folder = f"{open_warehouse(warehouse_url).folder(table)}/data/{load_id}"
-    return OpenLoad(load_id, table, rejects, lease, lease_s, warehouse_url, folder)
+    return OpenLoad(load_id, table, rejects, lease, lease_s, warehouse_url, folder, errors)
 
 
 @contextlib.contextmanager
@@ -201,7 +217,7 @@ def commit_load(database: Database, load: OpenLoad, result: LoadResult, *, clock
     faults.point(Point.LOAD_WRITTEN)
 
     def inside(connection: sa.Connection, snapshot_id: int | None) -> None:
-        _close_committed(connection, load, result, snapshot_id, clock)
+        close_committed(connection, load, result, snapshot_id, clock)
         faults.point(Point.LOAD_INSIDE_COMMIT)
 
     try:
@@ -277,13 +293,19 @@ def _require_lease(connection: sa.Connection, load: OpenLoad) -> None:
         raise LeaseLost(name=load.lease.name)
 
 
-def _close_committed(
+def close_committed(
     connection: sa.Connection,
     load: OpenLoad,
     result: LoadResult,
     snapshot_id: int | None,
     clock: Clock,
 ) -> None:
+    """Close a load in the transaction that commits it.
+
+    Raises:
+        LeaseLost: Somebody has given the load up.
+        LoadOvertaken: A file was loaded, or a stream moved, by another load meanwhile.
+    """
     _require_lease(connection, load)
     now, table_id = clock.now(), load.table.table_id
     if not result.force:
@@ -340,7 +362,7 @@ def _without_files(
                 raise LoadOvertaken(load=load.load_id, reason="the table was dropped")
             inside(connection, None)
 
-    _repeated(load, attempt, lambda: is_committed(database, load.load_id), clock)
+    repeated(load, attempt, lambda: is_committed(database, load.load_id), clock)
 
 
 def _append(
@@ -352,7 +374,7 @@ def _append(
     clock: Clock,
 ) -> None:
     def attempt() -> None:
-        current, native = _current(database, load, table)
+        current, native = current_of(database, load, table)
 
         def swap(location: str, snapshot_id: int) -> None:
             faults.point(Point.LOAD_STAGED)
@@ -365,12 +387,12 @@ def _append(
                 )
                 inside(connection, snapshot_id)
 
-        commit_append(_addition(load, current, native, files, clock), swap)
+        commit_append(addition(load, current, native, files, clock), swap)
 
-    _repeated(load, attempt, lambda: _holds(database, load, table), clock)
+    repeated(load, attempt, lambda: _holds(database, load, table), clock)
 
 
-def _repeated(
+def repeated(
     load: OpenLoad,
     attempt: Callable[[], None],
     is_done: Callable[[], bool],
@@ -401,9 +423,14 @@ def _repeated(
             ) from error
 
 
-def _current(
+def current_of(
     database: Database, load: OpenLoad, table: TableRecord
 ) -> tuple[TableRecord, NativeTable | None]:
+    """Return a table of a load as it is now, and its native form.
+
+    Raises:
+        LoadOvertaken: It was dropped, or has got a column that must not be NULL.
+    """
     with database.reading() as connection:
         current = table_by_id(connection, table.table_id)
     if current.dropped_at is not None:
@@ -428,13 +455,14 @@ def _holds(database: Database, load: OpenLoad, table: TableRecord) -> bool:
     return native is not None and native.contains_run(load.load_id)
 
 
-def _addition(
+def addition(
     load: OpenLoad,
     table: TableRecord,
     native: NativeTable | None,
     files: Sequence[WrittenFile],
     clock: Clock,
 ) -> Append:
+    """Return what files of a load add to a table."""
     rows = sum(file.rows for file in files)
     before = None if native is None else native.facts
     warehouse = open_warehouse(load.warehouse_url)
