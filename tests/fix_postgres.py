@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from catalog_file import new_catalog
 from ports import free_port
 from snowmelt.catalog.database import open_database
 
@@ -189,7 +190,7 @@ def postgres_url(_template: str) -> Iterator[str]:
 def catalog_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of a fresh catalog, once on each database."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/catalog.db"
+        return f"sqlite:///{new_catalog(tmp_path / 'catalog.db')}"
     return str(request.getfixturevalue("postgres_url"))
 
 
