@@ -56,6 +56,8 @@ def test_it_follows_renames_and_is_gone_with_a_drop(world, run):
     assert shown(world) == "DB.PUBLIC.WORSE"
     run("TRUNCATE TABLE t")
     assert shown(world) == "DB.PUBLIC.WORSE"
+    run("TRUNCATE TABLE worse")
+    assert shown(world) == "DB.PUBLIC.WORSE"
     run("DROP TABLE worse")
     assert (shown(world), target(world)) == ("", None)
     run("UNDROP TABLE worse")

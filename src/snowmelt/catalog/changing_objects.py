@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog import access, altering, keeping, tables
+from snowmelt.catalog import access, altering, error_tables, keeping, tables
 from snowmelt.catalog.changing import change
 from snowmelt.catalog.naming import Level
 from snowmelt.catalog.object_changes import (  # `change.register` reads them
@@ -171,6 +171,7 @@ def _truncate(statement: TruncateTable, session: Session) -> Result:
     keeping.hand_on_properties(session.connection, old.table_id, new.table_id)
     access.copy_grants(session.connection, "TABLE", old.table_id, new.table_id)
     hand_on_channels(session.connection, old.table_id, new.table_id, session.now)
+    error_tables.hand_on(session.connection, old.table_id, new.table_id)
     return Result(message=f"Table {name} truncated.")
 
 

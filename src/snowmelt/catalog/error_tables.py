@@ -48,6 +48,13 @@ def may_feed(connection: sa.Connection, role: str, table_id: int) -> bool:
     return any(has(connection, role, "TABLE", each, "INSERT") for each in ids)
 
 
+def hand_on(connection: sa.Connection, table_id: int, heir_id: int) -> None:
+    """Let refused rows go into the table that takes an error table's place."""
+    connection.execute(
+        sa.update(_T).where(_T.c.error_table_id == table_id).values(error_table_id=heir_id)
+    )
+
+
 def resolved(
     properties: Mapping[str, object], session: Session, table: TableName
 ) -> dict[str, object]:
