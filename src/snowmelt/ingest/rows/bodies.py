@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -36,8 +37,14 @@ class Lines:
         return len(self.rows) + len(self.unreadable)
 
 
-def unpacked(body: bytes, encoding: str, limit: int) -> bytes:
+def unpacked(body: bytes, encoding: str, limit: int, told: int = 0) -> bytes:
     """Return a body without its content encoding.
+
+    Args:
+        body: As it came.
+        encoding: The header's text.
+        limit: Bytes that may come out.
+        told: How many will, as the sender says; when that is true it is done in one step.
 
     Raises:
         BodyUnreadable: An encoding that is not known, or bytes that are not of it.
@@ -51,6 +58,9 @@ def unpacked(body: bytes, encoding: str, limit: int) -> bytes:
     codec = _PACKED.get(encoding)
     if codec is None:
         raise BodyUnreadable(encoding=repr(encoding), reason="only zstd and gzip are known")
+    if codec == "zstd" and 0 < told <= limit:
+        with contextlib.suppress(OSError):
+            return bytes(pa.decompress(body, told, codec, asbytes=True))
     pieces: list[bytes] = []
     size = 0
     try:

@@ -197,8 +197,9 @@ class RowRoutes:
         encoding, limit = call.header(b"content-encoding"), self._parts.limits.unpacked_bytes
         # What is taken from memory until the rows are committed; zstd makes about a fifth of JSON.
         weight = len(call.body) * (6 if encoding else 2)
+        told = _number(call.header(b"x-snowflake-uncompressed-content-length"))
         return await self._taken(
-            request, weight, lambda: unpacked(call.body, encoding, limit), done=None
+            request, weight, lambda: unpacked(call.body, encoding, limit, told), done=None
         )
 
     async def _file(self, call: Call, address: Address) -> Answer:
@@ -387,8 +388,11 @@ def _end_token(call: Call) -> str | None:
 
 
 def _retries(call: Call) -> int:
-    text = call.query.get("retryCount", "0")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0
+    return _number(call.query.get("retryCount", "0"))
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def _asked_role(call: Call) -> str | None:

@@ -95,7 +95,8 @@ def test_columns_are_those_of_the_rows(rows, only):
 
 def test_plain_rows_are_read_at_once():
     other = {**ROW, "name": "ä\u0000", "flag": None}
-    at_once, one_by_one = converted(body_of([ROW, other]).replace(b":30:00", b":30:00Z"))
+    body = body_of([ROW, other]).replace(b":30:00", b":30:00Z")
+    at_once, one_by_one = converted(body.replace(b"\n", b"\n\n\n"))
     assert at_once.table.num_rows == 14
     assert at_once.errors == []
     assert at_once.table.equals(one_by_one.table)
@@ -111,11 +112,26 @@ def test_plain_rows_are_read_at_once():
         b'{"id":1,"id":2}',
         b'{"id":1,"ID":2}',
         b'{"other":1}',
+        b'{"id":1}null',
+        b'{"id":1}\n null',
+        b'{"id":1,\n"flag":true}',
         b'{"Ratio":NaN}',
+        b'{"Ratio":-Infinity}',
+        b'{"id":NaN}',
+        b'{"name":NaN}',
         b'{"name":"\xff"}',
         b'{"id":',
-        b"\n\n",
     ],
 )
 def test_doubtful_lines_go_the_ordinary_way(line):
     assert columns_of(body_of([]) + line + b"\n", SCHEMA) is None
+
+
+def test_large_bodies_are_read_in_parts():
+    rows = [{**ROW, "id": number, "name": "x" * (number % 100)} for number in range(8_000)]
+    at_once, one_by_one = converted(body_of(rows))
+    assert at_once.table.num_rows == 8_012
+    assert at_once.table.equals(one_by_one.table)
+    for place in (0, 7_999):
+        some = [*rows[:place], {**ROW, "id": 1.5}, *rows[place + 1 :]]
+        assert columns_of(body_of(some), SCHEMA) is None

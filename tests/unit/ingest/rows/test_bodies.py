@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import gzip
+
+import pyarrow as pa
+import pytest
+
+from snowmelt.errors import BodyTooLarge, BodyUnreadable
+from snowmelt.ingest.rows.bodies import unpacked
+
+BODY = b'{"id":1}\n' * 1000
+ZSTD = pa.compress(BODY, "zstd", asbytes=True)
+
+
+@pytest.mark.parametrize("told", [0, len(BODY), len(BODY) - 1, len(BODY) + 1, 10**6])
+def test_what_the_sender_says_of_the_length_changes_nothing(told):
+    for encoding, body in (("zstd", ZSTD), ("gzip", gzip.compress(BODY)), ("", BODY)):
+        assert unpacked(body, encoding, len(BODY), told) == BODY
+
+
+@pytest.mark.parametrize("told", [0, 100, len(BODY)])
+def test_no_more_comes_out_than_may(told):
+    with pytest.raises(BodyTooLarge):
+        unpacked(ZSTD, "zstd", len(BODY) - 1, told)
+    with pytest.raises(BodyUnreadable):
+        unpacked(ZSTD[:-5] + b"     ", "zstd", len(BODY), told)
