@@ -35,6 +35,12 @@ def http(row_service):
         yield client
 
 
+def another_user(service):
+    key = service.key_pair.public_base64
+    service.service.sql(f"CREATE USER other RSA_PUBLIC_KEY = '{key}' DEFAULT_ROLE = loading")
+    service.service.sql("GRANT ROLE loading TO USER other")
+
+
 def test_every_path_of_the_description_is_answered(http):
     described = http.get("/openapi.json").json()
     values = {"database": "demo", "schema": "public", "pipe": "T-STREAMING", "channel": "described"}
@@ -94,6 +100,7 @@ def test_bodies_are_taken_as_they_are_and_packed(http):
 
 def test_limits_are_told_by_codes_that_the_sdk_sends_again(own_row_service):
     service = own_row_service
+    another_user(service)
     service.service.stop()
     service.start(rows_requests_per_s=1, rows_max_body_bytes=100, rows_max_bytes=200)
     trust = ssl.create_default_context(cafile=service.service.ca_file)
@@ -119,6 +126,9 @@ def test_limits_are_told_by_codes_that_the_sdk_sends_again(own_row_service):
                 if len(seen) == 2:
                     break
             assert seen == {200, busy}
+        # What one user sends is no reason to refuse another.
+        bearer = f"Bearer {token(service.key_pair.private_pem, 'OTHER')}"
+        assert send(b'{"id":1}', authorization=bearer) == 200
 
 
 def file_of_rows(http, service, pipe, body):
@@ -158,15 +168,13 @@ def test_a_file_whose_answer_was_lost_is_answered_again(http, row_service):
     assert service.rows("FILED") == [(1,)]
 
 
-def test_requests_of_two_users_are_two_whatever_their_ids(http, row_service, key_pair):
+def test_requests_of_two_users_are_two_whatever_their_ids(http, row_service):
     service = row_service
     service.service.sql("CREATE OR REPLACE TABLE demo.public.both (id INT)")
     service.service.sql("GRANT INSERT ON TABLE demo.public.both TO ROLE loading")
-    key = key_pair.public_base64
-    service.service.sql(f"CREATE USER other RSA_PUBLIC_KEY = '{key}' DEFAULT_ROLE = loading")
-    service.service.sql("GRANT ROLE loading TO USER other")
+    another_user(service)
     path = ROWS.format("ELASTIC").replace("T-", "BOTH-")
-    others = {"authorization": f"Bearer {token(key_pair.private_pem, 'OTHER')}"}
+    others = {"authorization": f"Bearer {token(service.key_pair.private_pem, 'OTHER')}"}
     for _ in range(2):
         for number, headers in ((1, {}), (2, others)):
             answer = http.post(

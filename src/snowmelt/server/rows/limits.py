@@ -32,7 +32,7 @@ class Limits:
         """Count a request of a channel.
 
         Args:
-            pipe: Where it goes.
+            pipe: Who sends it, and where it goes: nobody uses up what is another's.
             channel: Whose it is.
             may_refuse_softly: Answer 429; else 503, which no client draws conclusions from.
 

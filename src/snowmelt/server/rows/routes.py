@@ -235,7 +235,7 @@ class RowRoutes:
         if token == "":
             raise RequestMalformed(reason="continuationToken is missing; open the channel first")
         self._parts.limits.pass_channel(
-            str(address.pipe), channel, may_refuse_softly=_retries(call) < _MOST_429
+            f"{sender.user} {address.pipe}", channel, may_refuse_softly=_retries(call) < _MOST_429
         )
         request_id = call.query.get("requestId") or self._parts.new_id()
         return RowsRequest(address.pipe, channel, sender, request_id, token, start, end)
