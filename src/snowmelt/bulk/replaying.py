@@ -62,12 +62,14 @@ _COLUMNS = (
 class ReplayOptions:
     """Which rows of which table: those refused at `since` or later, each as `change` makes it.
 
-    `parse` reads what is no JSON object, such as a line of a file. Naive times are of `zone`.
+    Rows carry the name that the table had; `former_names` are others than its own. `parse`
+    reads what is no JSON object, such as a line of a file. Naive times are of `zone`.
     """
 
     table: TableName
     zone: ZoneInfo
     since: dt.datetime | None = None
+    former_names: frozenset[str] = frozenset()
     change: Change | None = None
     parse: Callable[[str], Mapping[str, object] | str] | None = None
 
@@ -190,7 +192,7 @@ class Replay:
         void: set[tuple[int, str]] = set()
         for row in whole.to_pylist():
             key, number = row["REFUSAL_ID"], row["OFFSET_TOKEN"]
-            if row["TABLE_NAME"] != str(table.name):
+            if row["TABLE_NAME"] not in {str(table.name), *self._options.former_names}:
                 continue
             if row["PROTOCOL"] != REPLAY:
                 found.rows[key] = row

@@ -41,6 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("table", help="database.schema.table, not its error table")
     parser.add_argument("--since", metavar="INSTANT", help="rows refused then or later (UTC)")
     parser.add_argument("--dry-run", action="store_true", help="tell what would go in, no more")
+    parser.add_argument(
+        "--former-name",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="also rows that were refused when the table was called so",
+    )
     change = parser.add_argument_group("changes on the way (each as often as needed)")
     change.add_argument("--set", action="append", default=[], metavar="COLUMN=VALUE", help="JSON")
     change.add_argument("--rename", action="append", default=[], metavar="OLD=NEW")
@@ -73,6 +80,7 @@ def run(options: argparse.Namespace) -> int:
         table=parse_table_name(options.table),
         zone=_zone(options.time_zone),
         since=_instant(options.since),
+        former_names=frozenset(str(parse_table_name(name)) for name in options.former_name),
         change=_change(options),
         parse=_parser(options),
     )

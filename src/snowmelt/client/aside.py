@@ -17,7 +17,7 @@ from snowmelt.client.buffer import Batch
 from snowmelt.client.calls import ChannelName
 from snowmelt.client.naming import split_table_name
 from snowmelt.client.state import Failure
-from snowmelt.errors import SnowmeltError
+from snowmelt.errors import SnowmeltError, UserError
 from snowmelt.schema.refused import Origin, converted, refusal_of, rows_of
 from snowmelt.schema.rows import RowConverter
 
@@ -48,8 +48,8 @@ class Asides:
     def prepare(self, channel: ChannelState) -> ChannelState | None:
         """Return the channel for what this one's table refuses; None where there is none.
 
-        What cannot be opened is not asked for again by this client: refused rows are then
-        reported to the caller alone, and the log says so.
+        Refused rows of a table that the service does not open are reported to the caller alone,
+        and the log says so, once for this client.
         """
         name = channel.error_table
         if name is None:
@@ -62,6 +62,8 @@ class Asides:
                 state = self._opened(name)
             except SnowmeltError as error:
                 _log.warning("Refused rows are not kept in table %s: %s", name, error)
+                if not isinstance(error, UserError):
+                    return None
                 state = None
             self._states[name] = state
             return state

@@ -74,7 +74,11 @@ class Keeper:
             if table is None:
                 continue
             target = Target(_path(table), table, sender, self._key(table, sender))
-            plan = Plan(target, (self._joined(target, sources),))
+            joined = self._joined(target, sources)
+            if not joined.rows:
+                _log.warning("Table %s does not take refused rows any more.", table.name)
+                continue
+            plan = Plan(target, (joined,))
             found += [Aside(staged, tuple(sources)) for staged in self._stager.stage_all([plan])]
         return found
 
