@@ -10,16 +10,30 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.database import server_time
+from snowmelt.clock import SystemClock
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from snowmelt.catalog.database import Database
     from snowmelt.clock import Clock
 
 # Below that a machine's own clock is as good: a measurement has the network in it.
 TOLERATED_S = 5.0
 # An answer that took longer says little about the time.
 _SLOW_S = 2.0
+
+
+def following(database: Database, machine: Clock | None = None) -> CatalogClock:
+    """Return a clock that agrees with the catalog's as of now.
+
+    Raises:
+        CatalogUnavailable: The catalog cannot be reached.
+    """
+    clock = CatalogClock(machine or SystemClock())
+    with database.reading() as connection:
+        clock.follow(connection)
+    return clock
 
 
 class CatalogClock:

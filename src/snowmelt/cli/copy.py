@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from snowmelt.catalog.catalog_clock import following
 from snowmelt.cli.lake import plain_errors, spark_session
 from snowmelt.cli.opening import opened_catalog, settings_of
 from snowmelt.cli.output import add_format, print_rows
-from snowmelt.clock import SystemClock
 from snowmelt.errors import UserError
 from snowmelt.schema.types import internal_name
 
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
             database,
             settings.warehouse_url,
             "ACCOUNTADMIN" if options.role is None else internal_name(options.role),
-            SystemClock(),
+            following(database),
             None if options.database is None else internal_name(options.database),
             None if options.schema is None else internal_name(options.schema),
             settings.lease_s,

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from snowmelt.catalog.catalog_clock import following
 from snowmelt.cli.opening import opened_catalog, settings_of
 from snowmelt.cli.stopping import stopped_by_signals
 from snowmelt.clock import SystemClock
@@ -100,7 +101,7 @@ def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
             database,
             settings.warehouse_url,
             "ACCOUNTADMIN" if options.role is None else internal_name(options.role),
-            SystemClock(),
+            following(database),
             lease_s=settings.lease_s,
         )
         for copied in run_frames(frames, context, LocalRunner(), stop, once=options.once):

@@ -6,9 +6,9 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
+from snowmelt.catalog.catalog_clock import following
 from snowmelt.cli.opening import opened_catalog, settings_of
 from snowmelt.cli.output import add_format, print_rows
-from snowmelt.clock import SystemClock
 from snowmelt.errors import SnowmeltError, TableNotFound
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     with opened_catalog(settings) as database:
         chosen = _chosen(settings, full=options.full)
         tables = _tables(database, names)
-        clock = SystemClock()
+        clock = following(database)
         if options.dry_run:
             rows = [_planned(database, name, chosen, clock) for name in tables]
             print_rows(_COLUMNS, [row for row in rows if any(row[1:])], options.format)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.access import require_table
+from snowmelt.catalog.catalog_clock import following
 from snowmelt.catalog.loads import LoadTotals, OffsetAdvance, offsets_of
 from snowmelt.catalog.tables import find_table
-from snowmelt.clock import SystemClock
 from snowmelt.errors import LoadOvertaken, LoadRefused, UnknownOutcome
 from snowmelt.spark.written_rows import WritePlan, Written, matched
 from snowmelt.table.loading import (
@@ -94,7 +94,7 @@ def target_of(
         found.incarnation,
         plan,
         statement,
-        SystemClock().now(),
+        following(connection.database).now(),
     )
 
 
@@ -119,7 +119,7 @@ def commit_written(
     database = target.connection.database
     if once is not None and _next_batch(database, target, once) > once.batch:
         return False
-    clock = SystemClock()
+    clock = following(database)
     if clock.now() - target.began_at > _LONGEST:
         raise LoadRefused(
             what=f"The write to {target.table}",
@@ -138,7 +138,7 @@ def commit_written(
         clock=clock,
     )
     try:
-        load = _as_written(load, target)
+        load = as_written(load, target)
         with kept_load(database, load, clock=clock):
             commit_load(database, load, _result(database, target, written, once), clock=clock)
     except UnknownOutcome:
@@ -155,8 +155,12 @@ def commit_written(
     return True
 
 
-def _as_written(load: OpenLoad, target: Target) -> OpenLoad:
-    """Return a load whose columns are those that the rows were written for."""
+def as_written(load: OpenLoad, target: Target) -> OpenLoad:
+    """Return a load whose columns are those that the rows were written for.
+
+    Raises:
+        LoadOvertaken: It is of another table, which has got the name since.
+    """
     if load.table.table_id != target.table_id:
         raise LoadOvertaken(load=load.load_id, reason=f"table {target.table} was dropped")
     return replace(load, table=replace(load.table, schema=target.plan.schema))

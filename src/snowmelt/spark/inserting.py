@@ -17,7 +17,7 @@ from snowmelt.catalog.loads import LoadTotals
 from snowmelt.catalog.tables import find_table
 from snowmelt.errors import LoadRefused, SnowmeltError, StatementError, UnknownOutcome, Unsupported
 from snowmelt.schema.types import TableName, display_name
-from snowmelt.spark.committing import target_of
+from snowmelt.spark.committing import as_written, target_of
 from snowmelt.spark.queries import dotted, internal_parts, statement_tokens
 from snowmelt.spark.visible import quoted as in_backticks
 from snowmelt.spark.written_rows import WritePlan, Written, by_position, write_rows
@@ -109,6 +109,7 @@ def insert_rows(
         clock=clock,
     )
     try:
+        load = as_written(load, target)
         with kept(connection.database, load, clock=clock):
             written = _run(given, target.plan)
             count = sum(each.rows for each in written)

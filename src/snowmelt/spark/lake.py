@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from snowmelt.bulk.copying import Copied, CopyContext, copy_into
 from snowmelt.bulk.statements import is_copy
 from snowmelt.catalog.access import ACCOUNTADMIN
+from snowmelt.catalog.catalog_clock import following
 from snowmelt.catalog.chunks import tables_with_backlog
 from snowmelt.catalog.database import Database, open_database
 from snowmelt.catalog.execution import execute, is_query
@@ -18,7 +19,6 @@ from snowmelt.catalog.keys import KeyRing
 from snowmelt.catalog.master_keys import open_keyring
 from snowmelt.catalog.results import Result
 from snowmelt.catalog.tables import find_table, table_by_id
-from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
 from snowmelt.errors import ConflictError, SchemaNotFound, TableNotFound, UnknownOutcome
 from snowmelt.functions.calling.plan import CallerOptions
@@ -94,7 +94,7 @@ class Snowmelt:
             warehouse: URL or path of native files; SNOWMELT_WAREHOUSE_URL when not given.
             keys: Folder of the master key, or the open ring; SNOWMELT_KEYS_DIR when not given.
             role: Internal name of the role whose privileges count.
-            clock: The machine's clock when not given.
+            clock: The machine's when not given, and PostgreSQL's where that is far from it.
             calling: What counts for all calls of external functions.
 
         Raises:
@@ -108,9 +108,9 @@ class Snowmelt:
         keys = keys or settings.keys_dir
         self.spark = spark
         self.role = role
-        self._clock = clock or SystemClock()
         self._owned = not isinstance(catalog, Database)
         self._database = catalog if isinstance(catalog, Database) else open_database(catalog)
+        self._clock = clock or following(self._database)
         self._keyring = (
             keys if isinstance(keys, KeyRing) else open_keyring(self._database, Path(keys))
         )

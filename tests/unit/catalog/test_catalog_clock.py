@@ -7,8 +7,8 @@ import datetime as dt
 
 import pytest
 
-from snowmelt.catalog.catalog_clock import CatalogClock
-from snowmelt.catalog.database import open_database
+from snowmelt.catalog.catalog_clock import CatalogClock, following
+from snowmelt.catalog.database import open_database, server_time
 from snowmelt.clock import ManualClock
 
 NOW = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
@@ -22,6 +22,16 @@ def test_a_clock_that_is_far_off_follows_the_catalogs(postgres_url):
         theirs = clock.follow(connection)
     assert abs(clock.now() - theirs) < dt.timedelta(seconds=1)
     assert clock.ahead_s < -86_400
+
+
+@pytest.mark.postgres
+def test_who_loads_and_maintains_agrees_with_the_services(postgres_url):
+    """Or its lease would look as if it had run out, and clean-up would close what is at work."""
+    with contextlib.closing(open_database(postgres_url)) as database:
+        with database.reading() as connection:
+            theirs = server_time(connection)
+        now = following(database, ManualClock(NOW)).now()
+    assert abs(now - theirs) < dt.timedelta(seconds=5)
 
 
 def test_on_sqlite_the_machines_clock_is_the_catalogs(tmp_path):
