@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from snowmelt.ingest.rows.moments import moments
 from snowmelt.schema.types import TIMESTAMPS, Column, Kind, TableSchema, internal_name
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ _LEAST_BYTES = 2_000
 # A channel has one request under way: what is large is read by several threads.
 _BLOCKS = 4
 _LEAST_BLOCK_BYTES = 1 << 20
-_MOMENT = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?$"
 _DAY = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}$"
 _GUESSES = {Kind.FIXED: pa.int64(), Kind.REAL: pa.float64(), Kind.BOOLEAN: pa.bool_()}
 _SCALARS: dict[type, pa.DataType] = {
@@ -90,22 +90,24 @@ def _types(first: bytes, schema: TableSchema) -> list[tuple[str, pa.DataType, Co
 def _read(table: pa.Table, place: int, column: Column) -> pa.Table:
     """Read a column of plain texts at once; any other text stays for the exact reader."""
     texts = table.column(place)
-    pattern, kind = _READERS[column.kind], pa.timestamp("us")
-    if column.kind is Kind.DATE:
-        kind = pa.date32()
-    elif column.kind is Kind.FIXED:
-        scale = column.scale or 0
-        fraction = rf"(\.[0-9]{{1,{scale}}})?" if scale else ""
-        pattern, kind = rf"^-?[0-9]{{1,18}}{fraction}$", pa.decimal128(38, scale)
-    elif column.kind is Kind.TIMESTAMP_LTZ and _ends_in_z(texts):
-        # An instant, whatever the zone; for other kinds the offset counts.
-        pattern, kind = _MOMENT.replace("$", "Z$"), pa.timestamp("us", "UTC")
-    if pc.all(pc.match_substring_regex(texts, pattern)).as_py() is not True:
-        return table
     try:
-        return table.set_column(place, table.column_names[place], texts.cast(kind))
+        if column.kind in TIMESTAMPS:
+            # An instant is one whatever the zone; for other kinds the offset counts.
+            found = moments(texts, instants=column.kind is Kind.TIMESTAMP_LTZ and _ends_in_z(texts))
+        elif column.kind is Kind.DATE:
+            found = _matching(texts, _DAY, pa.date32())
+        else:
+            scale = column.scale or 0
+            fraction = rf"(\.[0-9]{{1,{scale}}})?" if scale else ""
+            found = _matching(texts, rf"^-?[0-9]{{1,18}}{fraction}$", pa.decimal128(38, scale))
     except pa.ArrowException:
         return table
+    return table if found is None else table.set_column(place, table.column_names[place], found)
+
+
+def _matching(texts: pa.ChunkedArray, pattern: str, kind: pa.DataType) -> pa.ChunkedArray | None:
+    matches = pc.all(pc.match_substring_regex(texts, pattern)).as_py()
+    return texts.cast(kind) if matches is True else None
 
 
 def _lines(data: bytes) -> int:
@@ -145,4 +147,4 @@ def _are_distinct(names: Iterable[str]) -> bool:
     return len(set(given)) == len(given)
 
 
-_READERS: dict[Kind, str] = dict.fromkeys(TIMESTAMPS, _MOMENT) | {Kind.DATE: _DAY, Kind.FIXED: ""}
+_READERS = {*TIMESTAMPS, Kind.DATE, Kind.FIXED}
