@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from fix_sdk import QUICK
-from sdk_table import LATE, SOON, T, rows
+from sdk_table import LATE, SOON, T, blobs, rows
 from snowmelt.catalog.database import open_database
 from snowmelt.catalog.keys import KeyRing, load_master_key
 from snowmelt.errors import InvalidRow
@@ -50,7 +50,10 @@ def test_refused_rows_are_kept_with_the_good_ones(connect, ids, kept, service):
     assert len(result.errors) == 2
     other.insert_arrow(pa.table({"id": [2, None]}), "arrow")
     assert kept() == []
+    before = len(blobs(service))
     channel.flush()
+    # One blob is one request, and one transaction.
+    assert len(blobs(service)) == before + 1
     assert ids() == [0, 1, 2]
     first, second, third = sorted(kept(), key=lambda row: (row["SOURCE"], row["ROW_NUMBER"]))
     assert first["TABLE_NAME"] == "SDK.PUBLIC.T"
