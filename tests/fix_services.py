@@ -87,10 +87,15 @@ class Services:
     catalog_url: str
     each: list[ServiceProcess] = field(default_factory=list)
     balancer: Balancer | None = None
+    s3: Balancer | None = None
 
     def start(self, count: int) -> Services:
-        for number in range(count):
-            self.each.append(self.service(f"service{number}"))
+        """Start so many; clients upload to the S3 endpoints, behind one address as well."""
+        ports = [free_port() for _ in range(count)]
+        self.s3 = Balancer(ports)
+        for number, port in enumerate(ports):
+            name, endpoint = f"service{number}", {"SNOWMELT_STAGE_ENDPOINT": self.s3.url}
+            self.each.append(self.service(name, SNOWMELT_S3_PORT=str(port), **endpoint))
             self.each[-1].start()
         self.balancer = Balancer([service.port for service in self.each])
         return self
@@ -135,8 +140,9 @@ class Services:
         )
 
     def close(self) -> None:
-        if self.balancer is not None:
-            self.balancer.close()
+        for balancer in (self.balancer, self.s3):
+            if balancer is not None:
+                balancer.close()
         for service in self.each:
             if service.process is not None and service.process.poll() is None:
                 service.kill()

@@ -1,4 +1,4 @@
-"""A stage in a bucket that is away, answers 503, or is slow, while rows come in."""
+"""A stage in a bucket that is away, answers 503, is full, or is slow, while rows come in."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ from stage_house import House, T
 pytestmark = pytest.mark.slow
 
 MINUTE = dt.timedelta(minutes=1)
-SAID = b"<Error><Code>SlowDown</Code><Message>Too much.</Message></Error>"
-ANSWER = (
-    b"HTTP/1.1 503 Slow Down\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(SAID) + SAID
-)
+SAID = b"<Error><Code>%b</Code><Message>Too much.</Message></Error>"
+ANSWER = b"HTTP/1.1 %b\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
+ANSWERS = {
+    mode: ANSWER % (status, len(said), said)
+    for mode, status, said in (
+        ("busy", b"503 Slow Down", SAID % b"SlowDown"),
+        ("full", b"507 Insufficient Storage", SAID % b"InsufficientStorage"),
+    )
+}
 
 
 class Gate:
-    """A way to another port that may be `open`, `away`, `busy` (503) or `slow` (2 s more)."""
+    """A way to another port that may be `open`, `away`, `busy` (503), `full` (507) or `slow` (+2 s)."""
 
     def __init__(self, port: int) -> None:
         self.mode, self._port = "open", port
@@ -63,9 +68,9 @@ class Gate:
         mode = self.mode
         self._open.add(near)
         with contextlib.suppress(OSError), near:
-            if mode == "busy":
+            if mode in ANSWERS:
                 near.recv(65536)
-                near.sendall(ANSWER)
+                near.sendall(ANSWERS[mode])
             elif mode != "away":
                 if mode == "slow":
                     SystemClock().sleep(2)
@@ -111,7 +116,7 @@ def house(gate, seaweed, own_s3, key_pair, monkeypatch):
 def test_rows_wait_for_the_stage_and_are_there_once(house, gate):
     with house.client() as client:
         channel = client.open_channel("c", table=T)
-        for number, mode in enumerate(("away", "busy", "slow")):
+        for number, mode in enumerate(("away", "busy", "full", "slow")):
             first = number * 100
             channel.insert_rows(rows(first, first + 50), f"{mode} before")
             channel.wait_for_commit(f"{mode} before", timeout=MINUTE)
@@ -120,5 +125,5 @@ def test_rows_wait_for_the_stage_and_are_there_once(house, gate):
             SystemClock().sleep(3)
             gate.be("open")
             channel.wait_for_commit(mode, timeout=MINUTE)
-    assert house.ids() == list(range(300))
-    assert len(house.blobs()) == 6
+    assert house.ids() == list(range(400))
+    assert len(house.blobs()) == 8

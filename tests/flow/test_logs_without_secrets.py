@@ -16,6 +16,7 @@ from botocore.exceptions import ClientError
 from cryptography.hazmat.primitives import serialization
 
 import snowmelt
+from authorisation import KEY, AuthorisationServer, integration, token
 from fix_s3 import S3Process
 from fix_service import prepare_loading
 from snowmelt.client.tokens import KeyPairTokens
@@ -43,14 +44,24 @@ def s3_client(url: str, key_id: str, secret: str):
     )
 
 
-def test_no_secret_is_in_the_log_of_a_service_that_tells_everything(service, key_pair):
+@pytest.fixture
+def idp():
+    server = AuthorisationServer()
+    yield server
+    server.close()
+
+
+def test_no_secret_is_in_the_log_of_a_service_that_tells_everything(service, key_pair, idp, caplog):
     process = service.service
     key = service.add_user("keeper", "accountadmin")
     tokens = stream(process.url, key_pair)
     urls = keep_objects(service.url, key)
     refusals(process.url)
+    process.sql(integration(idp))
+    with caplog.at_level("DEBUG", logger="snowmelt"):
+        tokens += authorise(process.url, idp)
     process.stop()
-    log = process.log
+    log = process.log + caplog.text
     master = next(process.settings.keys_dir.iterdir()).read_bytes()
     secrets = [
         *tokens,
@@ -62,8 +73,9 @@ def test_no_secret_is_in_the_log_of_a_service_that_tells_everything(service, key
     ]
     assert all(secrets)
     assert [secret for secret in secrets if secret in log] == []
-    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
-    others = [line for line in log.splitlines() if not line.startswith("{")]
+    assert "no token from" in caplog.text
+    lines = [json.loads(line) for line in process.log.splitlines() if line.startswith("{")]
+    others = [line for line in process.log.splitlines() if not line.startswith("{")]
     assert all(
         line.startswith(("Snowmelt ", "Streaming API on", "S3 endpoint on")) for line in others
     )
@@ -86,6 +98,27 @@ def stream(url: str, key_pair) -> list[str]:
     answer = httpx.post(f"{url}/v1/streaming/channels/open/", content="{", headers=headers)
     assert answer.status_code == 400
     return [token]
+
+
+def authorise(url: str, idp: AuthorisationServer) -> list[str]:
+    """Stream with OAuth, through failures, and be refused; return what is secret of it."""
+    idp.failures = 1
+    oauth = snowmelt.OAuth("client", "client secret 4711", "refresh 0815", f"{idp.url}/token")
+    with (
+        snowmelt.Client(url, oauth=oauth) as client,
+        client.open_channel("authorised", table="demo.public.t") as channel,
+    ):
+        channel.insert_row({"id": 3}, offset_token="3")
+        channel.wait_for_commit("3", timeout=dt.timedelta(seconds=20))
+    wrong = [token(aud="elsewhere"), token(exp=1_000_000), token(KEY, "unknown"), token() + "x"]
+    for each in wrong:
+        with pytest.raises(snowmelt.SnowmeltError) as refused:
+            snowmelt.Client(url, oauth=each)
+        assert each not in str(refused.value)
+    basic = idp.authorizations[-1].removeprefix("Basic ")
+    assert idp.forms[-1]["refresh_token"] == [oauth.refresh_token]
+    shown = [each.rpartition(".")[2] for each in (*idp.issued, *wrong)]
+    return [oauth.client_secret, oauth.refresh_token, basic, *idp.issued, *wrong, *shown]
 
 
 def keep_objects(url: str, key) -> list[str]:
@@ -112,10 +145,10 @@ def keep_objects(url: str, key) -> list[str]:
 
 
 def refusals(url: str) -> None:
-    for body, token in (("{", WRONG_TOKEN), ("{}", WRONG_TOKEN), ("{}", "no token at all")):
+    for body, wrong in (("{", WRONG_TOKEN), ("{}", WRONG_TOKEN), ("{}", "no token at all")):
         answer = httpx.post(
             f"{url}/v1/streaming/channels/open/",
             content=body,
-            headers={"authorization": f"Bearer {token}", "content-type": "application/json"},
+            headers={"authorization": f"Bearer {wrong}", "content-type": "application/json"},
         )
         assert answer.status_code == 401

@@ -119,7 +119,7 @@ class BucketStage:
             place = self._place
             answer = self._sent(place, path, data, digest)
         if answer.status != 200:
-            said = f"{answer.code} {answer.message}".strip()[:_LONGEST_REASON]
+            said = f"{answer.code} {answer.message}".strip()[:_LONGEST_REASON].rstrip(".")
             where = f"{place.authority}/{place.bucket}"
             raise StageUnavailable(reason=f"{where} answers HTTP {answer.status}: {said}")
 
