@@ -1,7 +1,7 @@
 """The official SDK into Snowmelt: rows/s until committed, beside a server that only answers.
 
 Runs in both ways of the SDK: as it is by default, and with its rows inline. Both processes share the
-machine; give it a quiet one. `--seconds` of freshness are not measured here.
+machine; give it a quiet one. `--fresh SECONDS` measures instead how fresh rows are at a steady rate.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 import urllib.request
 from pathlib import Path
 
+import row_api_fresh
 from harness import Running
 from sdk_speed import INLINE, Nothing, cpu_of, write
 from workload import DDL
@@ -66,14 +67,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--batches", type=int, nargs="*", default=list(BATCHES))
+    parser.add_argument("--fresh", type=float, default=0, metavar="SECONDS")
+    parser.add_argument("--rate", type=int, default=50_000, help="rows a second, of all channels")
+    parser.add_argument("--channels", type=int, nargs="*", default=[4, 1_000])
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="snowmelt-bench-") as name:
         folder = Path(name)
+        if options.fresh:
+            freshness(folder, options)
+            return
         with Secure(folder / "service") as running, Nothing(folder / "nothing") as nothing:
             running.execute(f"CREATE TABLE bench.public.t ({DDL})", PIPE)
             for label, properties in (("default", {}), ("inline", INLINE)):
                 for batch in options.batches:
                     measure(running, nothing, folder, label, properties, batch, options.rows)
+
+
+def freshness(folder: Path, options: argparse.Namespace) -> None:
+    """Measure and print one line of JSON for each number of channels."""
+    for channels in options.channels:
+        place = folder / str(channels)
+        place.mkdir()
+        with Secure(place / "service") as running:
+            running.execute(f"CREATE TABLE bench.public.t ({DDL})", PIPE)
+            pace = {"seconds": options.fresh, "rate": options.rate, "channels": channels}
+            print(json.dumps(row_api_fresh.measure(running, place, **pace)), flush=True)
 
 
 def measure(running, nothing, folder, label, properties, batch, count) -> None:
