@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import ssl
 from decimal import Decimal
 
+import httpx
 import pytest
 
 from snowmelt.errors import PipeNotFound, PrivilegeMissing, StatementError
@@ -93,3 +95,47 @@ def test_a_pipe_needs_its_privilege(row_service, sql):
     sql("GRANT CREATE PIPE ON SCHEMA demo.public TO ROLE loading")
     row_service.sql_as("LOADER", statement)
     assert display_name(sql("SHOW PIPES LIKE 'mine'").rows[0][5]) == "LOADING"
+
+
+def test_pipes_go_with_their_schema_and_come_back_with_it(row_service, sql):
+    sql(
+        "CREATE SCHEMA demo.side",
+        "CREATE TABLE demo.side.t (id NUMBER)",
+        "GRANT USAGE ON SCHEMA demo.side TO ROLE loading",
+        "GRANT INSERT ON TABLE demo.side.t TO ROLE loading",
+        f"CREATE PIPE demo.side.p AS COPY INTO t (id) FROM (SELECT $1:n + 1 FROM {STREAM})",
+    )
+    channel = "databases/demo/schemas/side/pipes/p/channels/c"
+    trust = ssl.create_default_context(cafile=row_service.service.ca_file)
+    with httpx.Client(
+        base_url=row_service.service.url,
+        verify=trust,
+        timeout=60,
+        headers=row_service.authorization(),
+    ) as http:
+
+        def send(continuation: str) -> httpx.Response:
+            asked = {"continuationToken": continuation, "requestId": f"after {continuation}"}
+            path = f"/v2/streaming/data/{channel}/rows"
+            return http.post(path, params=asked, content=b'{"n":1}')
+
+        def opened() -> str:
+            answer = http.put(f"/v2/streaming/{channel}", content=b"{}")
+            return answer.json()["next_continuation_token"]
+
+        token = send(opened()).json()["next_continuation_token"]
+        sql("DROP SCHEMA demo.side")
+        assert "P" not in [row[1] for row in sql("SHOW PIPES IN DATABASE demo").rows]
+        gone = send(token)
+        assert (gone.status_code, gone.json()["code"]) == (
+            404,
+            "ERR_PIPE_DOES_NOT_EXIST_OR_NOT_AUTHORIZED",
+        )
+        sql("UNDROP SCHEMA demo.side")
+        # Whoever had channels of its tables is fenced.
+        assert send(token).json()["code"] == "STALE_CONTINUATION_TOKEN_SEQUENCER"
+        answer = send(opened())
+        assert answer.status_code == 200, answer.text
+    assert [row[1:4] for row in sql("SHOW PIPES LIKE 'p'").rows] == [("P", "DEMO", "SIDE")]
+    (status,) = sql("SHOW CHANNELS IN TABLE demo.side.t").rows
+    assert status[-1] == 2
