@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import hashlib
+import http.client
 import json
 import subprocess
 import sys
 import uuid
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import boto3
 import httpx
@@ -22,6 +25,7 @@ from fix_service import KeyPair, ServiceProcess, prepare_loading
 from ports import free_port
 from sdk_table import SOON, rows
 from snowmelt.blob.layout import blob_path
+from snowmelt.client.signing import Credentials, encoded_path, signed
 from snowmelt.client.tokens import KeyPairTokens, load_private_key
 from snowmelt.client.transport import parse_url
 from snowmelt.clock import SystemClock
@@ -227,6 +231,63 @@ def test_credentials_are_renewed_before_they_expire_and_none_is_logged(house, ca
     hidden = {each for each in seen if not each.startswith("SMST")}
     assert len(hidden) == 4
     assert not [each for each in hidden if each in written]
+
+
+def test_credentials_that_end_within_an_upload_do_not_spoil_it(house):
+    house.process.service.kill()
+    house.start(stage_credentials_s=6)
+    calls = house.calls()
+    bucket, folder = place(calls)
+    begun, parted, late = (folder + blob_path(NOW, calls.prefix, 0, n) for n in range(3))
+    half = b"h" * 100_000
+    connection = half_sent(calls, f"{bucket}/{begun}", half)
+    client = boto(calls)
+    upload = client.create_multipart_upload(Bucket=bucket, Key=parted)["UploadId"]
+    given = {"Bucket": bucket, "Key": parted, "UploadId": upload}
+    first = client.upload_part(PartNumber=1, Body=b"1" * 5 * 2**20, **given)["ETag"]
+    refused = ""
+    for _ in range(300):
+        try:
+            client.put_object(Bucket=bucket, Key=late, Body=b"x")
+        except ClientError as error:
+            refused = error.response["Error"]["Code"]
+            break
+        SystemClock().sleep(0.1)
+    assert refused == "ExpiredToken"
+    # A body whose first half was taken is taken whole.
+    connection.send(half)
+    assert connection.getresponse().status == 200
+    connection.close()
+    assert house.stage.get(begun) == half * 2
+    # The next part is refused, and taken with new credentials: the upload goes on.
+    assert refusal(client.upload_part, PartNumber=2, Body=b"2", **given) == "ExpiredToken"
+    calls.grant = calls.renewed_grant()
+    client = boto(calls)
+    second = client.upload_part(PartNumber=2, Body=b"2", **given)["ETag"]
+    parts = [{"PartNumber": n, "ETag": tag} for n, tag in ((1, first), (2, second))]
+    client.complete_multipart_upload(MultipartUpload={"Parts": parts}, **given)
+    assert house.stage.get(parted) == b"1" * 5 * 2**20 + b"2"
+
+
+def half_sent(calls: Calls, path: str, half: bytes) -> http.client.HTTPConnection:
+    """Begin to upload twice these bytes, and send them once."""
+    location = calls.grant.location
+    where = urlsplit(location.endPoint)
+    creds = Credentials(
+        location.creds["AWS_KEY_ID"],
+        location.creds["AWS_SECRET_KEY"],
+        location.creds["AWS_TOKEN"],
+        location.region,
+    )
+    digest = hashlib.sha256(half * 2).hexdigest()
+    given = {"host": where.netloc}
+    headers = signed("PUT", encoded_path(path), given, digest, creds, SystemClock().now())
+    connection = http.client.HTTPConnection(where.hostname, where.port, timeout=60)
+    connection.putrequest("PUT", encoded_path(path), skip_host=True)
+    for name, value in (headers | {"content-length": str(len(half) * 2)}).items():
+        connection.putheader(name, value)
+    connection.endheaders(half)
+    return connection
 
 
 def test_beyond_loopback_clients_upload_over_tls_to_the_name_they_know(tmp_path, key_pair):
