@@ -176,9 +176,9 @@ def row_service_in(folder: Path, key_pair: KeyPair, catalog_url: str | None = No
     return found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def row_service(tmp_path_factory, key_pair):
-    """One for a module's tests, which use tables or channels of their own; nobody may stop it."""
+    """One for all tests, which use tables or channels of their own; nobody may stop it."""
     found = row_service_in(tmp_path_factory.mktemp("rows"), key_pair)
     yield found
     found.close()

@@ -52,13 +52,18 @@ def test_rows_arrive_with_their_values(row_service):
     )
 
 
-def test_large_buffers_come_as_files_and_small_ones_as_rows(row_service, writer):
+def test_large_buffers_come_as_files_and_small_ones_as_rows(row_service):
+    row_service.service.sql(
+        "CREATE TABLE demo.public.large (id NUMBER, name VARCHAR, at TIMESTAMP_NTZ)",
+        "GRANT INSERT ON TABLE demo.public.large TO ROLE loading",
+    )
+    writer = row_service.writer("LARGE", table_mode=True)
     writer.tell("open", "many")
     writer.tell("append_range", "many", 0, 60_000, 1_000)
     writer.tell("flush")
     writer.tell("append_range", "many", 60_000, 60_010, 1)
     writer.tell("commit", "many", "60009")
-    assert row_service.ids() == list(range(60_010))
+    assert [row[0] for row in row_service.rows("LARGE")] == list(range(60_010))
     stage = row_service.service.data_dir / "stage"
     assert list(stage.rglob("*.bdec"))
     listed = row_service.service.sql("SHOW CHANNELS").rows
