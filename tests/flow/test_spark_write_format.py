@@ -101,10 +101,12 @@ def test_rows_count_once_whatever_attempts_there_were(lakehouse, lake, append, s
     with lakehouse.database.reading() as connection:
         states = [load.state for load in loads_of(connection)]
     assert states == [LoadState.COMMITTED]
-    # The lost attempt's files stay for a day, as any may be on their way to a commit.
-    assert len(folders(lakehouse)) == 2
+    # The repeated write's files stay for a day, as any may be on their way to a commit; so do those
+    # of the lost one, where another of its tasks was faster than the one that failed.
+    there = folders(lakehouse)
+    assert len(there) in {2, 3}
     lakehouse.collect(retention_s=0.0)
-    assert len(folders(lakehouse)) == 2
+    assert folders(lakehouse) >= there
     later = ManualClock(lakehouse.clock.now() + dt.timedelta(hours=25))
     house = lakehouse.warehouse.store
     collect(lakehouse.database, lakehouse.stage, house, clock=later, retention_s=3600.0)
