@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.catalog_clock import following
 from snowmelt.cli.lake import plain_errors, spark_session
 from snowmelt.cli.opening import opened_catalog, settings_of
 from snowmelt.cli.output import add_format, print_rows
@@ -47,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the statement."""
     from snowmelt.bulk.copying import CopyContext, copy_into
+    from snowmelt.catalog.catalog_clock import following
 
     if (options.text is None) == (options.file is None):
         raise UserError("Give one COPY statement, or a file with -f.")

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.catalog_clock import following
 from snowmelt.cli.opening import opened_catalog, settings_of
 from snowmelt.cli.stopping import stopped_by_signals
 from snowmelt.clock import SystemClock
@@ -81,6 +80,7 @@ def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
     from snowmelt.bulk.copying import CopyContext
     from snowmelt.bulk.frames import Frames, run_frames
     from snowmelt.bulk.local import LocalRunner
+    from snowmelt.catalog.catalog_clock import following
     from snowmelt.cli.copy import show
 
     settings = settings_of(options)

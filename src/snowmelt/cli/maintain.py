@@ -6,7 +6,6 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.catalog_clock import following
 from snowmelt.cli.opening import opened_catalog, settings_of
 from snowmelt.cli.output import add_format, print_rows
 from snowmelt.errors import SnowmeltError, TableNotFound
@@ -57,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Maintain once, to the end."""
+    from snowmelt.catalog.catalog_clock import following
     from snowmelt.catalog.parsing import parse_table_name
 
     names = [parse_table_name(text) for text in options.table]
