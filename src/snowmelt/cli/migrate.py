@@ -7,7 +7,6 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
-from snowmelt.catalog.catalog_clock import CatalogClock
 from snowmelt.cli.lake import plain_errors, spark_session
 from snowmelt.cli.maintain import Maintainer
 from snowmelt.cli.opening import opened_catalog, settings_of
@@ -90,6 +89,8 @@ class _Run:
         options: argparse.Namespace,
         opened: contextlib.ExitStack,
     ) -> None:
+        from snowmelt.catalog.catalog_clock import CatalogClock
+
         self._database = database
         self._settings = settings
         self._wanted = options.engine
