@@ -121,3 +121,14 @@ def test_only_roles_that_may_insert_do(lakehouse, lake, spark):
     with pytest.raises((PrivilegeMissing, SnowmeltError)):
         reader.sql("INSERT INTO demo.public.numbers VALUES (1, 'a')")
     assert rows(lake) == []
+
+
+def test_what_is_only_explained_is_not_done(lakehouse, lake):
+    lakehouse.create()
+    with pytest.raises(Unsupported):
+        lake.sql("EXPLAIN INSERT INTO demo.public.numbers SELECT 1, 'x'")
+    with pytest.raises(TableNotFound):
+        lake.sql("EXPLAIN CREATE TABLE demo.public.made AS SELECT 1 AS n")
+    assert rows(lake) == []
+    with pytest.raises(TableNotFound):
+        lake.sql("SELECT * FROM demo.public.made")

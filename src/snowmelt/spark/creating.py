@@ -10,7 +10,7 @@ from pyspark.sql import types as st
 from sqlglot.errors import SqlglotError
 
 from snowmelt.errors import StatementError, Unsupported
-from snowmelt.spark.queries import dotted, statement_tokens
+from snowmelt.spark.queries import dotted, own_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +63,7 @@ def read_creation(text: str) -> Creation | None:
         StatementError: Columns are given besides the query's.
     """
     try:
-        tokens = statement_tokens(text)
+        tokens = own_tokens(text)
     except SqlglotError:
         return None
     words = [token.text.upper() for token in tokens]

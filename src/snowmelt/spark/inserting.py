@@ -18,7 +18,7 @@ from snowmelt.catalog.tables import find_table
 from snowmelt.errors import LoadRefused, SnowmeltError, StatementError, UnknownOutcome, Unsupported
 from snowmelt.schema.types import TableName, display_name
 from snowmelt.spark.committing import as_written, target_of
-from snowmelt.spark.queries import dotted, internal_parts, statement_tokens
+from snowmelt.spark.queries import dotted, internal_parts, own_tokens
 from snowmelt.spark.visible import quoted as in_backticks
 from snowmelt.spark.written_rows import WritePlan, Written, by_position, write_rows
 from snowmelt.table.loading import LoadRequest, LoadResult, abandon_load, begin_load, commit_load
@@ -55,7 +55,7 @@ def read_insert(text: str, within: tuple[str, ...]) -> Insert | None:
         StatementError: It cannot be understood.
     """
     try:
-        tokens = statement_tokens(text)
+        tokens = own_tokens(text)
     except SqlglotError:
         return None
     if not tokens or tokens[0].text.upper() != "INSERT":

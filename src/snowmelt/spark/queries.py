@@ -148,13 +148,22 @@ def _escaped(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
+def own_tokens(text: str) -> list[Token]:
+    """Return the tokens of a statement as it stands: one that is only explained begins so.
+
+    Raises:
+        SqlglotError: A text or a quoted name does not end.
+    """
+    return list(sqlglot.tokenize(text, read=DIALECT))
+
+
 def statement_tokens(text: str) -> list[Token]:
     """Return the tokens of a statement, without the EXPLAIN that may be before it.
 
     Raises:
         SqlglotError: A text or a quoted name does not end.
     """
-    tokens = list(sqlglot.tokenize(text, read=DIALECT))
+    tokens = own_tokens(text)
     if not tokens or tokens[0].text.upper() != "EXPLAIN":
         return tokens
     # To sqlglot what follows EXPLAIN is one text.
