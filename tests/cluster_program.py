@@ -41,27 +41,35 @@ class Steps:
             CLOCK.sleep(0.05)
 
     def run(self, name: str, work) -> None:
-        """Run a step; say when its first task runs, and wait for the word that a worker is dead."""
+        """Run a step; say when its first task runs, and wait for the word that a worker is dead.
+
+        Spark tells late of tasks: one that nobody saw is said when the step is over.
+        """
         self.await_executors()
-        watcher = threading.Thread(target=self._watch, args=(name,), daemon=True)
+        over = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(name, over), daemon=True)
         watcher.start()
-        result = work()
+        try:
+            result = work()
+        finally:
+            over.set()
         watcher.join()
         told(done=name, result=result)
 
     def count(self) -> list[int]:
         return [int(each) for each in self.lake.sql(COUNTED).collect()[0]]
 
-    def _watch(self, name: str) -> None:
+    def _watch(self, name: str, over: threading.Event) -> None:
         tracker = self.spark.sparkContext.statusTracker()
-        while True:
-            for stage in tracker.getActiveStageIds():
-                info = tracker.getStageInfo(stage)
-                if info is not None and info.numActiveTasks:
-                    told(running=name)
-                    sys.stdin.readline()
-                    return
-            CLOCK.sleep(0.01)
+        while not (over.wait(0.01) or _has_tasks(tracker)):
+            continue
+        told(running=name)
+        sys.stdin.readline()
+
+
+def _has_tasks(tracker) -> bool:
+    found = map(tracker.getStageInfo, tracker.getActiveStageIds())
+    return any(info is not None and info.numActiveTasks for info in found)
 
 
 def main() -> None:

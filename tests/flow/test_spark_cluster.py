@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.postgres,
     pytest.mark.slow,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(400),
 ]
 
 PROGRAM = Path(__file__).parents[1] / "cluster_program.py"
