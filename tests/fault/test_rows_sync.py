@@ -31,6 +31,9 @@ pytestmark = pytest.mark.slow
 PIPE = "/v2/streaming/databases/demo/schemas/public/pipes/T-STREAMING"
 ROWS = PIPE.replace("/streaming/", "/streaming/data/") + "/channels/{}/rows"
 
+# Where what formats disks lies; the PATH of a run need not name it.
+SYSTEM = os.environ | {"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
+
 
 @dataclass
 class ThinDisk:
@@ -63,7 +66,7 @@ def thin_disk(tmp_path):
     try:
         for command in commands:
             try:
-                done = subprocess.run(command, capture_output=True, check=False)
+                done = subprocess.run(command, capture_output=True, check=False, env=SYSTEM)
             except FileNotFoundError:
                 pytest.skip("there is no mkfs.ext4")
             if done.returncode:
