@@ -16,12 +16,7 @@ from snowmelt.testing.crashes import SHORT_LIVED_JAVA
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 # Executors have nothing to do at the other points; those are killed without Spark.
-STEPS = [
-    Point.LOAD_BEGUN,
-    Point.LOAD_TASK,
-    Point.LOAD_WRITTEN,
-    Point.LOAD_INSIDE_COMMIT,
-]
+STEPS = [Point.LOAD_TASK, Point.LOAD_INSIDE_COMMIT]
 FILES = 4
 ROWS = 50
 
