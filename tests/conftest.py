@@ -32,7 +32,8 @@ if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 8 << 30:
 
 # On a machine that others use as well, how long an example took says nothing.
 _patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("thorough", _patient)
+# Half an hour is what all tests have together; benchmarks and reviews try more.
+settings.register_profile("thorough", _patient, max_examples=60)
 settings.register_profile("fast", _patient, max_examples=20)
 settings.load_profile("thorough")
 

@@ -30,11 +30,11 @@ def spark_site(tmp_path_factory):
         yield site
 
 
-# Each kill is a start of Spark, and the whole run has half an hour: one in a worker, and one in the
-# driver's commit. benchmarks/kills.py kills it twenty times at all six.
+# Each kill is a start of Spark, and the whole run has half an hour: one in the driver's commit.
+# benchmarks/kills.py kills it twenty times at all six.
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("point", [Point.MIGRATION_TASK, Point.MIGRATION_INSIDE_COMMIT])
+@pytest.mark.parametrize("point", [Point.MIGRATION_INSIDE_COMMIT])
 def test_every_committed_row_is_there_once_after_kills_of_spark_at(spark_site, point):
     outcome = spark_site.run(point, kills=1)
     assert outcome.rows > 0

@@ -49,7 +49,7 @@ def test_a_client_that_goes_away_stops_its_query_and_frees_what_it_held(lonely, 
     assert until(lambda: is_free(lonely))
     assert until(lambda: "queries are ready" in lonely.service.log, 120)
     threads, memory = threads_of(lonely.pid), memory_of(lonely.pid)
-    for _ in range(3):
+    for _ in range(2):
         connection, answer = begin(lonely, "data", "large", request_body(sql))
         answer.read(50)
         connection.sock.close()
