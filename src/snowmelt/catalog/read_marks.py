@@ -46,16 +46,23 @@ def lowest_mark(connection: Connection, incarnation: str, now: dt.datetime) -> i
     return connection.execute(query).scalar()
 
 
+def has_old_marks(connection: Connection, incarnation: str, now: dt.datetime) -> bool:
+    """Tell whether a table has marks that count no more."""
+    query = sa.select(sa.literal(1)).where(*_old(incarnation, now)).limit(1)
+    return connection.execute(query).first() is not None
+
+
 def forget_marks(connection: Connection, incarnation: str, now: dt.datetime) -> int:
     """Remove the marks of a table that count no more; return how many."""
-    removed = connection.execute(
-        sa.delete(_O).where(
-            _O.c.stream.startswith(_name(incarnation, ""), autoescape=True),
-            _O.c.topic == _TOPIC,
-            _O.c.updated_at <= now - KEPT,
-        )
+    return connection.execute(sa.delete(_O).where(*_old(incarnation, now))).rowcount
+
+
+def _old(incarnation: str, now: dt.datetime) -> tuple[sa.ColumnElement[bool], ...]:
+    return (
+        _O.c.stream.startswith(_name(incarnation, ""), autoescape=True),
+        _O.c.topic == _TOPIC,
+        _O.c.updated_at <= now - KEPT,
     )
-    return removed.rowcount
 
 
 def _name(incarnation: str, stream: str) -> str:

@@ -175,7 +175,8 @@ def _retire(database: Database, table: TableRecord, clock: Clock, before: dt.dat
             last = history.migrated_before(connection, table.table_id, before)
             mark = read_marks.lowest_mark(connection, table.incarnation, clock.now())
             last = last if mark is None else min(last, mark)
-        if not chunks.chunks_between(connection, table.table_id, 0, last, limit=1):
+        waiting = chunks.chunks_between(connection, table.table_id, 0, last, limit=1)
+        if not waiting and not read_marks.has_old_marks(connection, table.incarnation, clock.now()):
             return
     with database.writing() as connection:
         if table.dropped_at is not None:

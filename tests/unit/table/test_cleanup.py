@@ -6,8 +6,11 @@ import contextlib
 import datetime as dt
 
 import pytest
+import sqlalchemy as sa
 
 from fix_chunks import COLUMNS, NUMBERS, Lakehouse, numbers
+from snowmelt.catalog import read_marks
+from snowmelt.catalog.load_model import stream_offsets
 from snowmelt.catalog.tables import create_table, dropped_tables, find_table
 from snowmelt.clock import ManualClock
 from snowmelt.schema.types import TableName
@@ -185,3 +188,16 @@ def test_a_table_that_cannot_be_read_does_not_keep_others_from_being_cleaned(hou
     assert collected.blobs == len(paths)
     (problem,) = collected.problems
     assert problem.startswith(f"table {NUMBERS} ({incarnation}): ")
+
+
+def test_marks_of_streams_that_stay_away_are_forgotten_though_no_chunk_is_left(house):
+    with house.database.writing() as connection:
+        incarnation = find_table(connection, NUMBERS).incarnation
+        read_marks.set_mark(connection, incarnation, "gone", 0, house.clock.now())
+    house.clock.advance(2 * DAY)
+    with house.database.writing() as connection:
+        read_marks.set_mark(connection, incarnation, "there", 0, house.clock.now())
+    house.collect(HOUR)
+    with house.database.reading() as connection:
+        found = connection.execute(sa.select(stream_offsets.c.stream)).scalars().all()
+    assert found == [f"{incarnation}/read:there"]
