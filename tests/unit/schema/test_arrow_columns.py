@@ -7,8 +7,10 @@ import uuid
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
+import duckdb
 import numpy as np
 import pandas as pd
+import polars
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -280,7 +282,6 @@ def test_chunks_are_joined():
 
 
 def test_any_library_with_the_c_stream_will_do():
-    polars, duckdb = pytest.importorskip("polars"), pytest.importorskip("duckdb")
     frame = pd.DataFrame({"id": [1, 2], "note": ["a", None]}, index=[5, 9])
     table = pa.table({"id": [1, 2], "note": ["a", None]})
     expected = convert(table).table

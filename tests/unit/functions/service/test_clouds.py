@@ -9,6 +9,7 @@ import json
 import logging
 
 import pytest
+from azure import functions
 
 import functions_service as kit
 from snowmelt.functions.refusals import DeclarationInvalid
@@ -145,7 +146,6 @@ def test_google_hands_over_a_request_like_flasks(svc):
 
 
 def test_azure_hands_over_its_own_request(svc):
-    functions = pytest.importorskip("azure.functions")
     request = functions.HttpRequest("POST", "https://x.example/api/double?code=1", body=BODY)
     response = asyncio.run(svc.azure_function()(request))
     assert (response.status_code, json.loads(response.get_body())) == (
