@@ -18,7 +18,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from snowmelt.select.compiled import kernel
+from snowmelt.compiled import kernel
 from snowmelt.select.marks import escaped_at, marks_at, ones
 from snowmelt.select.reading import PADDING
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from snowmelt.select.compiled import kernel
+from snowmelt.compiled import kernel
 
 if TYPE_CHECKING:
     from snowmelt.select.vectors import Bytes, Places

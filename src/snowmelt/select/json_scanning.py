@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from snowmelt.select.compiled import kernel
+from snowmelt.compiled import kernel
 from snowmelt.select.marks import byte_at, inlined
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import njit
 
-from snowmelt.select.compiled import kernel
+from snowmelt.compiled import kernel
 from snowmelt.select.text_kernels import has_other_than_ascii
 
 if TYPE_CHECKING:

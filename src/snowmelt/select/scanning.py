@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from snowmelt.select.compiled import kernel
+from snowmelt.compiled import kernel
 from snowmelt.select.marks import (
     ONE,
     Marks,

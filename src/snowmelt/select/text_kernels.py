@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from snowmelt.select.compiled import kernel
+from snowmelt.compiled import kernel
 from snowmelt.select.vectors import Slices
 
 if TYPE_CHECKING:

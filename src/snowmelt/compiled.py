@@ -28,15 +28,19 @@ def kernel(function: _Kernel) -> _Kernel:
         return cast("_Kernel", njit(function, nogil=True))
     # numba looks at the function's own file; what the function calls may stand in others.
     kept = compiled._cache._cache_file  # noqa: SLF001 - there is no other way to say it
-    kept._source_stamp = (kept._source_stamp, _sources())  # noqa: SLF001
+    kept._source_stamp = (kept._source_stamp, _sources(_folder(function)))  # noqa: SLF001
     return cast("_Kernel", compiled)
 
 
+def _folder(function: Callable[..., object]) -> Path:
+    return Path(function.__code__.co_filename).parent
+
+
 @functools.cache
-def _sources() -> str:
-    """Return a digest of all files of the room that hold kernels."""
+def _sources(folder: Path) -> str:
+    """Return a digest of all files of a folder that hold kernels."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(folder.glob("*.py")):
         text = path.read_bytes()
         if b"numba" in text or b"import kernel" in text:
             digest.update(text)
