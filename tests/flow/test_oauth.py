@@ -9,14 +9,24 @@ import uuid
 import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+)
 
 import snowmelt
-from authorisation import AUDIENCE, AuthorisationServer, integration, token
+from authorisation import AUDIENCE, ISSUER, AuthorisationServer, integration, token
 from fix_service import prepare_loading
 from snowmelt.catalog.database import open_database
 from snowmelt.catalog.execution import execute
-from snowmelt.errors import AuthenticationFailed, PrivilegeMissing, RoleNotGranted
+from snowmelt.errors import (
+    AlreadyExists,
+    AuthenticationFailed,
+    PrivilegeMissing,
+    RoleNotGranted,
+    UserError,
+)
 
 STRANGERS_KEY = rsa.generate_private_key(65537, 2048)
 
@@ -108,7 +118,7 @@ def test_whose_tokens_are_taken_is_the_administrators(service):
         assert not execute(database, "SHOW SECURITY INTEGRATIONS", user="LOADER").rows
 
 
-def test_an_integration_that_is_dropped_takes_no_more_tokens(service, key_pair):
+def test_an_integration_is_changed_and_dropped(service, key_pair):
     service.sql(
         "CREATE SECURITY INTEGRATION second TYPE = EXTERNAL_OAUTH ENABLED = TRUE"
         " EXTERNAL_OAUTH_TYPE = OKTA EXTERNAL_OAUTH_ISSUER = 'https://second.example.com'"
@@ -126,6 +136,33 @@ def test_an_integration_that_is_dropped_takes_no_more_tokens(service, key_pair):
         snowmelt.Client(service.url, oauth=mine).close()
 
     connect()
-    service.sql("DROP SECURITY INTEGRATION second")
+    strangers = STRANGERS_KEY.public_key().public_bytes(
+        Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+    )
+    shown = base64.b64encode(strangers).decode()
+    for change, reason in [
+        (f"SET EXTERNAL_OAUTH_RSA_PUBLIC_KEY_2 = '{shown}'", None),
+        ("UNSET EXTERNAL_OAUTH_RSA_PUBLIC_KEY", "signature does not hold"),
+        (f"SET EXTERNAL_OAUTH_RSA_PUBLIC_KEY = '{key_pair.public_base64}'", None),
+        ("SET ENABLED = FALSE", "no enabled security integration"),
+        ("SET ENABLED = TRUE", None),
+    ]:
+        service.sql(f"ALTER SECURITY INTEGRATION second {change}")
+        with (
+            pytest.raises(AuthenticationFailed, match=reason)
+            if reason
+            else contextlib.nullcontext()
+        ):
+            connect()
+    service.sql("ALTER INTEGRATION second SET EXTERNAL_OAUTH_JWS_KEYS_URL = 'http://127.0.0.1:9/'")
+    described = dict(service.sql("DESCRIBE INTEGRATION second").rows)
+    assert described["EXTERNAL_OAUTH_JWS_KEYS_URL"] == "http://127.0.0.1:9/"
+    assert described["EXTERNAL_OAUTH_RSA_PUBLIC_KEY"] is None
+    assert described["EXTERNAL_OAUTH_TYPE"] == "OKTA"
+    with pytest.raises(UserError, match="Nothing would be left"):
+        service.sql("ALTER INTEGRATION second UNSET EXTERNAL_OAUTH_JWS_KEYS_URL")
+    with pytest.raises(AlreadyExists, match="IDP"):
+        service.sql(f"ALTER INTEGRATION second SET EXTERNAL_OAUTH_ISSUER = '{ISSUER}'")
+    service.sql("DROP INTEGRATION second")
     with pytest.raises(AuthenticationFailed, match="no enabled security integration"):
         connect()

@@ -32,6 +32,11 @@ def test_refused_rows_are_queried_and_replayed(tmp_path, spark):
             channel.insert_rows([{"n": 1, "word": "one"}, {"n": 2, "word": "zwei"}], "2")
         lake = Snowmelt.local(tmp_path / "data", spark=spark)
         lake.sql(f"COPY demo.public.t FROM '{file}' ENFORCELENGTH")
+        named = "SELECT table_name, error_table FROM demo.information_schema.tables"
+        assert {tuple(row) for row in lake.sql(named).collect()} == {
+            ("T", "DEMO.PUBLIC.BAD"),
+            ("BAD", None),
+        }
         query = (
             "SELECT protocol, offset_token, row_number, column_name, code, row_data, refused_at"
             " FROM demo.public.bad ORDER BY protocol"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.lexing import TokenKind, tokens_of
@@ -44,6 +45,10 @@ class Cursor:
     def after(self, count: int = 1) -> Token:
         """Return the token that many after the next one, or the last."""
         return self._tokens[min(self._at + count, len(self._tokens) - 1)]
+
+    def fork(self) -> Cursor:
+        """Return another cursor at the same place."""
+        return copy.copy(self)
 
     def take(self) -> Token:
         """Return the next token and go past it; END stays."""

@@ -19,6 +19,7 @@ from snowmelt.catalog import (  # noqa: F401 - they join `change`
     changing_security,
     changing_tables,
     describing_pipes,
+    describing_security,
 )
 from snowmelt.catalog.access import ACCOUNTADMIN, effective_role, roles
 from snowmelt.catalog.changing import change
@@ -26,6 +27,10 @@ from snowmelt.catalog.object_changes import ShowFutureGrants
 from snowmelt.catalog.parsing import is_query, parse
 from snowmelt.catalog.pipe_syntax import DescribePipe
 from snowmelt.catalog.results import Result
+from snowmelt.catalog.security_statements import (
+    DescribeAnyIntegration,
+    DescribeSecurityIntegration,
+)
 from snowmelt.catalog.session import Session
 from snowmelt.catalog.showing import show
 from snowmelt.catalog.statements import (
@@ -52,9 +57,11 @@ __all__ = ["Result", "execute", "is_query"]
 _ATTEMPTS = 3
 _LOOKS = (
     Describe
+    | DescribeAnyIntegration
     | DescribeFunction
     | DescribeIntegration
     | DescribePipe
+    | DescribeSecurityIntegration
     | Show
     | ShowFutureGrants
     | ShowGrants

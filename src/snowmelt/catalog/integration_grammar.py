@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog import clauses
 from snowmelt.catalog.clauses import Clause, Settings
 from snowmelt.catalog.function_grammar import read_changes
+from snowmelt.catalog.security_grammar import (
+    read_alter_security_integration,
+    read_drop_security_integration,
+)
+from snowmelt.catalog.security_statements import DescribeAnyIntegration
 from snowmelt.catalog.statements import (
     AlterIntegration,
+    ChangeIntegration,
     CreateIntegration,
     DescribeIntegration,
     DropIntegration,
 )
+from snowmelt.errors import StatementError
 from snowmelt.functions.definition import ApiIntegration, Authentication
 from snowmelt.functions.refusals import UrlRefused
 from snowmelt.functions.urls import parse_prefix
@@ -116,7 +123,7 @@ def read_create_integration(cursor: Cursor, existing: Existing) -> CreateIntegra
 
 
 def read_alter_integration(cursor: Cursor) -> AlterIntegration:
-    """Go past what follows ALTER [API] INTEGRATION.
+    """Go past what follows ALTER API INTEGRATION.
 
     Raises:
         StatementError: It is anything but SET or UNSET.
@@ -130,7 +137,7 @@ def read_alter_integration(cursor: Cursor) -> AlterIntegration:
 
 
 def read_drop_integration(cursor: Cursor) -> DropIntegration:
-    """Go past what follows DROP [API] INTEGRATION.
+    """Go past what follows DROP API INTEGRATION.
 
     Raises:
         StatementError: It is more than a name.
@@ -142,7 +149,7 @@ def read_drop_integration(cursor: Cursor) -> DropIntegration:
 
 
 def read_describe_integration(cursor: Cursor) -> DescribeIntegration:
-    """Go past what follows DESCRIBE [API] INTEGRATION.
+    """Go past what follows DESCRIBE API INTEGRATION.
 
     Raises:
         StatementError: It is more than a name.
@@ -150,3 +157,45 @@ def read_describe_integration(cursor: Cursor) -> DescribeIntegration:
     name = cursor.identifier("an API integration")
     cursor.end("DESCRIBE INTEGRATION")
     return DescribeIntegration(name)
+
+
+def read_alter_any(cursor: Cursor) -> ChangeIntegration:
+    """Go past what follows ALTER INTEGRATION, which does not say of which kind it is.
+
+    Raises:
+        StatementError: It can be said of no kind; the error is that of the kind that got further.
+    """
+    other = cursor.fork()
+    api, security, failed = None, None, list[StatementError]()
+    try:
+        api = read_alter_integration(cursor)
+    except StatementError as error:
+        failed.append(error)
+    try:
+        security = read_alter_security_integration(other)
+    except StatementError as error:
+        failed.append(error)
+    known = api or security
+    if known is None:
+        raise failed[other.token.start > cursor.token.start]
+    return ChangeIntegration(known.name, api, security)
+
+
+def read_drop_any(cursor: Cursor) -> ChangeIntegration:
+    """Go past what follows DROP INTEGRATION, which does not say of which kind it is.
+
+    Raises:
+        StatementError: It is more than a name.
+    """
+    other = cursor.fork()
+    api = read_drop_integration(cursor)
+    return ChangeIntegration(api.name, api, read_drop_security_integration(other))
+
+
+def read_describe_any(cursor: Cursor) -> DescribeAnyIntegration:
+    """Go past what follows DESCRIBE INTEGRATION, which does not say of which kind it is.
+
+    Raises:
+        StatementError: It is more than a name.
+    """
+    return DescribeAnyIntegration(read_describe_integration(cursor).name)

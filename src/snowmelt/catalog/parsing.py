@@ -29,9 +29,12 @@ from snowmelt.catalog.function_grammar import (
     read_drop_function,
 )
 from snowmelt.catalog.integration_grammar import (
+    read_alter_any,
     read_alter_integration,
     read_create_integration,
+    read_describe_any,
     read_describe_integration,
+    read_drop_any,
     read_drop_integration,
 )
 from snowmelt.catalog.lexing import TokenKind, tokens_of
@@ -50,7 +53,9 @@ from snowmelt.catalog.object_grammar import (
 )
 from snowmelt.catalog.pipe_grammar import read_create_pipe, read_describe_pipe, read_drop_pipe
 from snowmelt.catalog.security_grammar import (
+    read_alter_security_integration,
     read_create_security_integration,
+    read_describe_security_integration,
     read_drop_security_integration,
 )
 from snowmelt.catalog.statements import (
@@ -58,8 +63,6 @@ from snowmelt.catalog.statements import (
     CreateRole,
     CreateSchema,
     Describe,
-    DescribeFunction,
-    DescribeIntegration,
     Drop,
     DropPrincipal,
     Show,
@@ -75,7 +78,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.naming import Name
     from snowmelt.catalog.object_changes import ShowFutureGrants
-    from snowmelt.catalog.pipe_syntax import DescribePipe, DropPipe
+    from snowmelt.catalog.pipe_syntax import DropPipe
     from snowmelt.catalog.statements import DropBucket
 
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "EXPLAIN", "("})
@@ -254,7 +257,7 @@ def _drop(cursor: Cursor) -> Statement:
     external = cursor.accept("EXTERNAL", "FUNCTION")
     if external or cursor.accept("FUNCTION"):
         return read_drop_function(cursor, external=external)
-    if (statement := _dropped_integration(cursor)) is not None:
+    if (statement := _integration(cursor, "DROP")) is not None:
         return statement
     kind = cursor.expect_one_of(*_CREATABLE, *_CALLABLE, "INTEGRATION")
     if kind in _DROPS:
@@ -274,21 +277,41 @@ def _drop(cursor: Cursor) -> Statement:
     return Drop(level, name, if_exists, restrict)
 
 
-def _dropped_integration(cursor: Cursor) -> Statement | None:
-    if cursor.accept("SECURITY", "INTEGRATION"):
-        return read_drop_security_integration(cursor)
-    if cursor.accept("API", "INTEGRATION") or cursor.accept("INTEGRATION"):
-        return read_drop_integration(cursor)
+# What is done to an integration of each kind, and to one whose kind is not said.
+_INTEGRATIONS: dict[str, dict[str, Callable[[Cursor], Statement]]] = {
+    "ALTER": {
+        "API": read_alter_integration,
+        "SECURITY": read_alter_security_integration,
+        "": read_alter_any,
+    },
+    "DESCRIBE": {
+        "API": read_describe_integration,
+        "SECURITY": read_describe_security_integration,
+        "": read_describe_any,
+    },
+    "DROP": {
+        "API": read_drop_integration,
+        "SECURITY": read_drop_security_integration,
+        "": read_drop_any,
+    },
+}
+
+
+def _integration(cursor: Cursor, done: str) -> Statement | None:
+    """Go past the rest of ALTER, DESCRIBE or DROP if it is about an integration."""
+    for kind, read in _INTEGRATIONS[done].items():
+        if cursor.accept(*kind.split(), "INTEGRATION"):
+            return read(cursor)
     return None
 
 
-def _describe(cursor: Cursor) -> Describe | DescribeFunction | DescribeIntegration | DescribePipe:
+def _describe(cursor: Cursor) -> Statement:
     if cursor.accept("PIPE"):
         return read_describe_pipe(cursor)
     if cursor.accept("EXTERNAL", "FUNCTION") or cursor.accept("FUNCTION"):
         return read_describe_function(cursor)
-    if cursor.accept("API", "INTEGRATION") or cursor.accept("INTEGRATION"):
-        return read_describe_integration(cursor)
+    if (statement := _integration(cursor, "DESCRIBE")) is not None:
+        return statement
     word = cursor.accept_one_of(*_OBJECTS)
     level = Level(word.text) if word is not None else Level.TABLE
     name = cursor.name(f"a {level.lower()}", level.parts)
@@ -339,8 +362,8 @@ def _alter(cursor: Cursor) -> Statement:
         return read_alter_namespace(cursor, Level(word.text))
     if cursor.accept("EXTERNAL", "FUNCTION") or cursor.accept("FUNCTION"):
         return read_alter_function(cursor)
-    if cursor.accept("API", "INTEGRATION") or cursor.accept("INTEGRATION"):
-        return read_alter_integration(cursor)
+    if (statement := _integration(cursor, "ALTER")) is not None:
+        return statement
     if cursor.accept("BUCKET"):
         return read_alter_bucket(cursor)
     if not cursor.accept("USER"):

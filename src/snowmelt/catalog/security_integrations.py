@@ -7,17 +7,18 @@ in docs/decisions/0022-oauth.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.errors import AlreadyExists, NotFound
+from snowmelt.errors import AlreadyExists, NotFound, UserError
 from snowmelt.schema.types import display_name
 
 if TYPE_CHECKING:
     import datetime as dt
+    from collections.abc import Mapping
 
 _S = model.security_integrations
 
@@ -25,20 +26,27 @@ _S = model.security_integrations
 class SecurityIntegration(msgspec.Struct, frozen=True, kw_only=True):
     """An authorisation server whose tokens are taken; `issuer` is what their claim `iss` must be.
 
-    `public_keys` are base64 of DER; where there are none, `keys_url` has them as JWKS. `any_role` says
-    whether the scope `session:role-any` is taken.
+    `public_keys` are base64 of DER by their place, the first or the second, None where one is free;
+    where there are none, `keys_url` has them as JWKS. `any_role` says whether the scope
+    `session:role-any` is taken, `server` what kind of server it is, which nothing depends on.
     """
 
     issuer: str
     audiences: tuple[str, ...]
     enabled: bool = True
     keys_url: str | None = None
-    public_keys: tuple[str, ...] = ()
+    public_keys: tuple[str | None, ...] = ()
     user_claims: tuple[str, ...] = ("sub",)
     scope_claim: str = "scp"
     any_role: bool = False
     blocked_roles: tuple[str, ...] = ("ACCOUNTADMIN",)
+    server: str = "CUSTOM"
     comment: str | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The public keys that there are."""
+        return tuple(each for each in self.public_keys if each is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,32 @@ class SecurityRecord:
     integration: SecurityIntegration
     owner: str
     created_at: dt.datetime
+
+
+def changed(integration: SecurityIntegration, changes: Mapping[str, Any]) -> SecurityIntegration:
+    """Return it with other fields; a key's are `public_key` and `public_key_2`, None to forget it.
+
+    Keys and an address of keys exclude each other: whichever is given now counts.
+
+    Raises:
+        UserError: Nothing would be left that signatures are checked with.
+    """
+    fields = dict(changes)
+    keys = [*integration.public_keys, None, None][:2]
+    for place, field in enumerate(("public_key", "public_key_2")):
+        if field in fields:
+            keys[place] = fields.pop(field)
+            if keys[place] is not None:
+                fields["keys_url"] = None
+    if fields.get("keys_url") is not None:
+        keys = [None, None]
+    new = msgspec.structs.replace(integration, public_keys=tuple(keys), **fields)
+    if new.keys_url is None and not new.keys:
+        raise UserError(
+            "Nothing would be left that signatures are checked with: SET EXTERNAL_OAUTH_JWS_KEYS_URL or "
+            "EXTERNAL_OAUTH_RSA_PUBLIC_KEY instead, or SET ENABLED = FALSE."
+        )
+    return new
 
 
 def integration_of_issuer(connection: sa.Connection, issuer: str) -> SecurityIntegration | None:
@@ -70,6 +104,42 @@ def security_integrations_of(connection: sa.Connection) -> list[SecurityRecord]:
         )
         for row in connection.execute(query)
     ]
+
+
+def find_security_integration(connection: sa.Connection, name: str) -> SecurityRecord:
+    """Return the integration of this internal name.
+
+    Raises:
+        NotFound: There is none.
+    """
+    for each in security_integrations_of(connection):
+        if each.name == name:
+            return each
+    raise NotFound(kind="Security integration", name=display_name(name))
+
+
+def update_security_integration(
+    connection: sa.Connection, name: str, changes: Mapping[str, Any]
+) -> None:
+    """Set fields of an integration, see `changed`.
+
+    Raises:
+        NotFound: There is none.
+        AlreadyExists: Another one has its issuer.
+        UserError: Nothing would be left that signatures are checked with.
+    """
+    # Changes wait for one another, so that none undoes what another has just done.
+    connection.execute(sa.select(_S.c.name).where(_S.c.name == name).with_for_update())
+    integration = changed(find_security_integration(connection, name).integration, changes)
+    taken = sa.select(_S.c.name).where(_S.c.issuer == integration.issuer, _S.c.name != name)
+    there = connection.execute(taken).scalar()
+    if there is not None:
+        raise AlreadyExists(kind="Security integration", name=display_name(there))
+    connection.execute(
+        sa.update(_S)
+        .where(_S.c.name == name)
+        .values(issuer=integration.issuer, definition=msgspec.json.encode(integration).decode())
+    )
 
 
 def create_security_integration(

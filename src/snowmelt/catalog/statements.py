@@ -17,7 +17,10 @@ from snowmelt.catalog.object_changes import (
 )
 from snowmelt.catalog.pipe_syntax import CreatePipe, DescribePipe, DropPipe
 from snowmelt.catalog.security_statements import (
+    AlterSecurityIntegration,
     CreateSecurityIntegration,
+    DescribeAnyIntegration,
+    DescribeSecurityIntegration,
     DropSecurityIntegration,
 )
 
@@ -363,6 +366,15 @@ class DropIntegration:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeIntegration:
+    """ALTER or DROP INTEGRATION without its kind: what it says of either, if it can be said of it."""
+
+    name: str
+    api: AlterIntegration | DropIntegration | None
+    security: AlterSecurityIntegration | DropSecurityIntegration | None
+
+
+@dataclass(frozen=True, slots=True)
 class DescribeIntegration:
     """DESCRIBE INTEGRATION."""
 
@@ -430,7 +442,11 @@ Statement: TypeAlias = (
     | CreateTranslator
     | DropFunction
     | DescribeFunction
+    | AlterSecurityIntegration
+    | ChangeIntegration
     | CreateSecurityIntegration
+    | DescribeAnyIntegration
+    | DescribeSecurityIntegration
     | DropSecurityIntegration
     | CreateIntegration
     | AlterIntegration

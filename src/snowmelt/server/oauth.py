@@ -110,7 +110,7 @@ class ExternalTokens:
             return self._keys.of(known.keys_url, key_id)
         return [
             load_der_public_key(base64.b64decode(each))  # type: ignore[misc]
-            for each in known.public_keys
+            for each in known.keys
         ]
 
     def _user(self, known: SecurityIntegration, claims: Mapping[str, Any]) -> UserRecord:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from snowmelt.catalog.chunks import backlog
+from snowmelt.catalog.error_tables import error_table_of
 from snowmelt.catalog.namespaces import databases_of, schemas_of
 from snowmelt.catalog.sight import Sight
 from snowmelt.catalog.tables import tables_of
@@ -58,12 +59,12 @@ _SCHEMATA = _ordered(
 _TABLES = _ordered(
     _fields(
         "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME TABLE_OWNER TABLE_TYPE CLUSTERING_KEY "
-        "ENABLE_SCHEMA_EVOLUTION COMMENT",
+        "ENABLE_SCHEMA_EVOLUTION ERROR_TABLE COMMENT",
         "ROW_COUNT BYTES RETENTION_TIME",
         "CREATED",
     ),
     "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME TABLE_OWNER TABLE_TYPE CLUSTERING_KEY ROW_COUNT BYTES "
-    "CREATED RETENTION_TIME ENABLE_SCHEMA_EVOLUTION COMMENT",
+    "CREATED RETENTION_TIME ENABLE_SCHEMA_EVOLUTION ERROR_TABLE COMMENT",
 )
 _COLUMNS = _ordered(
     _fields(
@@ -130,6 +131,7 @@ def _tables(connection: Connection, sight: Sight, name: str) -> Iterable[tuple[o
             table.created_at,
             table.retention_days,
             "YES" if table.schema_evolution else "NO",
+            _error_table(connection, table),
             table.comment,
         )
         for table in tables_of(connection, name)
@@ -168,6 +170,11 @@ def _column(table: TableRecord, column: Column, position: int) -> tuple[object, 
 
 def _named(table: TableRecord) -> tuple[str, str, str]:
     return table.name.database, table.name.schema, table.name.table
+
+
+def _error_table(connection: Connection, table: TableRecord) -> str | None:
+    found = error_table_of(connection, table)
+    return None if found is None else str(found.name)
 
 
 def _size(connection: Connection, table: TableRecord) -> tuple[int | None, int | None]:

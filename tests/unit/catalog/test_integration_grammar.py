@@ -103,16 +103,19 @@ def test_what_cannot_be_said_is_refused_with_a_sentence(text, reason):
     assert refusal(text)[0].startswith(reason)
 
 
-@pytest.mark.parametrize("api", ["", "API "])
-def test_the_other_statements_do_without_the_word_api(api):
-    assert parse(f"DROP {api}INTEGRATION IF EXISTS i") == DropIntegration("I", if_exists=True)
-    assert parse(f"DESC {api}INTEGRATION i;") == DescribeIntegration("I")
-    assert parse(f"ALTER {api}INTEGRATION i SET ENABLED = FALSE, COMMENT = 'x'") == (
+def test_what_is_said_of_an_api_integration_is_read():
+    assert parse("DROP API INTEGRATION IF EXISTS i") == DropIntegration("I", if_exists=True)
+    assert parse("DESC API INTEGRATION i;") == DescribeIntegration("I")
+    assert parse("ALTER API INTEGRATION i SET ENABLED = FALSE, COMMENT = 'x'") == (
         AlterIntegration("I", {"enabled": False, "comment": "x"}, if_exists=False)
     )
-    assert parse(f"ALTER {api}INTEGRATION i UNSET API_KEY, API_BLOCKED_PREFIXES") == (
+    assert parse("ALTER API INTEGRATION i UNSET API_KEY, API_BLOCKED_PREFIXES") == (
         AlterIntegration("I", {"api_key": None, "blocked_prefixes": ()}, if_exists=False)
     )
+
+
+@pytest.mark.parametrize("api", ["", "API "])
+def test_grants_and_lists_do_without_the_word_api(api):
     assert parse(f"GRANT USAGE ON {api}INTEGRATION i TO ROLE r") == GrantOnIntegration(
         ("USAGE",), "I", "R", revoke=False
     )

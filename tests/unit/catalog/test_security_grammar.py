@@ -1,0 +1,84 @@
+"""Statements about security integrations, with and without the kind."""
+
+from __future__ import annotations
+
+import pytest
+
+from snowmelt.catalog.parsing import parse
+from snowmelt.catalog.security_statements import (
+    AlterSecurityIntegration,
+    DescribeAnyIntegration,
+    DescribeSecurityIntegration,
+    DropSecurityIntegration,
+)
+from snowmelt.catalog.statements import AlterIntegration, ChangeIntegration, DropIntegration
+from snowmelt.errors import StatementError
+
+
+def test_fields_are_set_and_unset():
+    assert parse(
+        "ALTER SECURITY INTEGRATION IF EXISTS okta SET ENABLED = FALSE, EXTERNAL_OAUTH_TYPE = AZURE "
+        "EXTERNAL_OAUTH_BLOCKED_ROLES_LIST = ('loading') EXTERNAL_OAUTH_ANY_ROLE_MODE = ENABLE;"
+    ) == AlterSecurityIntegration(
+        "OKTA",
+        {
+            "enabled": False,
+            "server": "AZURE",
+            "blocked_roles": ("ACCOUNTADMIN", "LOADING"),
+            "any_role": True,
+        },
+        if_exists=True,
+    )
+    assert parse(
+        "ALTER SECURITY INTEGRATION okta UNSET COMMENT, EXTERNAL_OAUTH_BLOCKED_ROLES_LIST, "
+        "EXTERNAL_OAUTH_ANY_ROLE_MODE, EXTERNAL_OAUTH_RSA_PUBLIC_KEY_2"
+    ) == AlterSecurityIntegration(
+        "OKTA",
+        {
+            "comment": None,
+            "blocked_roles": ("ACCOUNTADMIN",),
+            "any_role": False,
+            "public_key_2": None,
+        },
+        if_exists=False,
+    )
+    assert parse("DESC SECURITY INTEGRATION okta") == DescribeSecurityIntegration("OKTA")
+
+
+def test_without_the_kind_a_statement_says_what_it_can_of_either():
+    assert parse("ALTER INTEGRATION i SET ENABLED = TRUE") == ChangeIntegration(
+        "I",
+        AlterIntegration("I", {"enabled": True}, if_exists=False),
+        AlterSecurityIntegration("I", {"enabled": True}, if_exists=False),
+    )
+    changed = parse("ALTER INTEGRATION i SET EXTERNAL_OAUTH_AUDIENCE_LIST = 'https://a'")
+    assert changed == ChangeIntegration(
+        "I", None, AlterSecurityIntegration("I", {"audiences": ("https://a",)}, if_exists=False)
+    )
+    assert parse("DROP INTEGRATION IF EXISTS i") == ChangeIntegration(
+        "I", DropIntegration("I", if_exists=True), DropSecurityIntegration("I", if_exists=True)
+    )
+    assert parse("DESCRIBE INTEGRATION i") == DescribeAnyIntegration("I")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("ALTER SECURITY INTEGRATION i UNSET ENABLED", "ENABLED cannot be UNSET"),
+        (
+            "ALTER SECURITY INTEGRATION i SET EXTERNAL_OAUTH_JWS_KEYS_URL = 'http://far'",
+            "Keys are fetched over https://",
+        ),
+        # The kind that understands more of it says what is wrong.
+        (
+            "ALTER INTEGRATION i SET EXTERNAL_OAUTH_ISSUER = 'i' COLOUR = 1",
+            "COLOUR is no clause of a security integration",
+        ),
+        ("ALTER INTEGRATION i SET API_KEY = 'k' ", "API_KEY is a reference"),
+        ("DROP SECURITY INTEGRATION i CASCADE", "Nothing may follow DROP SECURITY INTEGRATION"),
+    ],
+)
+def test_what_cannot_be_said_is_refused_with_a_sentence(text, reason):
+    with pytest.raises(StatementError) as caught:
+        parse(text)
+    assert str(caught.value.fields["reason"]).startswith(reason)
