@@ -6,19 +6,25 @@ type, or that Arrow would take and the exact reader not, sends all lines the ord
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from snowmelt.ingest.rows.fields import fields_of
 from snowmelt.ingest.rows.moments import moments
-from snowmelt.schema.types import TIMESTAMPS, Column, Kind, TableSchema, internal_name
+from snowmelt.schema.types import TIMESTAMPS, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Sequence
+
+    from snowmelt.ingest.rows.fields import Field
+    from snowmelt.schema.types import Column, TableSchema
+
+    Plain = Callable[[bytes, Sequence[Field]], pa.Table | None]
 
 _NEWLINE, _BRACE = ord("\n"), ord("{")
 # From there on the set-up, some 100 µs, is worth it.
@@ -26,23 +32,33 @@ _LEAST_BYTES = 2_000
 # A channel has one request under way: what is large is read by several threads.
 _BLOCKS = 4
 _LEAST_BLOCK_BYTES = 1 << 20
+_MINUS_ZERO = re.compile(rb"-0(?![.0-9eE])")
 _DAY = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}$"
-_GUESSES = {Kind.FIXED: pa.int64(), Kind.REAL: pa.float64(), Kind.BOOLEAN: pa.bool_()}
-_SCALARS: dict[type, pa.DataType] = {
-    bool: pa.bool_(),
-    int: pa.int64(),
-    float: pa.float64(),
-    str: pa.string(),
-}
 
 
-def columns_of(data: bytes, schema: TableSchema) -> pa.Table | None:
-    """Return the rows as a table with the names that they came with; None where in doubt."""
+def columns_of(data: bytes, schema: TableSchema, plain: Plain | None = None) -> pa.Table | None:
+    """Return the rows as a table with the names that they came with; None where in doubt.
+
+    Args:
+        data: Newline-delimited JSON.
+        schema: The columns that there are.
+        plain: Reads bodies whose lines are all alike, None for others.
+    """
     if len(data) < _LEAST_BYTES or data[:1] != b"{":
         return None
+    fields = fields_of(data[: data.find(b"\n")], schema)
+    if fields is None or not _is_text(data):
+        return None
+    table = None if plain is None else plain(data, fields)
+    if table is None:
+        table = _read_by_types(data, fields)
+    # Arrow takes numbers that JSON has not.
+    return table if table is not None and all(map(_is_finite, table.columns)) else None
+
+
+def _read_by_types(data: bytes, fields: Sequence[Field]) -> pa.Table | None:
     lines = _lines(data)
-    types = _types(data[: data.find(b"\n")], schema) if lines else None
-    if types is None or not _is_text(data):
+    if not lines:
         return None
     size = max(len(data) // _BLOCKS + 1, _LEAST_BLOCK_BYTES)
     try:
@@ -50,41 +66,23 @@ def columns_of(data: bytes, schema: TableSchema) -> pa.Table | None:
             pa.BufferReader(data),
             read_options=pj.ReadOptions(use_threads=len(data) > size, block_size=size),
             parse_options=pj.ParseOptions(
-                explicit_schema=pa.schema([(key, kind) for key, kind, _ in types]),
+                explicit_schema=pa.schema([(field.name, field.type) for field in fields]),
                 newlines_in_values=False,
                 unexpected_field_behavior="error",
             ),
         )
     except (pa.ArrowException, UnicodeError):
         return None
-    # Arrow takes several objects on a line, null for a row, and numbers that JSON has not.
-    if table.num_rows != lines or not all(map(_is_finite, table.columns)):
+    # Arrow takes several objects on a line, and null for a row; and it keeps the sign of the
+    # integer -0.
+    if table.num_rows != lines or (
+        any(map(_has_minus_zero, table.columns)) and _MINUS_ZERO.search(data)
+    ):
         return None
-    for place, (_, kind, column) in enumerate(types):
-        if kind == pa.string() and column.kind in _READERS:
-            table = _read(table, place, column)
+    for place, field in enumerate(fields):
+        if field.type == pa.string() and field.column.kind in _READERS:
+            table = _read(table, place, field.column)
     return table
-
-
-def _types(first: bytes, schema: TableSchema) -> list[tuple[str, pa.DataType, Column]] | None:
-    try:
-        row = msgspec.json.decode(first, type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeError):
-        return None
-    found: list[tuple[str, pa.DataType, Column]] = []
-    for key, value in row.items():
-        column = schema.column(internal_name(key)) if key else None
-        if column is None:
-            return None
-        kind = (
-            _GUESSES.get(column.kind, pa.string()) if value is None else _SCALARS.get(type(value))
-        )
-        if kind is None:
-            return None
-        if column.kind is Kind.REAL and kind == pa.int64():
-            kind = pa.float64()
-        found.append((key, kind, column))
-    return found if _are_distinct(column.name for _, _, column in found) else None
 
 
 def _read(table: pa.Table, place: int, column: Column) -> pa.Table:
@@ -127,6 +125,15 @@ def _is_finite(values: pa.ChunkedArray) -> bool:
     return not is_float or pc.all(pc.is_finite(values)).as_py() is not False
 
 
+def _has_minus_zero(values: pa.ChunkedArray) -> bool:
+    if not pa.types.is_floating(values.type):
+        return False
+    zeros = pc.equal(values, 0.0)
+    if not pc.any(zeros).as_py():
+        return False
+    return bool(np.signbit(values.filter(zeros).to_numpy()).any())
+
+
 def _ends_in_z(texts: pa.ChunkedArray) -> bool:
     first = texts[0].as_py() if len(texts) else None
     return isinstance(first, str) and first.endswith("Z")
@@ -140,11 +147,6 @@ def _is_text(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _are_distinct(names: Iterable[str]) -> bool:
-    given = list(names)
-    return len(set(given)) == len(given)
 
 
 _READERS = {*TIMESTAMPS, Kind.DATE, Kind.FIXED}

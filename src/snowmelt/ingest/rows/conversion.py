@@ -10,6 +10,7 @@ from snowmelt.errors import InvalidRow
 from snowmelt.ingest.rows.bodies import Lines, lines_of
 from snowmelt.ingest.rows.columnar import columns_of
 from snowmelt.ingest.rows.evolution import lacking
+from snowmelt.ingest.rows.readiness import Readiness
 from snowmelt.ingest.rows.transforming import Transformation
 from snowmelt.schema.refused import refusal_of
 from snowmelt.schema.rows import RowConverter
@@ -76,6 +77,7 @@ class Conversions:
         self._zone = zone
         self._clock = clock
         self._own = threading.local()
+        self.readiness = Readiness()
 
     def convert(self, data: bytes, table: TableRecord, copy: PipeCopy | None) -> Converted:
         """Convert a body of newline-delimited JSON; rows that are refused are left out.
@@ -88,7 +90,8 @@ class Conversions:
         converter = self._converter(table.table_id, table.schema)
         if copy is not None and copy.items is None:
             copy = None
-        columns = columns_of(data, table.schema) if copy is None else None
+        plain = self.readiness.reader(len(data))
+        columns = columns_of(data, table.schema, plain) if copy is None else None
         if columns is not None:
             at_once = converter.convert_arrow(columns)
             if not at_once.errors:

@@ -74,6 +74,7 @@ class RowParts:
         """Answer what is waiting, then let go of threads."""
         self.threads.shutdown()
         self.desk.writer.close()
+        self.desk.conversions.readiness.wait()
 
 
 def build_rows(shared: Shared) -> RowParts:

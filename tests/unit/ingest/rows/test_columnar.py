@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from snowmelt.ingest.rows.bodies import lines_of
 from snowmelt.ingest.rows.columnar import columns_of
+from snowmelt.ingest.rows.plain_lines import read_plain
 from snowmelt.schema.rows import RowConverter
 from snowmelt.schema.types import Column, Kind, TableSchema
 
@@ -72,11 +73,18 @@ values = {
 }
 
 
-def converted(body):
+def converted(body, plain=None):
     """What the two ways give: the first None where it leaves the lines to the other."""
-    columns = columns_of(body, SCHEMA)
+    columns = columns_of(body, SCHEMA, plain)
     at_once = None if columns is None else CONVERTER.convert_arrow(columns)
     return at_once, CONVERTER.convert(lines_of(body).rows)
+
+
+def read_alone(body, fields):
+    """Read by the compiled reader, and by no other."""
+    found = read_plain(body, fields)
+    assert found is not None
+    return found
 
 
 def body_of(rows):
@@ -85,18 +93,20 @@ def body_of(rows):
 
 @settings(max_examples=25)
 @given(st.lists(st.fixed_dictionaries(values), max_size=3), st.sampled_from(list(values)))
-def test_columns_are_those_of_the_rows(rows, only):
+@pytest.mark.parametrize("plain", [None, read_plain])
+def test_columns_are_those_of_the_rows(plain, rows, only):
     for some in (rows, [{**ROW, only: row[only]} for row in rows]):
-        at_once, one_by_one = converted(body_of(some))
+        at_once, one_by_one = converted(body_of(some), plain)
         if at_once is not None and not at_once.errors:
             assert one_by_one.errors == []
             assert at_once.table.equals(one_by_one.table)
 
 
-def test_plain_rows_are_read_at_once():
-    other = {**ROW, "name": "ä\u0000", "flag": None}
+@pytest.mark.parametrize("plain", [None, read_alone])
+def test_plain_rows_are_read_at_once(plain):
+    other = {**ROW, "name": 'ä\u0000"\\/€\t', "flag": None}
     body = body_of([ROW, other]).replace(b":30:00", b":30:00Z")
-    at_once, one_by_one = converted(body.replace(b"\n", b"\n\n\n"))
+    at_once, one_by_one = converted(body.replace(b"\n", b"\n\n\n"), plain)
     assert at_once.table.num_rows == 14
     assert at_once.errors == []
     assert at_once.table.equals(one_by_one.table)
@@ -124,7 +134,33 @@ def test_plain_rows_are_read_at_once():
     ],
 )
 def test_doubtful_lines_go_the_ordinary_way(line):
-    assert columns_of(body_of([]) + line + b"\n", SCHEMA) is None
+    for plain in (None, read_plain):
+        for ending in (b"\n", b""):
+            assert columns_of(body_of([]) + line + ending, SCHEMA, plain) is None
+
+
+TEXTS = [
+    *("0", "-0", "-0.0", "00", "1.", ".5", "-", "1e5", "1E-400", "1e400", "+1", "0x1"),
+    *("9" * 18, "9" * 19, "1.7976931348623157e308", "2.2250738585072011e-308", "tru", "nul"),
+    *('"', '"a', '"\\', '"\\u12', '"\\ud83d\\ude00"', '"\\ud83d"', '"\\u00e9"', '"\\x"', '"\t"'),
+    *('"1.25"', '"-.5"', '"1."', '"-"', '""', '"2024-02-30"', '"2024-02-29"', '"1000-01-01"'),
+    *('"2026-11-21T10:00:00.12345"', '"0999-01-01T00:00:00"', '"2999-12-31T23:59:59.999999"'),
+    *('"1900-02-29T00:00:00Z"', '"2026-11-21T10:00:00Z"', "true", "null", "{}", "[1]"),
+]
+
+
+@pytest.mark.parametrize("field", list(ROW))
+@pytest.mark.parametrize("plain", [None, read_plain])
+def test_what_is_read_at_once_is_json_and_no_more(field, plain):
+    line = msgspec.json.encode(ROW)
+    value = msgspec.json.encode(ROW[field])
+    key = msgspec.json.encode(field) + b":"
+    for text in TEXTS:
+        body = body_of([]) + line.replace(key + value, key + text.encode())
+        at_once, one_by_one = converted(body, plain)
+        if at_once is not None and not at_once.errors:
+            assert one_by_one.errors == []
+            assert str(at_once.table.to_pydict()) == str(one_by_one.table.to_pydict())
 
 
 def test_large_bodies_are_read_in_parts():

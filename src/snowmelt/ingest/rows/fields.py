@@ -1,0 +1,53 @@
+"""The fields of a body's first row: what the other rows are taken to have as well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from snowmelt.schema.types import Column, Kind, internal_name
+
+if TYPE_CHECKING:
+    from snowmelt.schema.types import TableSchema
+
+_GUESSES = {Kind.FIXED: pa.int64(), Kind.REAL: pa.float64(), Kind.BOOLEAN: pa.bool_()}
+_SCALARS: dict[type, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+}
+
+
+class Field(NamedTuple):
+    """A field's name as it came, the type of its values, its column, and the first value."""
+
+    name: str
+    type: pa.DataType
+    column: Column
+    first: object
+
+
+def fields_of(line: bytes, schema: TableSchema) -> list[Field] | None:
+    """Return the fields of a row of scalars; None where it is none, or has other columns."""
+    try:
+        row = msgspec.json.decode(line, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    found: list[Field] = []
+    for name, value in row.items():
+        column = schema.column(internal_name(name)) if name else None
+        if column is None:
+            return None
+        kind = (
+            _GUESSES.get(column.kind, pa.string()) if value is None else _SCALARS.get(type(value))
+        )
+        if kind is None:
+            return None
+        if column.kind is Kind.REAL and kind == pa.int64():
+            kind = pa.float64()
+        found.append(Field(name, kind, column, value))
+    names = [field.column.name for field in found]
+    return found if found and len(set(names)) == len(names) else None

@@ -1,0 +1,356 @@
+"""The numba kernel that reads rows which all have the fields of the first, in its order.
+
+It takes less than a decoder does and never more: any other body is left to the decoder.
+"""
+
+# One loop is one compiled function; types are what numba sees.
+# ruff: noqa: ANN001, ANN202, C901, PLR0911, PLR0912, PLR0913, PLR0915, PLR0917
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable"
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numba import njit
+
+from snowmelt.compiled import kernel
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Bytes: TypeAlias = "NDArray[np.uint8]"
+    Numbers: TypeAlias = "NDArray[np.int64]"
+
+# What the values of a field are.
+WHOLE, REAL, BOOLEAN, TEXT, DECIMAL, DAY, MOMENT, INSTANT = range(8)
+# Kinds whose values are bytes.
+TEXTS = (REAL, TEXT)
+
+# What is returned in place of a field's number.
+READ, REFUSED = -1, -2
+
+_NEWLINE, _QUOTE, _POINT, _ZERO, _NINE, _MINUS, _PLUS = 10, 34, 46, 48, 57, 45, 43
+_SPACE, _BACKSLASH, _CLOSED, _E_SMALL, _E, _Z, _T, _COLON = 32, 92, 125, 101, 69, 90, 84, 58
+_LETTER_U, _FALSE, _NULL, _TRUE = 117, 102, 110, 116
+_MOST_DIGITS = 18
+_WRONG = np.int64(-(1 << 62))
+_DAY_LETTERS, _SECONDS_LETTERS, _MICROS_LETTERS = 10, 19, 26
+_FIRST_YEAR, _LAST_YEAR = 1000, 2999
+
+_ESCAPED = np.zeros(256, np.uint8)
+for _letter, _byte in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
+    _ESCAPED[_letter] = _byte
+_HEX = np.full(256, 255, np.uint8)
+for _digit, _byte in enumerate(b"0123456789abcdef"):
+    _HEX[_byte] = _HEX[_byte - 32 if _byte >= 97 else _byte] = _digit
+_inlined = njit(nogil=True, forceinline=True)
+
+
+@_inlined
+def _is_digit(byte):
+    return _ZERO <= byte <= _NINE
+
+
+@_inlined
+def _is_word(data, at, second, third, fourth):
+    return data[at + 1] == second and data[at + 2] == third and data[at + 3] == fourth
+
+
+@_inlined
+def _past_digits(data, at):
+    while _is_digit(data[at]):
+        at += 1
+    return at
+
+
+@_inlined
+def _past_number(data, at):
+    """Return where a number ends, -1 where there is none, or one that decoders read apart."""
+    begin = at
+    if data[at] == _MINUS:
+        at += 1
+    if not _is_digit(data[at]) or (data[at] == _ZERO and _is_digit(data[at + 1])):
+        return -1
+    at = _past_digits(data, at)
+    is_zero = at == begin + 2 and data[begin] == _MINUS and data[begin + 1] == _ZERO
+    if is_zero and data[at] != _POINT:
+        # The integer -0 has no sign, the float -0.0 has.
+        return -1
+    if data[at] == _POINT:
+        if not _is_digit(data[at + 1]):
+            return -1
+        at = _past_digits(data, at + 1)
+    if data[at] in (_E, _E_SMALL):
+        at += 1
+        if data[at] in (_PLUS, _MINUS):
+            at += 1
+        if not _is_digit(data[at]):
+            return -1
+        at = _past_digits(data, at)
+    return at
+
+
+@_inlined
+def _number_of(data, at, count):
+    """Return the value of so many digits, a negative one where others stand among them."""
+    number = np.int64(0)
+    for place in range(count):
+        byte = np.int64(data[at + place])
+        if not _is_digit(byte):
+            return _WRONG
+        number = number * 10 + (byte - _ZERO)
+    return number
+
+
+@_inlined
+def _decimal(data, at, end, scale):
+    """Return a decimal's digits with so many behind the point."""
+    is_negative = data[at] == _MINUS
+    if is_negative:
+        at += 1
+    number = np.int64(0)
+    digits = 0
+    behind = -1
+    for place in range(at, end):
+        byte = np.int64(data[place])
+        if byte == _POINT and behind < 0 and place > at:
+            behind = 0
+        elif _is_digit(byte):
+            number = number * 10 + (byte - _ZERO)
+            digits += 1
+            if behind >= 0:
+                behind += 1
+        else:
+            return _WRONG
+        if digits > _MOST_DIGITS:
+            return _WRONG
+    if digits == 0 or behind == 0 or behind > scale:
+        return _WRONG
+    for _ in range(scale - max(behind, 0)):
+        number *= 10
+        digits += 1
+    if digits > _MOST_DIGITS:
+        return _WRONG
+    return -number if is_negative else number
+
+
+@_inlined
+def _day(data, at):
+    """Return the days since 1970 of YYYY-MM-DD."""
+    year = _number_of(data, at, 4)
+    month = _number_of(data, at + 5, 2)
+    day = _number_of(data, at + 8, 2)
+    if data[at + 4] != _MINUS or data[at + 7] != _MINUS:
+        return _WRONG
+    if year < _FIRST_YEAR or year > _LAST_YEAR or month < 1 or month > 12 or day < 1:
+        return _WRONG
+    last = 30 if month in (4, 6, 9, 11) else 31
+    if month == 2:
+        is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+        last = 29 if is_leap else 28
+    if day > last:
+        return _WRONG
+    # Years that begin in March end with the day that leap years have.
+    if month < 3:
+        year -= 1
+        month += 12
+    return (
+        365 * year + year // 4 - year // 100 + year // 400 + (153 * (month - 3) + 2) // 5 + day
+    ) - 719_469
+
+
+@_inlined
+def _moment(data, at, end):
+    """Return the microseconds since 1970 of YYYY-MM-DDThh:mm:ss, or with six digits more."""
+    size = end - at
+    if size not in (_SECONDS_LETTERS, _MICROS_LETTERS):
+        return _WRONG
+    day = _day(data, at)
+    hour = _number_of(data, at + 11, 2)
+    minute = _number_of(data, at + 14, 2)
+    second = _number_of(data, at + 17, 2)
+    if day == _WRONG or data[at + 10] != _T or data[at + 13] != _COLON or data[at + 16] != _COLON:
+        return _WRONG
+    if hour < 0 or hour > 23 or minute < 0 or minute > 59 or second < 0 or second > 59:
+        return _WRONG
+    micros = np.int64(0)
+    if size == _MICROS_LETTERS:
+        micros = _number_of(data, at + 20, 6)
+        if data[at + 19] != _POINT or micros < 0:
+            return _WRONG
+    return ((day * 24 + hour) * 60 + minute) * 60_000_000 + second * 1_000_000 + micros
+
+
+@_inlined
+def _read_text(data, kind, scale, at, end):
+    """Return the number that a text stands for."""
+    if kind == DECIMAL:
+        return _decimal(data, at, end, scale)
+    if kind == DAY:
+        return _day(data, at) if end - at == _DAY_LETTERS else _WRONG
+    if kind == INSTANT:
+        return _moment(data, at, end - 1) if data[end - 1] == _Z else _WRONG
+    return _moment(data, at, end)
+
+
+@_inlined
+def _put_character(data, at, target, used):
+    """Write the character of `uXXXX` as UTF-8; return where it ends, -1 where there is none."""
+    code = 0
+    for place in range(1, 5):
+        digit = _HEX[data[at + place]]
+        if digit > 15:
+            return -1
+        code = code * 16 + digit
+    if code < 0x80:
+        target[used] = code
+        return used + 1
+    if code < 0x800:
+        target[used] = 0xC0 | (code >> 6)
+        target[used + 1] = 0x80 | (code & 63)
+        return used + 2
+    if 0xD800 <= code < 0xE000:
+        return -1
+    target[used] = 0xE0 | (code >> 12)
+    target[used + 1] = 0x80 | ((code >> 6) & 63)
+    target[used + 2] = 0x80 | (code & 63)
+    return used + 3
+
+
+@_inlined
+def _copy_text(data, at, target, used):
+    """Write a text without its escapes; return its closing quote's place (-1: none) and its end."""
+    while True:
+        byte = data[at]
+        if byte == _QUOTE:
+            return at, used
+        if byte == _BACKSLASH:
+            at += 1
+            byte = data[at]
+            if byte == _LETTER_U:
+                used = _put_character(data, at, target, used)
+                if used < 0:
+                    return -1, used
+                at += 5
+                continue
+            byte = _ESCAPED[byte]
+            if byte == 0:
+                return -1, used
+        elif byte < _SPACE:
+            return -1, used
+        target[used] = byte
+        used += 1
+        at += 1
+
+
+@kernel
+def read_lines(
+    data: Bytes,
+    keys: Bytes,
+    key_ends: Numbers,
+    kinds: Numbers,
+    scales: Numbers,
+    places: Numbers,
+    numbers: Numbers,
+    valid: Bytes,
+    ends: NDArray[np.int32],
+    texts: Bytes,
+) -> tuple[int, int]:
+    """Read lines, the last of which ends with a newline; return how many, and READ.
+
+    Args:
+        data: The lines.
+        keys: What stands before each value, one after the other.
+        key_ends: Where each of these ends.
+        kinds: What each field's values are.
+        scales: How many digits of a decimal stand behind its point.
+        places: Where a field's values go, in `numbers`, or in `ends` and `texts`.
+        numbers: By place and line: whole numbers, booleans, and what texts stand for.
+        valid: By field and line: whether there is a value.
+        ends: By place and line, from the second on: where a text ends.
+        texts: By place: texts one after the other.
+
+    Returns:
+        In place of READ the field with a text that is not of its kind, or REFUSED.
+    """
+    used = np.zeros(len(texts), np.int64)
+    row = 0
+    at = 0
+    # A newline stands in no key, number or text: whoever reads on comes to a stop there.
+    while at < len(data):
+        if data[at] == _NEWLINE:
+            at += 1
+            continue
+        key = 0
+        for field in range(len(kinds)):
+            while key < key_ends[field]:
+                if data[at] != keys[key]:
+                    return row, REFUSED
+                at += 1
+                key += 1
+            kind, place = kinds[field], places[field]
+            is_text = kind in (REAL, TEXT)
+            byte = data[at]
+            if byte == _NULL:
+                if not _is_word(data, at, 117, 108, 108):
+                    return row, REFUSED
+                at += 4
+                valid[field, row] = 0
+                if not is_text:
+                    numbers[place, row] = 0
+            elif kind == TEXT:
+                if byte != _QUOTE:
+                    return row, REFUSED
+                at, used[place] = _copy_text(data, at + 1, texts[place], used[place])
+                if at < 0:
+                    return row, REFUSED
+                at += 1
+            elif kind == WHOLE:
+                end = _past_digits(data, at + (byte == _MINUS))
+                if end - at > _MOST_DIGITS or _past_number(data, at) != end:
+                    return row, REFUSED
+                begin = at + (byte == _MINUS)
+                number = _number_of(data, begin, end - begin)
+                numbers[place, row] = -number if byte == _MINUS else number
+                at = end
+            elif kind == REAL:
+                end = _past_number(data, at)
+                if end < 0:
+                    return row, REFUSED
+                for source in range(at, end):
+                    texts[place, used[place]] = data[source]
+                    used[place] += 1
+                at = end
+            elif kind == BOOLEAN:
+                if byte == _TRUE and _is_word(data, at, 114, 117, 101):
+                    numbers[place, row] = 1
+                    at += 4
+                elif (
+                    byte == _FALSE and _is_word(data, at + 1, 108, 115, 101) and data[at + 1] == 97
+                ):
+                    numbers[place, row] = 0
+                    at += 5
+                else:
+                    return row, REFUSED
+            else:
+                if byte != _QUOTE:
+                    return row, REFUSED
+                at += 1
+                end = at
+                while data[end] != _QUOTE and data[end] >= _SPACE and data[end] != _BACKSLASH:
+                    end += 1
+                if data[end] != _QUOTE:
+                    return row, field
+                number = _read_text(data, kind, scales[field], at, end)
+                if number == _WRONG:
+                    return row, field
+                numbers[place, row] = number
+                at = end + 1
+            if is_text:
+                ends[place, row + 1] = used[place]
+        if data[at] != _CLOSED or data[at + 1] != _NEWLINE:
+            return row, REFUSED
+        at += 2
+        row += 1
+    return row, READ
