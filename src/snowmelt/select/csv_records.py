@@ -17,6 +17,7 @@ from snowmelt.select.reading import (
     Block,
     BlockLimits,
     RecordBlocks,
+    bad_encoding,
     delimiter_cutter,
     first_offset,
     too_long,
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from snowmelt.select.dialect import Dialect
     from snowmelt.select.request import CsvInput, ScanRange
     from snowmelt.select.vectors import Mask, Places
-
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class CsvReader:
@@ -137,10 +136,8 @@ class CsvReader:
 
     def _trim(self, block: Block) -> None:
         """Take the byte order mark and the header off the object's front."""
-        if block.offset == 0 and self.rules.skips_mark:
-            size = len(_BYTE_ORDER_MARK)
-            if bytes(block.data[block.start : block.start + size]) == _BYTE_ORDER_MARK:
-                block.skip(size)
+        if self.rules.skips_mark:
+            block.skip_mark()
         if block.offset < self._data_offset:
             block.skip(min(self._data_offset - block.offset, block.end - block.start))
 
@@ -192,7 +189,7 @@ class CsvTokenizer:
         if self.rules.checks_encoding:
             bad = first_bad_byte(block.data, block.start, block.end)
             if bad >= 0:
-                failure = _bad_encoding(block.offset + bad - block.start)
+                failure = bad_encoding(block.offset + bad - block.start)
                 end = self._record_start(block, bad)
         tokens = self._find(block.data, block.start, end)
         if tokens.stop is not None:
@@ -400,13 +397,7 @@ def _check_header(
         try:
             text[record.start : record.end].decode()
         except UnicodeDecodeError as error:
-            raise _bad_encoding(at + error.start) from error
-
-
-def _bad_encoding(offset: int) -> SelectError:
-    return SelectError(
-        "InvalidTextEncoding", f"UTF-8 is required; the object breaks it at byte {offset}."
-    )
+            raise bad_encoding(at + error.start) from error
 
 
 def _open_quote(offset: int, *, last: bool) -> SelectError:

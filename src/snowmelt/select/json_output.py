@@ -72,9 +72,10 @@ def _scalar(value: object) -> str:
 
 
 def _number(value: float | Decimal) -> str:
-    if not math.isfinite(value):
-        return "null"
-    return repr(value) if isinstance(value, float) else print_decimal(value)
+    if isinstance(value, Decimal):
+        # By its own word: a decimal that no float holds is finite all the same.
+        return print_decimal(value) if value.is_finite() else "null"
+    return repr(value) if math.isfinite(value) else "null"
 
 
 def _string(text: str) -> str:

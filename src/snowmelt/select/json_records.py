@@ -16,10 +16,17 @@ from snowmelt.select.json_bounds import cut_values, root_values
 from snowmelt.select.json_lines import NOT_JSON, JsonRow, LineColumns, LinesBatch, decoded
 from snowmelt.select.paths import follow
 from snowmelt.select.query import Fields, JsonFields
-from snowmelt.select.reading import BlockLimits, RecordBlocks, first_offset, too_long
+from snowmelt.select.reading import (
+    BlockLimits,
+    RecordBlocks,
+    bad_encoding,
+    first_offset,
+    too_long,
+)
 from snowmelt.select.refusals import SelectError
 from snowmelt.select.scan_range import resolve
 from snowmelt.select.syntax import MISSING, Any
+from snowmelt.select.tokenizer import first_bad_byte
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -91,6 +98,7 @@ class JsonRecords:
         columns = None if path or not self._lines else LineColumns(query)
         try:
             for block in self._blocks:
+                block.skip_mark()
                 yield JsonUnit(
                     block, path, columns, lines=self._lines, exact=exact, limit=self._limit
                 )
@@ -173,9 +181,19 @@ class JsonUnit:
                 try:
                     values.append(decoded(memory[begin:end]))
                 except NOT_JSON as error:
-                    return values, _not_json(block.offset + begin - block.start, error)
+                    return values, self._not_json(begin, end, error)
                 offsets.append(block.offset + begin - block.start)
         return values, None
+
+    def _not_json(self, begin: int, end: int, error: Exception) -> SelectError:
+        block = self._block
+        bad = first_bad_byte(block.data, begin, end)
+        if bad >= 0:
+            return bad_encoding(block.offset + bad - block.start)
+        offset = block.offset + begin - block.start
+        return SelectError(
+            "JSONParsingError", f"The value that begins at byte {offset} is not JSON: {error}"
+        )
 
     def _over_limit(self, begin: int) -> SelectError:
         block = self._block
@@ -244,10 +262,4 @@ def _too_long(limit: int) -> SelectError:
         "OverMaxRecordSize",
         f"A value of the JSON document is longer than {limit} bytes; the setting "
         "select_document_bytes allows no more.",
-    )
-
-
-def _not_json(offset: int, error: Exception) -> SelectError:
-    return SelectError(
-        "JSONParsingError", f"The value that begins at byte {offset} is not JSON: {error}"
     )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # Kernels load 64 bytes at once, so a block's buffer goes on for that much behind its data.
 PADDING = 64
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MIB = 1024 * 1024
 _POOLED = 8
 # How much is read of a block to find where its last record ends.
@@ -81,6 +82,11 @@ class Block:
         """Take bytes off the front."""
         self.start += count
         self.offset += count
+
+    def skip_mark(self) -> None:
+        """Take UTF-8's byte order mark off the object's front, if this block begins there."""
+        if self.offset == 0 and self.memory.startswith(_BYTE_ORDER_MARK, self.start, self.end):
+            self.skip(len(_BYTE_ORDER_MARK))
 
     def bytes(self) -> bytes:
         """Return a copy of the records."""
@@ -360,4 +366,11 @@ def too_long(offset: int, limit: int) -> SelectError:
         "OverMaxRecordSize",
         f"The record that begins at byte {offset} is longer than {limit} bytes; the setting "
         "select_record_bytes allows no more. A quote that is never closed makes one record of the rest.",
+    )
+
+
+def bad_encoding(offset: int) -> SelectError:
+    """Return the error of a byte that is no UTF-8."""
+    return SelectError(
+        "InvalidTextEncoding", f"UTF-8 is required; the object breaks it at byte {offset}."
     )

@@ -205,6 +205,21 @@ def test_json_numbers_keep_every_digit():
     assert answer(request, line) == line
     request = SelectRequest("select s.c.d[1] from s3object s", JsonInput(lines=True))
     assert answer(request, line) == b"2.50\n"
+    request = SelectRequest("select s.a from s3object s", JsonInput(lines=True), JsonOutput())
+    assert answer(request, b'{"a":-2.5e999}\n') == b'{"a":-2.5E+999}\n'
+
+
+@pytest.mark.parametrize("size", [64, 1 << 20])
+@pytest.mark.parametrize("lines", [True, False])
+def test_json_is_utf_8_with_or_without_its_mark(lines, size):
+    request = SelectRequest("select s.a from s3object s", JsonInput(lines=lines))
+    data = b"\xef\xbb\xbf" + b'{"a":1}\r\n' * 20
+    assert answer(request, data, block_bytes=size) == b"1\n" * 20
+    assert answer(request, b"\xef\xbb\xbf", block_bytes=size) == b""
+    for broken, place in [(data + b'{"a":"\xff"}\n', 189), ('{"a":1}'.encode("utf-16"), 0)]:
+        with pytest.raises(SelectError, match=f"UTF-8.* byte {place}\\.") as caught:
+            answer(request, broken, block_bytes=size)
+        assert caught.value.s3_code == "InvalidTextEncoding"
 
 
 @pytest.mark.parametrize("size", [64, 100, 1 << 20])
