@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
 
 from snowmelt.errors import BufferFull, ConfigurationError, SourceWentBackwards
@@ -26,10 +27,14 @@ _log = logging.getLogger(__name__)
 Row: TypeAlias = Mapping[str, object]
 OnBackwards: TypeAlias = Literal["raise", "skip", "restart"]
 # Positions in the order that a reader expects: `b.log:9` before `b.log:10`.
-Order: TypeAlias = tuple[tuple[int, int, str], ...]
+Order: TypeAlias = tuple[tuple[int, int | Decimal, str], ...]
 
 _CHOICES = ("raise", "skip", "restart")
 _DIGITS = re.compile(r"(\d+)")
+# As `str` writes numbers; more digits behind a point do not make one larger.
+_NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?", re.ASCII)
+_TIME = re.compile(r"(?<!\d)(\d\d:\d\d:\d\d)(?:[.,](\d+))?(?!\d)", re.ASCII)
+_FRACTION_DIGITS = 18
 
 
 @runtime_checkable
@@ -84,14 +89,19 @@ class Rows:
     def positions(self) -> Iterator[tuple[str, Row]]:
         """Yield the rows behind the position that was sought."""
         behind = None if self._behind is None else order_of(self._behind)
+        passing = behind is not None
         if self._running is None:
             self._running = iter(self._rows)
         last: str | None = None
         for row in self._running:
             last = str(self._position(row))
-            if behind is None or order_of(last) > behind:
+            # Behind the very row that was committed nothing is passed over: what is smaller there is told.
+            if behind is None or not passing or order_of(last) > behind:
+                passing = False
                 yield last, row
-        if behind is not None and last is not None and order_of(last) < behind:
+            else:
+                passing = last != self._behind
+        if behind is not None and passing and last is not None and order_of(last) < behind:
             raise SourceWentBackwards(position=last, committed=self._behind)
 
 
@@ -252,8 +262,14 @@ def stream(  # noqa: PLR0913 - all but two have defaults
 
 
 def order_of(position: str) -> Order:
-    """Return what positions are sorted by: their numbers as numbers, the rest as text."""
+    """Return what positions are sorted by: numbers and times as such, others part by part."""
+    if _NUMBER.fullmatch(position):
+        return ((0, Decimal(position), ""),)
+    parts = _DIGITS.split(_TIME.sub(_with_fraction, position))
     return tuple(
-        (0, int(part), "") if number % 2 else (1, 0, part)
-        for number, part in enumerate(_DIGITS.split(position))
+        (0, int(part), "") if number % 2 else (1, 0, part) for number, part in enumerate(parts)
     )
+
+
+def _with_fraction(time: re.Match[str]) -> str:
+    return f"{time[1]}.{time[2] or '':0<{_FRACTION_DIGITS}}"
