@@ -5,7 +5,7 @@ It takes less than a decoder does and never more: any other body is left to the 
 
 # One loop is one compiled function; types are what numba sees.
 # ruff: noqa: ANN001, ANN202, C901, PLR0911, PLR0912, PLR0913, PLR0915, PLR0917
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable, redundant-expr"
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 
 from snowmelt.compiled import kernel
+from snowmelt.ingest.rows.line_words import WORD_BYTES, byte_at, plain_bytes, put_word, word_at
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,6 +46,8 @@ _HEX = np.full(256, 255, np.uint8)
 for _digit, _byte in enumerate(b"0123456789abcdef"):
     _HEX[_byte] = _HEX[_byte - 32 if _byte >= 97 else _byte] = _digit
 _inlined = njit(nogil=True, forceinline=True)
+# Called from several places: inlined everywhere it would take seconds more to compile.
+_called = njit(nogil=True)
 
 
 @_inlined
@@ -54,66 +57,74 @@ def _is_digit(byte):
 
 @_inlined
 def _is_word(data, at, second, third, fourth):
-    return data[at + 1] == second and data[at + 2] == third and data[at + 3] == fourth
+    return (
+        byte_at(data, at + 1) == second
+        and byte_at(data, at + 2) == third
+        and byte_at(data, at + 3) == fourth
+    )
 
 
 @_inlined
 def _past_digits(data, at):
-    while _is_digit(data[at]):
+    while _is_digit(byte_at(data, at)):
         at += 1
     return at
 
 
-@_inlined
+@_called
 def _past_number(data, at):
     """Return where a number ends, -1 where there is none, or one that decoders read apart."""
     begin = at
-    if data[at] == _MINUS:
+    if byte_at(data, at) == _MINUS:
         at += 1
-    if not _is_digit(data[at]) or (data[at] == _ZERO and _is_digit(data[at + 1])):
+    if not _is_digit(byte_at(data, at)) or (
+        byte_at(data, at) == _ZERO and _is_digit(byte_at(data, at + 1))
+    ):
         return -1
     at = _past_digits(data, at)
-    is_zero = at == begin + 2 and data[begin] == _MINUS and data[begin + 1] == _ZERO
-    if is_zero and data[at] != _POINT:
+    is_zero = (
+        at == begin + 2 and byte_at(data, begin) == _MINUS and byte_at(data, begin + 1) == _ZERO
+    )
+    if is_zero and byte_at(data, at) != _POINT:
         # The integer -0 has no sign, the float -0.0 has.
         return -1
-    if data[at] == _POINT:
-        if not _is_digit(data[at + 1]):
+    if byte_at(data, at) == _POINT:
+        if not _is_digit(byte_at(data, at + 1)):
             return -1
         at = _past_digits(data, at + 1)
-    if data[at] in (_E, _E_SMALL):
+    if byte_at(data, at) in (_E, _E_SMALL):
         at += 1
-        if data[at] in (_PLUS, _MINUS):
+        if byte_at(data, at) in (_PLUS, _MINUS):
             at += 1
-        if not _is_digit(data[at]):
+        if not _is_digit(byte_at(data, at)):
             return -1
         at = _past_digits(data, at)
     return at
 
 
-@_inlined
+@_called
 def _number_of(data, at, count):
     """Return the value of so many digits, a negative one where others stand among them."""
     number = np.int64(0)
     for place in range(count):
-        byte = np.int64(data[at + place])
+        byte = np.int64(byte_at(data, at + place))
         if not _is_digit(byte):
             return _WRONG
         number = number * 10 + (byte - _ZERO)
     return number
 
 
-@_inlined
+@_called
 def _decimal(data, at, end, scale):
     """Return a decimal's digits with so many behind the point."""
-    is_negative = data[at] == _MINUS
+    is_negative = byte_at(data, at) == _MINUS
     if is_negative:
         at += 1
     number = np.int64(0)
     digits = 0
     behind = -1
     for place in range(at, end):
-        byte = np.int64(data[place])
+        byte = np.int64(byte_at(data, place))
         if byte == _POINT and behind < 0 and place > at:
             behind = 0
         elif _is_digit(byte):
@@ -135,13 +146,13 @@ def _decimal(data, at, end, scale):
     return -number if is_negative else number
 
 
-@_inlined
+@_called
 def _day(data, at):
     """Return the days since 1970 of YYYY-MM-DD."""
     year = _number_of(data, at, 4)
     month = _number_of(data, at + 5, 2)
     day = _number_of(data, at + 8, 2)
-    if data[at + 4] != _MINUS or data[at + 7] != _MINUS:
+    if byte_at(data, at + 4) != _MINUS or byte_at(data, at + 7) != _MINUS:
         return _WRONG
     if year < _FIRST_YEAR or year > _LAST_YEAR or month < 1 or month > 12 or day < 1:
         return _WRONG
@@ -160,7 +171,7 @@ def _day(data, at):
     ) - 719_469
 
 
-@_inlined
+@_called
 def _moment(data, at, end):
     """Return the microseconds since 1970 of YYYY-MM-DDThh:mm:ss, or with six digits more."""
     size = end - at
@@ -170,14 +181,19 @@ def _moment(data, at, end):
     hour = _number_of(data, at + 11, 2)
     minute = _number_of(data, at + 14, 2)
     second = _number_of(data, at + 17, 2)
-    if day == _WRONG or data[at + 10] != _T or data[at + 13] != _COLON or data[at + 16] != _COLON:
+    if (
+        day == _WRONG
+        or byte_at(data, at + 10) != _T
+        or byte_at(data, at + 13) != _COLON
+        or byte_at(data, at + 16) != _COLON
+    ):
         return _WRONG
     if hour < 0 or hour > 23 or minute < 0 or minute > 59 or second < 0 or second > 59:
         return _WRONG
     micros = np.int64(0)
     if size == _MICROS_LETTERS:
         micros = _number_of(data, at + 20, 6)
-        if data[at + 19] != _POINT or micros < 0:
+        if byte_at(data, at + 19) != _POINT or micros < 0:
             return _WRONG
     return ((day * 24 + hour) * 60 + minute) * 60_000_000 + second * 1_000_000 + micros
 
@@ -190,63 +206,86 @@ def _read_text(data, kind, scale, at, end):
     if kind == DAY:
         return _day(data, at) if end - at == _DAY_LETTERS else _WRONG
     if kind == INSTANT:
-        return _moment(data, at, end - 1) if data[end - 1] == _Z else _WRONG
+        return _moment(data, at, end - 1) if byte_at(data, end - 1) == _Z else _WRONG
     return _moment(data, at, end)
 
 
-@_inlined
+@_called
 def _put_character(data, at, target, used):
     """Write the character of `uXXXX` as UTF-8; return where it ends, -1 where there is none."""
     code = 0
     for place in range(1, 5):
-        digit = _HEX[data[at + place]]
+        digit = np.int64(_HEX[byte_at(data, at + place)])
         if digit > 15:
             return -1
         code = code * 16 + digit
     if code < 0x80:
-        target[used] = code
+        put_word(target, used, np.uint64(code))
         return used + 1
     if code < 0x800:
-        target[used] = 0xC0 | (code >> 6)
-        target[used + 1] = 0x80 | (code & 63)
+        put_word(target, used, np.uint64(0xC0 | (code >> 6) | ((0x80 | (code & 63)) << 8)))
         return used + 2
     if 0xD800 <= code < 0xE000:
         return -1
-    target[used] = 0xE0 | (code >> 12)
-    target[used + 1] = 0x80 | ((code >> 6) & 63)
-    target[used + 2] = 0x80 | (code & 63)
+    middle, last = 0x80 | ((code >> 6) & 63), 0x80 | (code & 63)
+    put_word(target, used, np.uint64(0xE0 | (code >> 12) | (middle << 8) | (last << 16)))
     return used + 3
 
 
 @_inlined
-def _copy_text(data, at, target, used):
+def _copy_text(data, at, safe, target, used):
     """Write a text without its escapes; return its closing quote's place (-1: none) and its end."""
     while True:
-        byte = data[at]
+        if at <= safe:
+            # Eight bytes are written, those that belong to the text count.
+            word = word_at(data, at)
+            plain = plain_bytes(word)
+            put_word(target, used, word)
+            at += plain
+            used += plain
+            if plain == WORD_BYTES:
+                continue
+        byte = byte_at(data, at)
         if byte == _QUOTE:
             return at, used
         if byte == _BACKSLASH:
-            at += 1
-            byte = data[at]
+            byte = byte_at(data, at + 1)
             if byte == _LETTER_U:
-                used = _put_character(data, at, target, used)
+                used = _put_character(data, at + 1, target, used)
                 if used < 0:
                     return -1, used
-                at += 5
+                at += 6
                 continue
-            byte = _ESCAPED[byte]
+            byte = np.int64(_ESCAPED[byte])
             if byte == 0:
                 return -1, used
+            at += 1
         elif byte < _SPACE:
             return -1, used
-        target[used] = byte
+        put_word(target, used, np.uint64(byte))
         used += 1
         at += 1
 
 
+@_inlined
+def _past_key(data, at, safe, keys, begin, end):
+    """Return where a key ends that stands here, -1 where another one does."""
+    while end - begin >= WORD_BYTES and at <= safe:
+        if word_at(data, at) != word_at(keys, begin):
+            return -1
+        at += WORD_BYTES
+        begin += WORD_BYTES
+    while begin < end:
+        if byte_at(data, at) != byte_at(keys, begin):
+            return -1
+        at += 1
+        begin += 1
+    return at
+
+
 @kernel
 def read_lines(
-    data: Bytes,
+    letters: Bytes,
     keys: Bytes,
     key_ends: Numbers,
     kinds: Numbers,
@@ -260,7 +299,7 @@ def read_lines(
     """Read lines, the last of which ends with a newline; return how many, and READ.
 
     Args:
-        data: The lines.
+        letters: The lines.
         keys: What stands before each value, one after the other.
         key_ends: Where each of these ends.
         kinds: What each field's values are.
@@ -269,29 +308,30 @@ def read_lines(
         numbers: By place and line: whole numbers, booleans, and what texts stand for.
         valid: By field and line: whether there is a value.
         ends: By place and line, from the second on: where a text ends.
-        texts: By place: texts one after the other.
+        texts: By place: texts one after the other, and eight bytes more.
 
     Returns:
         In place of READ the field with a text that is not of its kind, or REFUSED.
     """
     used = np.zeros(len(texts), np.int64)
+    data, size, names = letters.ctypes.data, len(letters), keys.ctypes.data
+    safe = size - WORD_BYTES
     row = 0
     at = 0
     # A newline stands in no key, number or text: whoever reads on comes to a stop there.
-    while at < len(data):
-        if data[at] == _NEWLINE:
+    while at < size:
+        if byte_at(data, at) == _NEWLINE:
             at += 1
             continue
         key = 0
         for field in range(len(kinds)):
-            while key < key_ends[field]:
-                if data[at] != keys[key]:
-                    return row, REFUSED
-                at += 1
-                key += 1
+            at = _past_key(data, at, safe, names, key, key_ends[field])
+            if at < 0:
+                return row, REFUSED
+            key = key_ends[field]
             kind, place = kinds[field], places[field]
             is_text = kind in (REAL, TEXT)
-            byte = data[at]
+            byte = byte_at(data, at)
             if byte == _NULL:
                 if not _is_word(data, at, 117, 108, 108):
                     return row, REFUSED
@@ -302,7 +342,9 @@ def read_lines(
             elif kind == TEXT:
                 if byte != _QUOTE:
                     return row, REFUSED
-                at, used[place] = _copy_text(data, at + 1, texts[place], used[place])
+                at, used[place] = _copy_text(
+                    data, at + 1, safe, texts[place].ctypes.data, used[place]
+                )
                 if at < 0:
                     return row, REFUSED
                 at += 1
@@ -318,16 +360,18 @@ def read_lines(
                 end = _past_number(data, at)
                 if end < 0:
                     return row, REFUSED
-                for source in range(at, end):
-                    texts[place, used[place]] = data[source]
+                while at < end:
+                    texts[place, used[place]] = byte_at(data, at)
                     used[place] += 1
-                at = end
+                    at += 1
             elif kind == BOOLEAN:
                 if byte == _TRUE and _is_word(data, at, 114, 117, 101):
                     numbers[place, row] = 1
                     at += 4
                 elif (
-                    byte == _FALSE and _is_word(data, at + 1, 108, 115, 101) and data[at + 1] == 97
+                    byte == _FALSE
+                    and _is_word(data, at + 1, 108, 115, 101)
+                    and byte_at(data, at + 1) == 97
                 ):
                     numbers[place, row] = 0
                     at += 5
@@ -338,9 +382,13 @@ def read_lines(
                     return row, REFUSED
                 at += 1
                 end = at
-                while data[end] != _QUOTE and data[end] >= _SPACE and data[end] != _BACKSLASH:
+                while (
+                    byte_at(data, end) != _QUOTE
+                    and byte_at(data, end) >= _SPACE
+                    and byte_at(data, end) != _BACKSLASH
+                ):
                     end += 1
-                if data[end] != _QUOTE:
+                if byte_at(data, end) != _QUOTE:
                     return row, field
                 number = _read_text(data, kind, scales[field], at, end)
                 if number == _WRONG:
@@ -349,7 +397,7 @@ def read_lines(
                 at = end + 1
             if is_text:
                 ends[place, row + 1] = used[place]
-        if data[at] != _CLOSED or data[at + 1] != _NEWLINE:
+        if byte_at(data, at) != _CLOSED or byte_at(data, at + 1) != _NEWLINE:
             return row, REFUSED
         at += 2
         row += 1

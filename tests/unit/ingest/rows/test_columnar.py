@@ -22,7 +22,7 @@ SCHEMA = TableSchema(
         Column("PRICE", Kind.FIXED, 2, precision=12, scale=2),
         Column("RATIO", Kind.REAL, 3),
         Column("FLAG", Kind.BOOLEAN, 4),
-        Column("NAME", Kind.TEXT, 5, length=100, byte_length=400),
+        Column("NAME", Kind.TEXT, 5, length=1000, byte_length=4000),
         Column("DAY", Kind.DATE, 6),
         Column("AT", Kind.TIMESTAMP_NTZ, 7, precision=9, scale=9),
         Column("SEEN", Kind.TIMESTAMP_LTZ, 8, precision=9, scale=3),
@@ -163,11 +163,12 @@ def test_what_is_read_at_once_is_json_and_no_more(field, plain):
             assert str(at_once.table.to_pydict()) == str(one_by_one.table.to_pydict())
 
 
-def test_large_bodies_are_read_in_parts():
-    rows = [{**ROW, "id": number, "name": "x" * (number % 100)} for number in range(8_000)]
-    at_once, one_by_one = converted(body_of(rows))
+@pytest.mark.parametrize(("plain", "size"), [(None, 100), (read_plain, 1_000)])
+def test_large_bodies_are_read_in_parts(plain, size):
+    rows = [{**ROW, "id": number, "name": "x" * (number % size)} for number in range(8_000)]
+    at_once, one_by_one = converted(body_of(rows), plain)
     assert at_once.table.num_rows == 8_012
     assert at_once.table.equals(one_by_one.table)
     for place in (0, 7_999):
         some = [*rows[:place], {**ROW, "id": 1.5}, *rows[place + 1 :]]
-        assert columns_of(body_of(some), SCHEMA) is None
+        assert columns_of(body_of(some), SCHEMA, plain) is None
