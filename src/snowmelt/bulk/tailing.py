@@ -228,6 +228,7 @@ class Tail:
                 and followed.channel.is_valid
                 and lines.is_same
                 and lines.unread_bytes == 0
+                and _is_at(lines.path, lines.inode)
             ):
                 self._remove(lines.path)
                 self.done.removed += 1
@@ -258,3 +259,11 @@ class Tail:
 
     def _refused_row(self, place: str, error: RowError) -> None:
         self._on_refused(Refused(place, str(error.row).encode(), str(error.error)))
+
+
+def _is_at(path: Path, inode: int) -> bool:
+    """Tell whether a file is still where it was seen: it may have been rotated since."""
+    try:
+        return path.stat().st_ino == inode
+    except FileNotFoundError:
+        return False

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import threading
 
 import pytest
 
 import snowmelt
 from sdk_table import LATE, T
+from snowmelt.bulk.tailing import Tail, TailOptions
 from snowmelt.client.lines import Lines, json_row
+from snowmelt.clock import SystemClock
 from snowmelt.errors import ChannelFenced, ConfigurationError, InvalidRow, SourceWentBackwards
 
 
@@ -110,3 +113,24 @@ def test_a_file_of_lines_is_read_to_its_last_whole_line(connect, ids, tmp_path):
     lines.close()
     again.close()
     assert ids() == [1, 2, 30, 31]
+
+
+def test_what_takes_the_place_of_a_file_that_was_read_is_not_removed(connect, ids, tmp_path):
+    path = tmp_path / "a.log"
+    path.write_text('{"id": 1}\n')
+    told = itertools.count()
+
+    def rotate(_):
+        # After the last look for files, before they are removed.
+        if next(told) == 1:
+            path.rename(tmp_path / "a.log.1")
+            path.write_text('{"id": 2}\n')
+
+    options = TailOptions(
+        patterns=[str(path)], table=T, parser=lambda: json_row, once=True, delete=True
+    )
+    for _ in range(2):
+        tail = Tail(options, connect(), SystemClock(), lambda _: None)
+        tail.run(threading.Event(), rotate)
+    assert sorted(ids()) == [1, 2]
+    assert not path.exists()
