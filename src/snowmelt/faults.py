@@ -63,7 +63,8 @@ class Point(StrEnum):
 
 
 _lock = threading.Lock()
-_armed: dict[str, tuple[int, Callable[[], None]]] = {}
+# Empty unless something is armed: for where even a call would be too much.
+armed: dict[str, tuple[int, Callable[[], None]]] = {}
 
 
 def _kill() -> None:
@@ -84,13 +85,13 @@ _ACTIONS: dict[str, Callable[[], None]] = {"kill": _kill, "enospc": _disk_full, 
 def arm(point: Point, action: Callable[[], None], *, passage: int = 1) -> None:
     """Run `action` at the `passage`-th time (from 1) that `point` is reached, once."""
     with _lock:
-        _armed[point.value] = (passage, action)
+        armed[point.value] = (passage, action)
 
 
 def disarm() -> None:
     """Forget every armed point."""
     with _lock:
-        _armed.clear()
+        armed.clear()
 
 
 def arm_from_environment(environment: str | None = None) -> None:
@@ -110,17 +111,17 @@ def arm_from_environment(environment: str | None = None) -> None:
 
 def point(where: Point) -> None:
     """Mark a place where a test may interrupt; costs one dictionary look-up when not armed."""
-    if not _armed:
+    if not armed:
         return
     with _lock:
-        armed = _armed.get(where.value)
-        if armed is None:
+        found = armed.get(where.value)
+        if found is None:
             return
-        passages, action = armed
+        passages, action = found
         if passages > 1:
-            _armed[where.value] = (passages - 1, action)
+            armed[where.value] = (passages - 1, action)
             return
-        del _armed[where.value]
+        del armed[where.value]
     action()
 
 

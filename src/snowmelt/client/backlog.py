@@ -14,6 +14,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from snowmelt.client.buffer import LARGE, Batch
 from snowmelt.client.fitting import as_tables
 from snowmelt.client.planning import MAX_CHUNK_BYTES
 from snowmelt.client.status import ClientStatus, Counts
@@ -23,7 +24,6 @@ from snowmelt.errors import BufferFull, CommitTimeout, SnowmeltError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from snowmelt.client.buffer import Batch
     from snowmelt.client.settings import ClientSettings
     from snowmelt.client.state import ChannelState, Entry, Failure
     from snowmelt.client.status import ChannelStatus
@@ -104,6 +104,7 @@ class Backlog:
         """Take no more rows, flush at once; return the row sequencer to wait for."""
         with self._lock:
             state.closed = True
+            state.buffer.rest()
             if state.buffer.rows:
                 self._hurry()
             return state.inserted_sequencer
@@ -137,29 +138,47 @@ class Backlog:
     def _add(self, state: ChannelState, batch: Batch) -> None:
         batch = _settled(batch, state)
         if batch.rows:
-            state.counts.inserted_rows += batch.rows
-            state.counts.inserted_bytes += batch.size_bytes
             self._bytes += batch.size_bytes
         state.buffer.add(batch, milliseconds(self._clock.now()))
         if batch.rows:
             self._schedule(state)
 
     def insert_quick(
-        self, state: ChannelState, form: QuickForm, taken: tuple[Values, int], token: str | None
-    ) -> None:
-        """Append a row that was only checked; otherwise as `insert`."""
-        values, size_bytes = taken
+        self, state: ChannelState, form: QuickForm, values: Values, token: str | None
+    ) -> bool:
+        """Append a row that was only checked; otherwise as `insert`.
+
+        Returns whether it was looked at, as the first of a flush is.
+        """
+        size_bytes = values[-1]
         with self._lock:
-            if state.failure is not None or state.closed:
-                state.check()
-            if self._bytes + size_bytes > self._unhindered:
-                self._admit(state, size_bytes)
-            state.counts.inserted_rows += 1
-            state.counts.inserted_bytes += size_bytes
-            self._bytes += size_bytes
-            if state.buffer.add_quick(form, values, size_bytes, token):
-                state.buffer.note_time(milliseconds(self._clock.now()))
-                self._schedule(state)
+            buffer = state.buffer
+            run, waiting = buffer.run, self._bytes + size_bytes
+            if (
+                run is None
+                or run.form is not form
+                or len(run.items) >= buffer.look_at
+                or size_bytes > LARGE
+                or waiting > self._unhindered
+            ):
+                self._insert_looking(state, form, values, token)
+                return True
+            self._bytes = waiting
+            run.items.extend(values)
+            if token is not None:
+                run.tokens.append(token)
+            return False
+
+    def _insert_looking(
+        self, state: ChannelState, form: QuickForm, values: Values, token: str | None
+    ) -> None:
+        """Append a row, and look at what costs as much as the rest: state, limits and clock."""
+        state.check()
+        size_bytes = values[-1]
+        self._admit(state, size_bytes)
+        self._bytes += size_bytes
+        state.buffer.add_quick(form, values, token, milliseconds(self._clock.now()))
+        self._schedule(state)
 
     def adopt(self, state: ChannelState, schema: TableSchema) -> None:
         """Let a channel go on with newer columns of its table."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from snowmelt.client.status import Counts
 from snowmelt.schema.quick import QuickRows
 
 if TYPE_CHECKING:
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 
     Part: TypeAlias = pa.Table | list["Stored"] | QuickRows
 
-_ROWS_PER_CLOCK = 64
-_LARGE = 64 * 1024
+# After so many rows, or with one of so many bytes, clock and limits are looked at.
+_ROWS_PER_LOOK = 256
+LARGE = 16 * 1024
 
 Stored: TypeAlias = tuple[int | float | bool | str | bytes | None, ...]
 
@@ -56,21 +58,32 @@ class Portion:
 class Buffer:
     """Rows that no flush has taken yet; whoever shares it holds a lock.
 
-    `token` is the offset token last known for the channel: a call without one leaves it.
+    `token` is the offset token last known for the channel: a call without one leaves it. What comes in is
+    added to `counts`.
+
+    Rows that were only checked are kept in `run` and counted later, many at a time. While it is
+    there, and has fewer than `look_at` items, whoever holds the lock may put rows of its form
+    there, which else are for `add_quick`.
     """
 
-    def __init__(self, token: str | None) -> None:
+    __slots__ = ("_counted", "_counts", "_portion", "look_at", "run")
+
+    def __init__(self, token: str | None, counts: Counts | None = None) -> None:
         self._portion = Portion(end_token=token)
+        self._counts = Counts() if counts is None else counts
+        self._counted = 0
+        self.run: QuickRows | None = None
+        self.look_at = 0
 
     @property
     def rows(self) -> int:
         """Rows held."""
-        return self._portion.rows
+        return self._settled().rows
 
     @property
     def size_bytes(self) -> int:
         """Estimated bytes held."""
-        return self._portion.size_bytes
+        return self._settled().size_bytes
 
     @property
     def first_insert_ms(self) -> int:
@@ -82,6 +95,7 @@ class Buffer:
 
         The token of a batch without rows waits for the next row (specification of v1, §7.4).
         """
+        self.rest()
         portion = self._portion
         if portion.rows == 0:
             portion.start_token = batch.start_token
@@ -92,8 +106,7 @@ class Buffer:
         if batch.rows == 0:
             return
         portion.last_insert_ms = at_ms
-        portion.rows += batch.rows
-        portion.size_bytes += batch.size_bytes
+        self._count(batch.rows, batch.size_bytes)
         parts = portion.parts
         if not isinstance(batch.part, tuple):
             parts.append(batch.part)
@@ -102,47 +115,60 @@ class Buffer:
         else:
             parts.append([batch.part])
 
-    def add_quick(
-        self, form: QuickForm, values: Values, size_bytes: int, token: str | None
-    ) -> bool:
-        """Append a row that was only checked; return whether to look at clock and limits.
-
-        That is with the first row, with some of the next, and with large ones: it costs as much
-        as the rest.
-        """
-        portion = self._portion
-        parts = portion.parts
-        last = parts[-1] if parts else None
-        if type(last) is not QuickRows or last.form is not form:
-            last = QuickRows(form)
-            parts.append(last)
-        last.rows.append(values)
+    def add_quick(self, form: QuickForm, values: Values, token: str | None, at_ms: int) -> None:
+        """Append a row that was only checked, and let those that follow go into `run`."""
+        portion = self._settled()
+        if self.run is None or self.run.form is not form:
+            self.rest()
+            self.run = QuickRows(form)
+            portion.parts.append(self.run)
         if portion.rows == 0:
             portion.start_token = token
-        if token is not None:
-            portion.end_token = token
-            portion.tokens.append(token)
-        portion.size_bytes += size_bytes
-        portion.rows += 1
-        return portion.rows % _ROWS_PER_CLOCK == 1 or size_bytes > _LARGE
-
-    def note_time(self, at_ms: int) -> None:
-        """Note when the last row came."""
-        portion = self._portion
-        if portion.rows == 1:
             portion.first_insert_ms = at_ms
         portion.last_insert_ms = at_ms
+        self.run.items.extend(values)
+        if token is not None:
+            self.run.tokens.append(token)
+        self._settled()
+        self.look_at = len(self.run.items) + _ROWS_PER_LOOK * form.width
+
+    def rest(self) -> None:
+        """See that no row goes into `run` before the next look."""
+        self._settled()
+        self.run = None
+        self._counted = 0
 
     def brings(self, token: str) -> bool:
         """Tell whether the next portion commits this offset token."""
-        return token in self._portion.tokens
+        return token in self._settled().tokens
 
     def parts(self) -> list[Part]:
         """Return what is held, to be changed in place."""
+        self.rest()
         return self._portion.parts
 
     def take(self) -> Portion:
         """Return what is held, and hold nothing."""
+        self.rest()
         taken = self._portion
         self._portion = Portion(end_token=taken.end_token)
         return taken
+
+    def _settled(self) -> Portion:
+        """Count what has come into `run` since the last time."""
+        portion, run = self._portion, self.run
+        if run is None or (rows := run.rows) == self._counted:
+            return portion
+        self._count(rows - self._counted, run.bytes_from(self._counted))
+        self._counted = rows
+        if run.tokens:
+            portion.end_token = run.tokens[-1]
+            portion.tokens += run.tokens
+            run.tokens.clear()
+        return portion
+
+    def _count(self, rows: int, size_bytes: int) -> None:
+        self._portion.rows += rows
+        self._portion.size_bytes += size_bytes
+        self._counts.inserted_rows += rows
+        self._counts.inserted_bytes += size_bytes

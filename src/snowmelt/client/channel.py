@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
@@ -46,16 +45,30 @@ class OnError(StrEnum):
     SKIP_BATCH = "skip_batch"
 
 
-@dataclass(slots=True)
 class InsertResult:
     """What became of one insert call: the rows that were refused, in order."""
 
-    errors: list[RowError] = field(default_factory=list)
+    __slots__ = ("_errors",)
+
+    def __init__(self, errors: Iterable[RowError] = ()) -> None:
+        self._errors = tuple(errors)
+
+    def __repr__(self) -> str:
+        return f"InsertResult(errors={self.errors})"
+
+    @property
+    def errors(self) -> list[RowError]:
+        """The refused rows; a list of the caller's own."""
+        return list(self._errors)
 
     @property
     def has_errors(self) -> bool:
         """Whether any row was refused."""
-        return bool(self.errors)
+        return bool(self._errors)
+
+
+# Results cannot be changed: one serves all calls without refusals.
+_ALL_GOOD = InsertResult()
 
 
 class Channel:
@@ -132,14 +145,19 @@ class Channel:
             ChannelClosed: It was closed.
             BufferFull: Too much has been waiting to be committed for too long.
         """
-        self._state.check()
-        form = self._state.converter.quick
-        taken = form.taken(row)
-        if taken is not None:
-            self._backlog.insert_quick(self._state, form, taken, offset_token)
+        state = self._state
+        form = state.converter.quick
+        values = form.taken(row)
+        if values is None:
+            return self._insert_exactly(row, offset_token)
+        if self._backlog.insert_quick(state, form, values, offset_token):
             self._desk.start()
+        if faults.armed:
             faults.point(faults.Point.ROWS_BUFFERED)
-            return InsertResult()
+        return _ALL_GOOD
+
+    def _insert_exactly(self, row: Mapping[str, object], offset_token: str | None) -> InsertResult:
+        self._state.check()
         try:
             with self._converting:
                 converter = self._state.converter
@@ -148,7 +166,7 @@ class Channel:
         except InvalidRow:
             return self.insert_rows([row], offset_token, start_offset_token=offset_token)
         self._insert(Batch(stored, 1, size, offset_token, offset_token, converter.schema))
-        return InsertResult()
+        return _ALL_GOOD
 
     def insert_rows(
         self,

@@ -82,10 +82,10 @@ def joint_tables(portions: Sequence[list[Part]], schema: TableSchema) -> list[pa
         first, *others = [parts[place] for parts, place in together]
         if isinstance(first, QuickRows) and others:
             quick = [each for each in (first, *others) if isinstance(each, QuickRows)]
-            table = first.form.table_of([row for each in quick for row in each.rows])
-            ends = itertools.accumulate(len(each.rows) for each in quick)
+            table = first.form.table_of([item for each in quick for item in each.items])
+            ends = itertools.accumulate(each.rows for each in quick)
             for (parts, place), each, end in zip(together, quick, ends, strict=True):
-                parts[place] = table.slice(end - len(each.rows), len(each.rows))
+                parts[place] = table.slice(end - each.rows, each.rows)
         else:
             parts, place = together[0]
             table = parts[place] = as_table(first, converter)
@@ -100,13 +100,13 @@ def _runs(places: Sequence[tuple[list[Part], int]]) -> Iterator[list[tuple[list[
     before: QuickRows | None = None
     for parts, place in places:
         part = parts[place]
-        few = part if isinstance(part, QuickRows) and len(part.rows) <= _FEW else None
+        few = part if isinstance(part, QuickRows) and part.rows <= _FEW else None
         alike = few and before and rows <= _FEW * 16 and before.form.is_like(few.form)
         if run and not alike:
             yield run
             run, rows = [], 0
         run.append((parts, place))
-        rows += 0 if few is None else len(few.rows)
+        rows += 0 if few is None else few.rows
         before = few
     if run:
         yield run

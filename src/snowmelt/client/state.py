@@ -84,14 +84,14 @@ class ChannelState:
         self.client_sequencer, self.row_sequencer = sequencers
         self.committed_sequencer = self.row_sequencer
         self.committed_token = token
-        self.buffer = Buffer(token)
+        self.counts = Counts()
+        self.buffer = Buffer(token, self.counts)
         self.in_flight: deque[Entry] = deque()
         self.failure: Failure | None = None
         self.failure_told = False
         self.closed = False
         # Whether columns that its rows have are added to the table.
         self.evolves = False
-        self.counts = Counts()
         self.last_error: SnowmeltError | None = None
         # Full name of the table that its refused rows go to.
         self.error_table: str | None = None

@@ -33,13 +33,16 @@ if TYPE_CHECKING:
 
     from snowmelt.schema.compatibility import Compatibility
 
-    Values = tuple[object, ...]
-    # The values in ordinal order, and their estimated bytes; None when it is not sure.
-    Check = Callable[[Mapping[str, object]], tuple[Values, int] | None]
+    # The values of a row in ordinal order, and behind them their estimated bytes.
+    Values = tuple[Any, ...]
+    # None when it is not sure.
+    Check = Callable[[Mapping[str, object]], Values | None]
 
 # What a Python value and its place in a tuple take, about; texts have their length besides.
 _VALUE_BYTES = 48
 _MAX_SHAPES = 1_000
+# Kinds whose values have a length.
+_SIZED = SEMI_STRUCTURED | {Kind.TEXT, Kind.BINARY}
 
 
 class QuickForm:
@@ -63,27 +66,29 @@ class QuickForm:
         # No character takes more than four bytes.
         self._most = max_row_bytes // 4
         self._checks: dict[tuple[str, ...], Check] = {}
-        self._last: tuple[int, Check] = (-1, _unsure)
+        self._last: Check = _unsure
 
-    def taken(self, row: Mapping[str, object]) -> tuple[Values, int] | None:
-        """Return a row's values in ordinal order and their bytes; None for the exact path."""
-        if type(row) is not dict:
-            return None
+    @property
+    def width(self) -> int:
+        """How many items a row takes: its values, and their bytes."""
+        return len(self.schema.columns) + 1
+
+    def taken(self, row: Mapping[str, object]) -> Values | None:
+        """Return a row's values in ordinal order, then their bytes; None for the exact path."""
         try:
             # Most rows have the keys of the one before: no need to look at more than their values.
-            size, last = self._last
-            if len(row) == size:
-                return last(row)
+            values = self._last(row)
         except KeyError:
-            pass
+            values = None
         except InvalidRow:
             return None
+        if values is not None or type(row) is not dict:
+            return values
         keys = tuple(row)
         check = self._checks.get(keys) or self._learnt(keys)
-        if check is None:
+        if check is None or check is self._last:
             return None
-        # One pair, set at once: another thread must not see the size of one with the check of another.
-        self._last = (len(keys), check)
+        self._last = check
         try:
             return check(row)
         except InvalidRow:
@@ -97,13 +102,13 @@ class QuickForm:
             and self.schema == other.schema
         )
 
-    def table_of(self, rows: Sequence[Values]) -> pa.Table:
-        """Return the table, in chunk form, of rows that `taken` returned."""
+    def table_of(self, items: list[Any]) -> pa.Table:
+        """Return the table, in chunk form, of rows that `taken` returned, one behind the other."""
         arrays = []
         for place, column in enumerate(self.schema.columns):
             # A converter of its own each time: two threads may be at work.
             converter = ColumnConverter(column, self._zone, self._compatibility)
-            values: list[Any] = [row[place] for row in rows]
+            values = items[place :: self.width]
             if column.kind in SEMI_STRUCTURED:
                 arrays.append(converter.stored(values))
                 continue
@@ -130,32 +135,44 @@ class QuickForm:
         scope: dict[str, Any] = {
             "Decimal": Decimal,
             "ZoneInfo": ZoneInfo,
+            "bool": bool,
             "date": date,
             "datetime": datetime,
+            "dict": dict,
+            "float": float,
+            "int": int,
             "is_plain_moment": is_plain_moment,
             "is_sound": _is_sound,
+            "len": len,
+            "str": str,
             "time": time,
             "timezone": timezone,
+            "type": type,
         }
         columns = [self.schema.columns[place] for place in places]
-        lines, sizes = [], [str(_VALUE_BYTES * (len(self.schema.columns) + 1))]
+        lines = [f"    if type(row) is not dict or len(row) != {len(keys)}: return None"]
+        sizes = [str(_VALUE_BYTES * self.width)]
         for number, column in enumerate(columns):
-            name = f"v{number}"
+            name, length = f"v{number}", f"n{number}"
             scope[f"k{number}"] = keys[number]
             lines.append(f"    {name} = row[k{number}]")
             if column.kind in SEMI_STRUCTURED:
                 scope[f"write{number}"] = rule_of(column, self._zone, self._compatibility)
                 lines.append(f"    {name} = write{number}({name}, 0)")
+                lines.append(f"    {length} = 0 if {name} is None else len({name})")
             else:
-                null = f"{name} is None or " if column.nullable else ""
-                lines.append(f"    if not ({null}{_test(column, name)}): return None")
-            if column.kind in SEMI_STRUCTURED or column.kind in {Kind.TEXT, Kind.BINARY}:
-                sizes.append(f"(0 if {name} is None else len({name}))")
+                # The plainest first: most values are of that type, and few are None.
+                null = f" or {name} is None" if column.nullable else ""
+                if null and column.kind in _SIZED:
+                    null += f" and not ({length} := 0)"
+                lines.append(f"    if not ({_test(column, name, length)}{null}): return None")
+            if column.kind in _SIZED:
+                sizes.append(length)
         given = {place: f"v{number}" for number, place in enumerate(places)}
         ordered = [given.get(place, "None") for place in range(len(self.schema.columns))]
         lines += [
             f"    size = {' + '.join(sizes)}",
-            f"    return None if size > {self._most} else (({', '.join(ordered)},), size)",
+            f"    return None if size > {self._most} else ({', '.join(ordered)}, size)",
         ]
         # As defaults of arguments they are found faster than as globals.
         head = f"def check(row, {', '.join(f'{name}={name}' for name in scope)}):"
@@ -165,19 +182,39 @@ class QuickForm:
 
 
 class QuickRows:
-    """A run of rows that were only checked, until they are converted."""
+    """A run of rows that were only checked, until they are converted.
+
+    `items` are their values and sizes, one row behind the other: as a tuple each they would take
+    longer to keep than to check. `tokens` are the offset tokens that came with them.
+    """
+
+    __slots__ = ("form", "items", "tokens")
 
     def __init__(self, form: QuickForm) -> None:
         self.form = form
-        self.rows: list[Values] = []
+        self.items: list[Any] = []
+        self.tokens: list[str] = []
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return len(self.items) // self.form.width
+
+    def bytes_from(self, row: int) -> int:
+        """Return the bytes of the rows from that one on."""
+        width = self.form.width
+        return sum(self.items[row * width + width - 1 :: width])
 
     def table(self) -> pa.Table:
         """Return them in chunk form."""
-        return self.form.table_of(self.rows)
+        return self.form.table_of(self.items)
 
 
-def _test(column: Column, name: str) -> str:
-    """Return the text of an expression that is true for values that are surely good."""
+def _test(column: Column, name: str, length: str) -> str:
+    """Return the text of an expression that is true for values that are surely good.
+
+    It sets the variable `length` where values have one.
+    """
     kind = column.kind
     if kind is Kind.FIXED:
         digits = (column.precision or 38) - (column.scale or 0)
@@ -186,20 +223,20 @@ def _test(column: Column, name: str) -> str:
         # Most Decimals have a digit to spare, which is found in a tenth of a comparison's time.
         short = f"({name}.adjusted() < {digits - 1} or {within})"
         number = f"type({name}) is Decimal and {name}.is_finite() and {short}"
-        return f"((type({name}) is int or type({name}) is float) and {within} or {number})"
+        return f"(type({name}) is int or type({name}) is float) and {within} or {number}"
     if kind is Kind.TEXT:
         limit = MAX_TEXT_BYTES if column.length is None else min(column.length, MAX_TEXT_BYTES)
         sound = f"({name}.isascii() or is_sound({name}))"
-        return f"(type({name}) is str and len({name}) <= {limit} and {sound})"
+        return f"type({name}) is str and ({length} := len({name})) <= {limit} and {sound}"
     if kind is Kind.BINARY:
         limit = MAX_BINARY_BYTES if column.byte_length is None else column.byte_length
-        return f"(type({name}) is bytes and len({name}) <= {limit})"
+        return f"type({name}) is bytes and ({length} := len({name})) <= {limit}"
     if kind in TIMESTAMPS:
-        zone = f"{name}.tzinfo is None or type({name}.tzinfo) in (timezone, ZoneInfo)"
+        zone = "(z := {0}.tzinfo) is None or type(z) is timezone or type(z) is ZoneInfo"
         text = f"type({name}) is str and is_plain_moment({name})"
-        return f"(type({name}) is datetime and ({zone}) or {text})"
+        return f"type({name}) is datetime and ({zone.format(name)}) or {text}"
     if kind is Kind.REAL:
-        return f"(type({name}) is float or type({name}) is int)"
+        return f"type({name}) is float or type({name}) is int"
     python = {Kind.BOOLEAN: "bool", Kind.DATE: "date", Kind.TIME: "time"}[kind]
     return f"type({name}) is {python}"
 

@@ -14,7 +14,7 @@ from snowmelt.client.backlog import MAX_CHANNEL_BYTES, Backlog
 from snowmelt.client.buffer import Batch
 from snowmelt.client.settings import ClientSettings
 from snowmelt.client.state import ChannelState, Failure, Target
-from snowmelt.errors import BufferFull, ChannelFenced, ChannelInvalid, CommitTimeout
+from snowmelt.errors import BufferFull, ChannelClosed, ChannelFenced, ChannelInvalid, CommitTimeout
 from snowmelt.schema.rows import RowConverter
 from snowmelt.schema.types import Column, Kind, TableName, TableSchema
 
@@ -169,3 +169,49 @@ def test_an_orphan_ends_whoever_holds_the_lock():
         backlog.orphan()
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_checked_rows_of_many_threads_come_once_while_others_are_taken():
+    backlog = backlog_with(max_client_lag=LONG)
+    state = opened(backlog)
+    form, found = state.converter.quick, []
+
+    def insert(first):
+        for number in range(first, first + 2_000):
+            backlog.insert_quick(state, form, form.taken({"a": float(number)}), None)
+
+    def take():
+        while (entries := backlog.take()) is not None:
+            for entry in entries:
+                for part in entry.portion.parts:
+                    found.extend(part.table().column("A").to_pylist())
+            backlog.commit(entries)
+
+    threads = [threading.Thread(target=insert, args=(first,)) for first in range(0, 8_000, 2_000)]
+    taking = threading.Thread(target=take)
+    for thread in (taking, *threads):
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        backlog.hurry()
+    assert backlog.drain(10) == 0
+    assert backlog.status(state).committed_rows == backlog.status(state).inserted_rows == 8_000
+    backlog.orphan()
+    taking.join(10)
+    assert sorted(found) == [float(number) for number in range(8_000)]
+    for first in range(0, 8_000, 2_000):
+        mine = [number for number in found if first <= number < first + 2_000]
+        assert mine == sorted(mine)
+
+
+def test_a_closed_channel_takes_no_checked_row():
+    backlog = backlog_with(max_client_lag=LONG)
+    state = opened(backlog)
+    form = state.converter.quick
+    values = form.taken({"a": 1.0})
+    assert backlog.insert_quick(state, form, values, "1")
+    assert not backlog.insert_quick(state, form, values, "2")
+    backlog.close_channel(state)
+    with pytest.raises(ChannelClosed):
+        backlog.insert_quick(state, form, values, "3")
+    (entry,) = backlog.take()
+    assert (entry.portion.rows, entry.portion.end_token) == (2, "2")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from zoneinfo import ZoneInfo
+
 import pyarrow as pa
 
 from snowmelt.client.buffer import Batch, Buffer
+from snowmelt.client.status import Counts
+from snowmelt.schema.compatibility import Compatibility
+from snowmelt.schema.quick import QuickForm
+from snowmelt.schema.types import Column, Kind, TableSchema
 
 
 def table(*values):
@@ -59,3 +65,39 @@ def test_a_taken_buffer_is_empty():
     buffer.add(Batch((1,), 1, 8, "1", "1"), 0)
     buffer.take()
     assert (buffer.rows, buffer.size_bytes, buffer.brings("1")) == (0, 0, False)
+
+
+def form():
+    schema = TableSchema(1, (Column("A", Kind.REAL, 1),))
+    return QuickForm(schema, ZoneInfo("UTC"), Compatibility.SNOWFLAKE, {("a",): (0,)}.get, 10_000)
+
+
+def test_checked_rows_are_counted_late_and_never_twice():
+    counts, quick = Counts(), form()
+    buffer = Buffer(None, counts)
+    sizes = []
+    for number in range(5):
+        values = quick.taken({"a": float(number)})
+        sizes.append(values[-1])
+        if buffer.run is None:
+            buffer.add_quick(quick, values, "0", 7)
+        else:  # as whoever holds the lock does
+            buffer.run.items.extend(values)
+            buffer.run.tokens.append(str(number))
+        assert buffer.brings(str(number))
+    assert (buffer.rows, counts.inserted_rows) == (5, 5)
+    buffer.add(Batch((5.0,), 1, 8, None, "5"), 9)
+    assert buffer.run is None
+    portion = buffer.take()
+    assert (portion.rows, portion.size_bytes) == (6, sum(sizes) + 8)
+    assert (counts.inserted_rows, counts.inserted_bytes) == (6, sum(sizes) + 8)
+    assert (portion.start_token, portion.end_token) == ("0", "5")
+    assert portion.tokens == ["0", "1", "2", "3", "4", "5"]
+    assert portion.parts[0].table().column("A").to_pylist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+def test_rows_of_other_columns_begin_a_run_of_their_own():
+    buffer, older, newer = Buffer(None), form(), form()
+    buffer.add_quick(older, older.taken({"a": 1.0}), None, 0)
+    buffer.add_quick(newer, newer.taken({"a": 2.0}), None, 0)
+    assert [part.form for part in buffer.take().parts] == [older, newer]

@@ -40,7 +40,7 @@ def quick(of: QuickForm, *numbers: object) -> QuickRows:
     for number in numbers:
         taken = of.taken({"n": number, "at": dt.datetime(2026, 7, 1, 12), "doc": [number]})
         assert taken is not None
-        rows.rows.append(taken[0])
+        rows.items.extend(taken)
     return rows
 
 
@@ -73,7 +73,7 @@ def test_parts_of_many_channels_become_what_each_becomes_alone():
 
 def test_a_row_that_cannot_be_converted_leaves_all_parts_as_they_were():
     bad = quick(form(), 1)
-    bad.rows[0] = (dt.date(2026, 1, 1), None, None)
+    bad.items[0] = dt.date(2026, 1, 1)
     portions = [[quick(form(), 1)], [bad]]
     with pytest.raises(Exception, match="N"):
         joint_tables(portions, SCHEMA)
