@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import tempfile
 from dataclasses import dataclass, field
@@ -22,6 +23,21 @@ _CHOICES = {
     "log_level": ("debug", "info", "warning", "error"),
     "log_format": ("text", "json"),
 }
+# With 0 of these nothing would ever be done, or something over and over.
+_ABOVE_ZERO = frozenset(
+    {
+        "select_queries",
+        "stage_credentials_s",
+        "group_limit",
+        "migrate_interval_s",
+        "migrate_max_chunks",
+        "compact_interval_s",
+        "compact_target_bytes",
+        "compact_memory_bytes",
+        "lease_s",
+        "cleanup_interval_s",
+    }
+)
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -275,13 +291,20 @@ def _checked(settings: Settings) -> Settings:
         if getattr(settings, setting) not in choices:
             reason = f"it is {', '.join(choices[:-1])} or {choices[-1]}"
             raise ConfigurationError(setting=setting, reason=reason)
-    if settings.select_queries < 1:
-        raise ConfigurationError(setting="select_queries", reason="it must be 1 at least")
     for each in dataclasses.fields(settings):
-        value = getattr(settings, each.name)
-        if isinstance(value, int | float) and value < 0:
-            raise ConfigurationError(setting=each.name, reason="it cannot be negative")
+        _check_number(each.name, getattr(settings, each.name))
     return settings
+
+
+def _check_number(name: str, value: object) -> None:
+    if not isinstance(value, int | float):
+        return
+    if not math.isfinite(value):
+        raise ConfigurationError(setting=name, reason=f"{value} is not a number")
+    if value < 0:
+        raise ConfigurationError(setting=name, reason="it cannot be negative")
+    if name in _ABOVE_ZERO and not value:
+        raise ConfigurationError(setting=name, reason="it must be more than 0")
 
 
 def _parse(name: str, value: object, default: object) -> object:
