@@ -143,14 +143,16 @@ class ServiceProcess:
     def _wait_until_it_answers(self) -> None:
         assert self.process is not None
         give_up_at = time.monotonic() + _START_S
-        verify = True if self.ca_file is None else ssl.create_default_context(cafile=self.ca_file)
-        while time.monotonic() < give_up_at:
-            if self.process.poll() is not None:
-                raise AssertionError(f"the service ended:\n{self.log}")
-            with contextlib.suppress(httpx.HTTPError):
-                if httpx.get(self.url + "/healthz", timeout=5, verify=verify).status_code == 200:
-                    return
-            time.sleep(0.02)
+        # One for all tries: to make a client takes longer than to ask.
+        secure = False if self.ca_file is None else ssl.create_default_context(cafile=self.ca_file)
+        with httpx.Client(base_url=self.url, timeout=5, verify=secure, trust_env=False) as client:
+            while time.monotonic() < give_up_at:
+                if self.process.poll() is not None:
+                    raise AssertionError(f"the service ended:\n{self.log}")
+                with contextlib.suppress(httpx.HTTPError):
+                    if client.get("/healthz").status_code == 200:
+                        return
+                time.sleep(0.02)
         raise AssertionError(f"the service does not answer:\n{self.log}")
 
 

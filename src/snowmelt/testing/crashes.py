@@ -102,6 +102,8 @@ class CrashSite:
         self._database: Database | None = None
         self._stop = folder / "stop"
         self._service: subprocess.Popen[bytes] | None = None
+        # One for all tries: to make a client takes longer than to ask.
+        self._http = httpx.Client(base_url=self.url, timeout=2.0, verify=False)  # noqa: S501 - no TLS
         self._children: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
@@ -123,6 +125,7 @@ class CrashSite:
             child.wait()
             if child.stdout is not None:
                 child.stdout.close()
+        self._http.close()
         if self._database is not None:
             self._database.close()
 
@@ -225,7 +228,7 @@ class CrashSite:
         if self._service is not None and self._service.poll() is not None:
             raise ServiceUnavailable(url=self.url, reason=self._tail())
         try:
-            return httpx.get(f"{self.url}/healthz", timeout=2.0).status_code == httpx.codes.OK
+            return self._http.get("/healthz").status_code == httpx.codes.OK
         except httpx.TransportError:
             return False
 
@@ -249,10 +252,10 @@ class CrashSite:
     def _start(
         self, command: list[str], environment: dict[str, str], stdout: int | None = None
     ) -> subprocess.Popen[bytes]:
+        everywhere = inherited_environment() | {"JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA}
         # Hundreds of processes are started: without bytecode each would compile what it imports.
-        everywhere = {"PYTHONPYCACHEPREFIX": str(self._folder / "bytecode")}
-        everywhere |= inherited_environment() | {"PYTHONDONTWRITEBYTECODE": ""}
-        everywhere |= {"JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA}
+        if everywhere.pop("PYTHONDONTWRITEBYTECODE", ""):
+            everywhere.setdefault("PYTHONPYCACHEPREFIX", str(self._folder / "bytecode"))
         with self._log.open("ab") as log:
             child = subprocess.Popen(  # noqa: S603 - our own interpreter and modules
                 command,
