@@ -137,7 +137,7 @@ def _failure(
     if reject_limit is not None and totals.rejects >= reject_limit:
         count = "a record was" if totals.rejects == 1 else f"{totals.rejects:,} records were"
         limit = (
-            "ABORT ON ERROR lets none pass"
+            "ABORT ON ERROR lets none pass, as REJECTMAX 1 does"
             if reject_limit == 1
             else f"REJECTMAX is {reject_limit:,}"
         )

@@ -78,8 +78,8 @@ def _language(cursor: Cursor) -> None:
 
 def _name(cursor: Cursor, kind: str) -> str:
     name = cursor.name(f"a {kind.lower()}", 3)
-    if len(name.parts) > 1:
+    if len(name.parts) > 1 and name.parts[:-1] != ("PUBLIC",):
         raise cursor.error(
             f"A {kind.lower()} is in no schema: write its name alone, {name.parts[-1]}"
         )
-    return name.parts[0]
+    return name.parts[-1]

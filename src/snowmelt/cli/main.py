@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
 from snowmelt.cli.options import add_global
 from snowmelt.errors import MissingExtra, SnowmeltError
@@ -80,7 +81,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     try:
-        return cast("Command", options.command).run(options)
+        with warnings.catch_warnings():
+            if not options.debug:
+                warnings.showwarning = _warn
+            return cast("Command", options.command).run(options)
     except BrokenPipeError:
         # Whoever read our output has had enough. Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -136,6 +140,18 @@ def _parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
         add_global(subparser)
         subparser.set_defaults(command=command)
     return parser
+
+
+def _warn(
+    message: Warning | str,
+    category: type[Warning],  # noqa: ARG001 - what `warnings` calls it with
+    filename: str,  # noqa: ARG001
+    lineno: int,  # noqa: ARG001
+    file: TextIO | None = None,
+    line: str | None = None,  # noqa: ARG001
+) -> None:
+    """Say a warning as a sentence, without the line of ours that it came from."""
+    print(f"snowmelt: warning: {message}", file=file or sys.stderr)
 
 
 def _complain(sentence: str) -> int:

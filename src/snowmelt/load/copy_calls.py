@@ -31,6 +31,9 @@ def read_call(cursor: Cursor, what: str) -> Call:
     if token.kind not in {TokenKind.WORD, TokenKind.QUOTED}:
         raise cursor.error(f"Expected the name of {what} here")
     cursor.take()
+    if token.text.upper() == "PUBLIC" and cursor.accept("."):
+        # Vertica's own functions, and most of users, are in this schema.
+        return read_call(cursor, what)
     return read_call_of(cursor, token)
 
 
@@ -61,7 +64,7 @@ def _is_call(cursor: Cursor, known: frozenset[str]) -> bool:
     named = token.kind is TokenKind.QUOTED or (
         token.kind is TokenKind.WORD and token.text not in known
     )
-    return named and cursor.after().text == "(" and cursor.after().kind is TokenKind.SYMBOL
+    return named and cursor.after().text in {"(", "."} and cursor.after().kind is TokenKind.SYMBOL
 
 
 def _parameters(cursor: Cursor) -> dict[str, Value]:

@@ -54,8 +54,8 @@ def test_one_name_may_be_of_each_kind(library, run):
         run(f"CREATE {kind} x AS NAME 'Factory' LIBRARY own")
         with pytest.raises(AlreadyExists):
             run(f"CREATE {kind} x AS NAME 'Factory' LIBRARY own")
-        run(f"CREATE OR REPLACE {kind} x AS NAME 'Other' LIBRARY own")
-    run("DROP PARSER x()")
+        run(f"CREATE OR REPLACE {kind} public.x AS NAME 'Other' LIBRARY own")
+    run("DROP PARSER public.x()")
     assert [len(run(f"SHOW {kind}S").rows) for kind in ("FILTER", "PARSER", "SOURCE")] == [1, 0, 1]
     with pytest.raises(NotFound):
         run("DROP PARSER x")
@@ -86,7 +86,7 @@ def test_user_code_is_for_administrators(library, run):
     [
         ("CREATE LIBRARY l AS 'x.so' LANGUAGE 'C++'", "LANGUAGE 'Python' alone"),
         ("CREATE FILTER f AS NAME 'a b' LIBRARY l", "one word"),
-        ("CREATE FILTER public.f AS NAME 'a' LIBRARY l", "in no schema"),
+        ("CREATE FILTER other.f AS NAME 'a' LIBRARY l", "in no schema"),
         ("CREATE FILTER f AS NAME a LIBRARY l", "in single quotes"),
     ],
 )

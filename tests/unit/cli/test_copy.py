@@ -83,6 +83,18 @@ def test_what_fails_is_one_sentence(snowmelt, table, tmp_path):
     assert snowmelt("copy", "-f", "load.sql").returncode == 0
 
 
+@pytest.mark.filterwarnings("default")
+def test_a_warning_is_one_sentence(snowmelt, table, tmp_path):
+    (tmp_path / "own.py").write_text(SLEEPER.replace("time.sleep(120)", "inputbuffer.read()"))
+    snowmelt("sql", "CREATE LIBRARY own AS 'own.py'")
+    snowmelt("sql", "CREATE FILTER f AS NAME 'SleeperFactory' LIBRARY own")
+    told = snowmelt("copy", table + " FILTER f(x=1)")
+    assert told.stderr.startswith(
+        "snowmelt: warning: filter F declares no parameter x; it is ignored\n"
+        "snowmelt: COPY DEMO.PUBLIC.T: "
+    )
+
+
 @pytest.mark.slow
 def test_an_interrupted_load_answers_at_once_and_loads_nothing(snowmelt, table, tmp_path):
     (tmp_path / "own.py").write_text(SLEEPER)

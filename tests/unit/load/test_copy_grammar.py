@@ -106,6 +106,7 @@ def test_local_and_standard_input() -> None:
         "WITH FILTER a(x=1) b() c()",
         "FILTER a(x=1), b WITH FILTER c()",
         "FILTER a(x=1) b() DELIMITER ',' FILTER c()",
+        "FILTER public.a(x=1), PUBLIC.b() public.c()",
     ],
 )
 def test_filters_run_in_the_order_they_are_written_in_any_form(filters: str) -> None:

@@ -48,8 +48,8 @@ class _Inputs:
         return self._prepared
 
     def files(self) -> Sequence[InputFile]:
-        """Return the inputs with their sizes, as far as they are told."""
-        found = [InputFile(name, _size(each)) for name, each in self.all().items()]
+        """Return the inputs; `getSize` is an estimate by the SDK's rules, so it says nothing."""
+        found = [InputFile(name) for name in self.all()]
         if not found:
             raise PhaseFailed(reason="it has no inputs", phase=self.host.name)
         return found
@@ -178,9 +178,3 @@ def _read(
                 yield output.take(), lengths.take()
             done = flow.after(answer.code, read=False, wrote=wrote)
         output.close()
-
-
-def _size(made: Any) -> int | None:
-    ask = getattr(made, "getSize", None)
-    size = ask() if callable(ask) else None
-    return size if isinstance(size, int) and size >= 0 else None

