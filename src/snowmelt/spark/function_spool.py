@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,8 @@ DRY_RUNS = "_dry_runs"
 _MOST_RECORDS = 1_000
 _MOST_SECONDS = 2.0
 
+_AFTER_NAME = b',"query_id":'
+
 _log = logging.getLogger(__name__)
 
 
@@ -57,6 +59,7 @@ class SpoolLedger:
     def __init__(self, spool: Spool, place: Place, clock: Clock) -> None:
         self._spool = spool
         self._clock = clock
+        self._named = b'{"function":' + msgspec.json.encode(spool.function)
         self._lines: list[bytes] = []
         self._written_at = clock.monotonic()
         self._started = clock.now()
@@ -67,7 +70,10 @@ class SpoolLedger:
 
     def add(self, record: CallRecord) -> None:
         """Keep a record; every two seconds they are written."""
-        self._lines.append(msgspec.json.encode(replace(record, function=self._spool.function)))
+        line = msgspec.json.encode(record)
+        # `replace` would take three times as long as all the rest. No text can hold what is
+        # looked for: its quotation marks have a backslash before them.
+        self._lines.append(self._named + line[line.index(_AFTER_NAME) :])
         late = self._clock.monotonic() - self._written_at >= _MOST_SECONDS
         if late or len(self._lines) >= _MOST_RECORDS:
             self._write()

@@ -34,6 +34,16 @@ def test_what_is_closed_is_read(tmp_path):
     assert {each.function for each in found} == {"DEMO.PUBLIC.F"}
 
 
+def test_a_name_may_hold_any_sign(tmp_path):
+    name = 'D."P","query_id":.F\\'
+    ledger = Spool(str(tmp_path), name).open(PLACE, ManualClock(START))
+    ledger.add(CallRecord('","query_id":\\"', "query", "b"))
+    ledger.close()
+    assert [
+        (each.function, each.query_id, each.batch_id) for each in records(LocalStore(tmp_path))
+    ] == [(name, "query", "b")]
+
+
 def test_a_long_task_writes_now_and_then(tmp_path):
     clock = ManualClock(START)
     ledger = written(tmp_path, clock, "b1")

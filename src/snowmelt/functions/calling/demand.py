@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 _READABLE = 2
 # Whoever has read so many wants many.
 _CAREFUL = 64
-_REACTION_S = 0.01
-_REACTIONS = 100
+_FIRST_REACTION_S = 0.01
+_REACTION_S = 0.001
+_REACTIONS = 1_000
+# Who reads at all mostly does so at once: a moment's patience keeps as many in flight as may be.
+_PATIENCE = 3
 
 
 class Reader(Protocol):
@@ -70,12 +73,14 @@ class Demand:
             return reader.is_open()
         self._unread += 1
         if self._given == _READABLE:
-            self._clock.sleep(_REACTION_S)
+            self._clock.sleep(_FIRST_REACTION_S)
+        enough = self._reactions - _PATIENCE
         while reader.is_open():
             if not reader.unread_bytes():
                 self._unread = 0
                 return True
-            if (self._given > _READABLE and self._unread < self._most) or not self._reactions:
+            may_go_on = self._given > _READABLE and self._unread < self._most
+            if (may_go_on and self._reactions <= enough) or not self._reactions:
                 return True
             self._reactions -= 1
             self._clock.sleep(_REACTION_S)

@@ -37,8 +37,9 @@ def call(
 ) -> Generator[pa.Array, None, None]:
     """Return the function's values, one for each row, in the rows' order.
 
-    Arrays are cut where batches of calls end; small ones may come together. At most as many batches are called for as are in
-    flight beyond those whose values were taken; whoever stops taking values closes the iterator,
+    Arrays are cut where batches of calls end; small ones may come together, up to 1,000 rows. At
+    most as many batches are called for as are in flight and in one such array beyond those whose
+    values were taken; whoever stops taking values closes the iterator,
     which cancels the rest.
 
     Args:

@@ -122,14 +122,17 @@ class Pipeline:
         """Return what batches came to, in order; small ones that were answered meanwhile together."""
         works = map(self._exchange.work, self._batcher.batches(each.columns for each in batches))
         while True:
-            while self._has_room() and (work := self._next(works)) is not None:
-                self._begin(work)
+            self._fill(works)
             if not self._under_way:
                 return
             if self._demand.is_sure:
                 self._ahead = self._next(works)
-            yield self._finished()
+            yield self._finished(works)
             self._look_who_reads(works)
+
+    def _fill(self, works: Iterator[Work]) -> None:
+        while self._has_room() and (work := self._next(works)) is not None:
+            self._begin(work)
 
     def _next(self, works: Iterator[Work]) -> Work | None:
         ahead, self._ahead = self._ahead, None
@@ -142,7 +145,7 @@ class Pipeline:
         if self._under_way or self._ahead is not None:
             self._demand.gave()
 
-    def _finished(self) -> list[Outcome]:
+    def _finished(self, works: Iterator[Work]) -> list[Outcome]:
         """Wait for the next batch, and take those after it that need not be waited for."""
         found: list[Outcome] = []
         rows = 0
@@ -171,6 +174,8 @@ class Pipeline:
             found.append(outcome)
             if not self._demand.is_sure:
                 break
+            # The others are asked meanwhile, so that more may be there to go with these.
+            self._fill(works)
         return found
 
     def remember(self, part: Part, error: SnowmeltError) -> None:

@@ -49,12 +49,19 @@ def test_who_has_read_much_wants_more():
 
 
 def test_what_is_not_read_counts_as_in_flight():
-    behind = demand(0, 400, 800, 0, 400)
+    behind = demand(0, *[400] * 4, *[800] * 4, 0, *[400] * 4)
     allowed = []
     for _ in range(6):
         behind.gave()
         allowed.append(behind.allowed)
     assert allowed == [4, 4, 3, 2, 4, 3]
+
+
+def test_who_reads_in_a_moment_is_waited_for():
+    soon = demand(0, 400, 400, 0)
+    for _ in range(3):
+        soon.gave()
+    assert soon.allowed == 4
 
 
 def test_a_slow_reader_is_waited_for_until_it_reads_or_closes():

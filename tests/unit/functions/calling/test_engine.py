@@ -130,6 +130,19 @@ def test_no_more_batches_are_asked_than_are_in_flight_beyond_those_taken(service
     assert outcomes == [*[Result.OK] * len(got), *[Result.CANCELLED] * (4 - len(got))]
 
 
+def test_small_batches_that_are_answered_leave_together_while_others_are_asked(service, log):
+    log.clear()
+    texts = [str(number) for number in range(20_000)]
+    plan = called.plan(f"{service}/", max_batch_rows=100, max_in_flight=4)
+    values = engine.call(plan, calls.place(), called.rows(texts), ListLedger())
+    arrays = [next(values) for _ in range(8)]
+    values.close()
+    got = [each for array in arrays for each in array.to_pylist()]
+    assert got == texts[: len(got)]
+    assert max(map(len, arrays)) <= 1_000
+    assert len(log.batches) * 100 <= len(got) + 1_000 + 400
+
+
 def test_what_nobody_reads_is_called_for_one_batch_at_a_time(service, log):
     log.clear()
     plan = called.plan(f"{service}/", max_batch_rows=1, max_in_flight=4)
