@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _API = "opentelemetry.trace"
 _SAMPLED = 1
-_HEADER = "traceparent"
+HEADER = "traceparent"
 
 
 def is_on() -> bool:
@@ -58,7 +58,7 @@ def header() -> dict[str, str]:
     if not context.is_valid:
         return {}
     flags = f"{int(context.trace_flags):02x}"
-    return {_HEADER: f"00-{context.trace_id:032x}-{context.span_id:016x}-{flags}"}
+    return {HEADER: f"00-{context.trace_id:032x}-{context.span_id:016x}-{flags}"}
 
 
 class Answering:
@@ -66,7 +66,7 @@ class Answering:
 
     def __init__(self, name: str, headers: Mapping[bytes, bytes]) -> None:
         """Begin, as part of what the request's header names; without one nothing is begun."""
-        parent = headers.get(_HEADER.encode()) if is_on() else None
+        parent = headers.get(HEADER.encode()) if is_on() else None
         context = None if parent is None else _of_header(parent)
         self._span: Any = None
         if context is not None:

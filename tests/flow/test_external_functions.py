@@ -7,6 +7,7 @@ import uuid
 from decimal import Decimal
 
 import pytest
+from opentelemetry import trace
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as sf
 
@@ -270,6 +271,15 @@ def test_context_headers_are_those_of_the_query(world, counted, ask):
     told = dt.datetime.strptime(now, "%Y-%m-%d %H:%M:%S.%f %z")
     assert abs(told - dt.datetime.now(dt.UTC)) < dt.timedelta(minutes=5)
     assert len({batch.split(":")[0] for batch in counted.ids}) == 1
+
+
+def test_calls_belong_to_the_trace_of_their_query(world, counted, ask):
+    context = trace.SpanContext(7 << 64, 11, is_remote=False, trace_flags=trace.TraceFlags(1))
+    with trace.use_span(trace.NonRecordingSpan(context)):
+        ask("select slow('a')")
+    assert counted.headers["traceparent"] == f"00-{7 << 64:032x}-{11:016x}-01"
+    ask("select slow('a')")
+    assert "traceparent" not in counted.headers
 
 
 def test_what_is_changed_counts_at_once(world, counted, ask):

@@ -21,6 +21,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 
+from snowmelt import tracing
 from snowmelt.catalog.calls import callable_functions
 from snowmelt.catalog.external_functions import FunctionName, find_function, functions_of, may_use
 from snowmelt.catalog.tables import schema_of
@@ -272,6 +273,7 @@ class Functions:
             options=self._shared(called),
             request_translator=called.request_translator,
             response_translator=called.response_translator,
+            traceparent=tracing.header().get(tracing.HEADER),
         )
 
     def _shared(self, called: CallableFunction) -> CallerOptions:
@@ -292,11 +294,14 @@ class Functions:
         asker: Asker,
         *,
         trying: bool,
+        lasting: bool = False,
         dry_run: str | None = None,
     ) -> Registered:
         self.guard()
         self._warn_of_speculation(called)
         plan = self._plan(called, asker)
+        if lasting:
+            plan = replace(plan, traceparent=None)  # it outlives the span
         spool = Spool(self._store_url, str(called.name))
         if dry_run is not None:
             plan = replace(plan, options=replace(plan.options, dry_run=True))
@@ -318,7 +323,7 @@ class Functions:
         return registered
 
     def _attach(self, shown: str, called: CallableFunction, asker: Asker, *, trying: bool) -> None:
-        registered = self._register(called, asker, trying=trying)
+        registered = self._register(called, asker, trying=trying, lasting=True)
         with self._lock:
             self._attached[registered.private_name] = registered
         self._wrap(shown, called, registered)
