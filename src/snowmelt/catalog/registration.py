@@ -13,11 +13,11 @@ import msgspec
 
 from snowmelt.catalog import model, sets, stages
 from snowmelt.catalog.ledger import Remembered, read_ledger
-from snowmelt.catalog.verdicts import ChannelAdvance, ChunkOffer, Verdict, accept, judge
+from snowmelt.catalog.verdicts import ChannelAdvance, ChunkOffer, Verdict, accept, judge_parts
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import sqlalchemy as sa
 
@@ -68,8 +68,9 @@ def register(
 ) -> list[tuple[Verdict, ...]]:
     """Register chunks and return a verdict for each channel of each offer.
 
-    Offers are judged in the order given, each on top of those before it. A chunk that was
-    accepted before is answered with its acceptance and not added again.
+    Offers are judged in the order given, each on top of those before it; the parts of one commit
+    are accepted together or not at all. A chunk that was accepted before is answered with its
+    acceptance and not added again.
 
     Args:
         connection: A writing transaction; nothing counts before its commit.
@@ -85,8 +86,12 @@ def register(
     instant = model.microseconds(now)
     added: list[tuple[Any, ...]] = []
     unregistered: list[stages.StagedBlob] = []
-    for offer in offers:
-        verdicts, table = judge(offer, ledger)
+    judged = (
+        (offer, *verdict)
+        for together in _commits(offers)
+        for offer, verdict in zip(together, judge_parts(together, ledger), strict=True)
+    )
+    for offer, verdicts, table in judged:
         if table is not None and offer.channels:
             seq = accept(offer, table, ledger)
             added.append(_chunk_row(offer, table.table_id, seq, instant))
@@ -96,6 +101,17 @@ def register(
     _write(connection, ledger, added, instant)
     stages.sight(connection, unregistered, now)
     return answers
+
+
+def _commits(offers: Sequence[ChunkOffer]) -> Iterator[Sequence[ChunkOffer]]:
+    """Yield offers one by one, and those together that are parts of one commit."""
+    start = 0
+    while start < len(offers):
+        first, end = offers[start], start + 1
+        while end < min(start + first.parts, len(offers)) and offers[end].commit == first.commit:
+            end += 1
+        yield offers[start:end]
+        start = end
 
 
 def _is_on_stage(offer: ChunkOffer, ledger: Ledger) -> bool:

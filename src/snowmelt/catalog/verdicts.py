@@ -28,6 +28,7 @@ class Code(IntEnum):
     TABLE_MISSING = 4
     DATABASE_MISSING = 8
     SCHEMA_MISSING = 9
+    CHUNKS_MISSING = 12
     STALE_CLIENT_SEQUENCER = 20
     ROW_SEQUENCER_NOT_NEXT = 21
     SIBLING_REFUSED = 22
@@ -74,7 +75,8 @@ class ChunkOffer:
     """One chunk as a client registers it, checked against the stage already.
 
     `role` None means the user's default. With a `refusal` (code and message) the checks failed,
-    and the offer can only be a repetition of what was accepted before.
+    and the offer can only be a repetition of what was accepted before. Of a commit in several
+    `parts` this is one; they follow each other.
     """
 
     path: str
@@ -94,6 +96,7 @@ class ChunkOffer:
     last_insert_ms: int | None
     channels: tuple[ChannelAdvance, ...]
     refusal: tuple[int, str] | None = None
+    parts: int = 1
 
     @property
     def place(self) -> tuple[str, int]:
@@ -104,6 +107,11 @@ class ChunkOffer:
     def identity(self) -> ChunkIdentity:
         """What an equal chunk must have equal."""
         return ChunkIdentity(self.md5, self.key_id, tuple(each.epoch for each in self.channels))
+
+    @property
+    def commit(self) -> object:
+        """What the parts of one commit have equal."""
+        return self.parts, self.user, self.table, tuple(each.epoch for each in self.channels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +219,31 @@ def judge(offer: ChunkOffer, ledger: Ledger) -> tuple[tuple[Verdict, ...], Table
     else:
         verdicts = _channel_verdicts(offer, table, ledger)
     return verdicts, None if any(verdict.code for verdict in verdicts) else table
+
+
+def judge_parts(
+    offers: Sequence[ChunkOffer], ledger: Ledger
+) -> list[tuple[tuple[Verdict, ...], TableState | None]]:
+    """Return what `judge` returns for each part of one commit: all are to be added, or none is."""
+    judged = [judge(offer, ledger) for offer in offers]
+    if offers[0].parts == 1:
+        return judged
+    if any(verdicts[0].is_repeated for verdicts, _ in judged):
+        # They were taken together, and perhaps only the last one is still remembered.
+        return [(_all(offer, REPEATED), None) for offer in offers]
+    refusal: Verdict | None = None
+    if len({offer.place for offer in offers}) != offers[0].parts:
+        refusal = Verdict(
+            Code.CHUNKS_MISSING, f"Of {offers[0].parts} chunks of one commit {len(offers)} came."
+        )
+    elif any(table is None for _, table in judged):
+        refusal = Verdict(Code.SIBLING_REFUSED, "Another chunk of the same commit was refused.")
+    if refusal is None:
+        return judged
+    return [
+        (_all(offer, refusal) if table is not None else verdicts, None)
+        for offer, (verdicts, table) in zip(offers, judged, strict=True)
+    ]
 
 
 def accept(offer: ChunkOffer, table: TableState, ledger: Ledger) -> int:

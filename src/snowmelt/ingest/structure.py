@@ -104,6 +104,12 @@ def chunk_refusal(chunk: ChunkMetadata) -> Refusal | None:
         return Refusal(
             ResponseCode.EP_ROW_COUNT_INVALID, f"A chunk cannot have {chunk.eps.rows} rows."
         )
+    if chunk.parts < 1 or (chunk.parts > 1 and len(chunk.channels or []) != 1):
+        return Refusal(
+            ResponseCode.CHUNKS_MISSING,
+            f"Only the rows of one channel can be in several chunks, not in {chunk.parts} those of"
+            f" {len(chunk.channels or [])}.",
+        )
     return _channels_refusal(chunk.channels or [])
 
 

@@ -243,6 +243,7 @@ class Verifier:
                 )
                 for channel in chunk.channels or []
             ),
+            parts=chunk.parts,
         )
         candidate = Candidate(chunk, offer)
         if key is None or key.user != sender.user:

@@ -226,7 +226,11 @@ class ChunkChannel(msgspec.Struct):
 
 
 class ChunkMetadata(msgspec.Struct):
-    """One chunk of a blob: where it lies, who wrote it, what is in it."""
+    """One chunk of a blob: where it lies, who wrote it, what is in it.
+
+    `parts` is an addition of ours: so many chunks of the request, this one among them, hold the
+    rows of one row sequencer of one channel, and are committed together or not at all.
+    """
 
     database: str | None = None
     schema: str | None = None
@@ -240,6 +244,7 @@ class ChunkMetadata(msgspec.Struct):
     encryption_key_id: int | None = None
     first_insert_time_in_ms: int | None = None
     last_insert_time_in_ms: int | None = None
+    parts: int = 1
 
 
 class BlobStats(msgspec.Struct):
