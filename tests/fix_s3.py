@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import datetime as dt
+import json
 import subprocess
 import sys
 import time
@@ -128,6 +130,54 @@ def bucket(s3, request):
     return name
 
 
+# One administrator, and a role that it may assume.
+ROLE = "arn:aws:iam::role/Uploading"
+_IDENTITIES = {
+    "identities": [
+        {
+            "name": "any",
+            "credentials": [{"accessKey": "any", "secretKey": "any"}],
+            "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+        }
+    ]
+}
+_ROLES = {
+    "sts": {
+        "tokenDuration": "1h",
+        "maxSessionLength": "12h",
+        "issuer": "tests",
+        "signingKey": base64.b64encode(b"a key of the tests, 32 bytes long").decode(),
+    },
+    "policy": {"defaultEffect": "Deny", "storeType": "memory"},
+    "policies": [
+        {
+            "name": "AllOfTheBucket",
+            "document": {
+                "Version": "2012-10-17",
+                "Statement": [
+                    {
+                        "Effect": "Allow",
+                        "Action": ["s3:*"],
+                        "Resource": ["arn:aws:s3:::behind", "arn:aws:s3:::behind/*"],
+                    }
+                ],
+            },
+        }
+    ],
+    "roles": [
+        {
+            "roleName": "Uploading",
+            "roleArn": ROLE,
+            "trustPolicy": {
+                "Version": "2012-10-17",
+                "Statement": [{"Effect": "Allow", "Principal": "*", "Action": ["sts:AssumeRole"]}],
+            },
+            "attachedPolicies": ["AllOfTheBucket"],
+        }
+    ],
+}
+
+
 @dataclass(frozen=True)
 class Seaweed:
     """A real S3 server of others, to stand in front of."""
@@ -162,7 +212,7 @@ class Seaweed:
 
 @pytest.fixture(scope="session")
 def seaweed(tmp_path_factory: pytest.TempPathFactory):
-    """A SeaweedFS server with its S3 gateway, open to everybody on loopback.
+    """A SeaweedFS server with its S3 gateway and STS, for whoever knows the key `any`.
 
     Bucket `behind` is shared: whoever uses it stays in a folder of its own.
     Bucket `front` is that of the tests of backends.
@@ -170,6 +220,8 @@ def seaweed(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("seaweed")
     port = free_port()
     ports = {name: free_port() for name in ("master", "volume", "filer")}
+    (folder / "s3.json").write_text(json.dumps(_IDENTITIES))
+    (folder / "iam.json").write_text(json.dumps(_ROLES))
     command = [
         str(Path(sys.executable).parent / "weed"),
         "server",
@@ -177,6 +229,8 @@ def seaweed(tmp_path_factory: pytest.TempPathFactory):
         "-ip=127.0.0.1",
         "-ip.bind=127.0.0.1",
         "-s3",
+        f"-s3.config={folder / 's3.json'}",
+        f"-s3.iam.config={folder / 'iam.json'}",
         f"-s3.port={port}",
         "-s3.port.iceberg=0",
         "-s3.port.lance=0",

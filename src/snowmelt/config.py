@@ -88,6 +88,9 @@ class Settings:
     stage_credentials_s: float = _setting(
         3600.0, "How long credentials for the stage are good, s; the official client asks hourly"
     )
+    stage_role: str = _setting(
+        "", "ARN of a role that our clients upload to an S3 stage with, narrowed to their prefix"
+    )
     warehouse_url: str = _setting("", "Where native files lie")
     keys_dir: Path = field(
         default=Path(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import datetime as dt
 import hashlib
 import http.client
@@ -20,11 +21,13 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 import snowmelt
-from fix_s3 import S3Process
+from fix_s3 import ROLE, S3Process
 from fix_service import KeyPair, ServiceProcess, prepare_loading
 from ports import free_port
 from sdk_table import SOON, rows
 from snowmelt.blob.layout import blob_path
+from snowmelt.cli.checks.finding import Finding
+from snowmelt.cli.checks.roles import check_stage_role
 from snowmelt.client.signing import Credentials, encoded_path, signed
 from snowmelt.client.tokens import KeyPairTokens, load_private_key
 from snowmelt.client.transport import parse_url
@@ -145,6 +148,53 @@ def test_credentials_are_for_uploads_of_the_clients_own_blobs_only(house):
     assert house.blobs() == [own]
 
 
+@pytest.mark.slow
+def test_clients_upload_to_the_bucket_itself_with_a_role_narrowed_to_their_prefix(
+    seaweed, own_s3, key_pair, monkeypatch
+):
+    given = seaweed.environment | {"SNOWMELT_STAGE_ROLE": ROLE}
+    own_s3.service.environment.update(given)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    folder = f"stage-{uuid.uuid4().hex[:8]}"
+    house = House(own_s3, f"s3://behind/{folder}", key_pair)
+    try:
+        with house.client() as client:
+            assert client._calls.grant.location.endPoint == seaweed.url
+            channel = client.open_channel("c", table=T)
+            channel.insert_rows(rows(0, 100), "all")
+            channel.wait_for_commit("all", timeout=SOON)
+        assert house.ids() == list(range(100))
+        streamed = house.blobs()
+
+        mine, sibling = house.calls(), house.calls()
+        bucket, place_of_mine = place(mine)
+        assert place_of_mine == f"{folder}/{mine.prefix.partition('_')[0]}/"
+        narrow = boto(mine)
+        own = place_of_mine + blob_path(NOW, mine.prefix, 0, 0)
+        narrow.put_object(Bucket=bucket, Key=own, Body=b"mine")
+        theirs = place(sibling)[1] + blob_path(NOW, sibling.prefix, 0, 0)
+        for key in (theirs, f"{folder}/any", "any"):
+            assert refusal(narrow.put_object, Bucket=bucket, Key=key, Body=b"x") == "AccessDenied"
+        for call in (narrow.get_object, narrow.delete_object):
+            assert refusal(call, Bucket=bucket, Key=own) == "AccessDenied"
+        assert refusal(narrow.list_objects_v2, Bucket=bucket) == "AccessDenied"
+
+        again = mine.renewed_grant()
+        assert again.location.location == mine.grant.location.location
+        assert again.location.creds != mine.grant.location.creds
+        secrets = [mine.grant.location.creds[each] for each in ("AWS_SECRET_KEY", "AWS_TOKEN")]
+        assert not [each for each in secrets if each in house.process.service.log]
+        settings = dataclasses.replace(house.settings, stage_url=house.stage_url, stage_role=ROLE)
+        check = check_stage_role(settings, SystemClock())
+        assert check.finding is Finding.FINE, check.detail
+        assert house.blobs() == sorted([own.removeprefix(f"{folder}/"), *streamed])
+        # The official client cannot renew for one prefix, and goes through the service.
+        assert configured(house, key_pair)["stage_location"]["endPoint"] == house.process.url
+    finally:
+        house.close()
+
+
 def test_forged_tokens_and_those_of_others_open_nothing(house):
     mine, sibling = house.calls(), house.calls()
     bucket, folder = place(mine)
@@ -181,19 +231,21 @@ def test_a_prefix_is_renewed_for_its_own_user_only(house):
         theirs.renewed_grant()
 
 
-def test_the_official_client_goes_on_with_its_first_prefix_after_it_asked_again(house, key_pair):
-    def configured() -> dict:
-        service = parse_url(house.process.service.url)
-        key = load_private_key(key_pair.private_pem)
-        token = KeyPairTokens(service.account, "loader", key, SystemClock()).current()
-        answer = httpx.post(
-            f"{service.url}/v1/streaming/client/configure/",
-            content=json.dumps({"role": None}),
-            headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
-        )
-        return answer.json()
+def configured(house: House, key_pair: KeyPair) -> dict:
+    """Ask for a stage as the official client does."""
+    service = parse_url(house.process.service.url)
+    key = load_private_key(key_pair.private_pem)
+    token = KeyPairTokens(service.account, "loader", key, SystemClock()).current()
+    answer = httpx.post(
+        f"{service.url}/v1/streaming/client/configure/",
+        content=json.dumps({"role": None}),
+        headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+    )
+    return answer.json()
 
-    first, again = configured(), configured()
+
+def test_the_official_client_goes_on_with_its_first_prefix_after_it_asked_again(house, key_pair):
+    first, again = configured(house, key_pair), configured(house, key_pair)
     named = blob_path(NOW, f"{first['prefix']}_{first['deployment_id']}", 0, 0)
     location = again["stage_location"]
     bucket, _, folder = location["location"].partition("/")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -209,6 +210,17 @@ def server_time(connection: sa.Connection) -> dt.datetime | None:
         return None
     found: dt.datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
     return found
+
+
+def sqlite_file(url: str) -> Path | None:
+    """Return the file of a SQLite catalog, None for another.
+
+    Raises:
+        ConfigurationError: It is the URL of no catalog.
+        MissingExtra: The URL needs a package that is not installed.
+    """
+    parsed = _parse_url(url)
+    return Path(parsed.database or "") if parsed.get_backend_name() == "sqlite" else None
 
 
 def _parse_url(text: str) -> sa.URL:

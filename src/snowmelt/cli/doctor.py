@@ -27,6 +27,7 @@ Exit code 1 if anything is wrong; what is only missing for a part of Snowmelt, o
 note. A small object is written to stage and warehouse and deleted; nothing else is changed.
 """
 _ANSWER_S = 2.0
+_ALIKE = 0.85
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - asked, not bound
 
 
@@ -53,6 +54,7 @@ def _checks(options: argparse.Namespace) -> Iterator[Check]:
     from snowmelt.cli.checks.catalog import check_catalog
     from snowmelt.cli.checks.places import check_places
     from snowmelt.cli.checks.programs import check_programs
+    from snowmelt.cli.checks.serving import check_serving
 
     clock = SystemClock()
     yield from check_programs()
@@ -64,6 +66,7 @@ def _checks(options: argparse.Namespace) -> Iterator[Check]:
         yield wrong("settings", str(error))
         return
     yield fine("settings", f"data folder {settings.data_dir}")
+    yield from check_serving(settings)
     yield from check_places(settings, clock)
     yield from check_catalog(settings, clock)
     yield _service(settings)
@@ -72,7 +75,8 @@ def _checks(options: argparse.Namespace) -> Iterator[Check]:
 def _variables() -> Iterator[Check]:
     names = [f"SNOWMELT_{field.name.upper()}" for field in dataclasses.fields(Settings)]
     for name in unknown_variables():
-        near = difflib.get_close_matches(name, names, n=1)
+        # All begin alike, which says nothing.
+        near = difflib.get_close_matches(name, names, n=1, cutoff=_ALIKE)
         hint = f"; {near[0]} is meant?" if near else ""
         yield note("settings", f"{name} is set, and there is no such setting{hint}")
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.database import Database
 
-_CATALOG_FILE = "catalog.db"
-
 
 def settings_of(options: argparse.Namespace, **overrides: object) -> Settings:
     """Settle the settings of a command; `overrides` are its own options, None for not given.
@@ -49,6 +47,13 @@ def opened_catalog(settings: Settings, *, create: bool = False) -> Iterator[Data
 
 
 def has_catalog(settings: Settings) -> bool:
-    """Tell whether the catalog may be there: a file inside the data folder is looked for."""
-    inside = settings.data_dir / _CATALOG_FILE
-    return settings.catalog_url != f"sqlite:///{inside}" or inside.exists()
+    """Tell whether the catalog may be there: of SQLite its file is looked for.
+
+    Raises:
+        ConfigurationError: `catalog_url` is the URL of no catalog.
+        MissingExtra: The URL needs a package that is not installed.
+    """
+    from snowmelt.catalog.database import sqlite_file
+
+    file = sqlite_file(settings.catalog_url)
+    return file is None or file.exists()

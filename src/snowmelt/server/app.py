@@ -6,9 +6,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
-from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from starlette.applications import Starlette
 from starlette.responses import Response
@@ -18,7 +16,7 @@ from snowmelt.catalog.catalog_clock import CatalogClock
 from snowmelt.catalog.database import open_database
 from snowmelt.catalog.master_keys import open_keyring
 from snowmelt.clock import SystemClock
-from snowmelt.errors import ConfigurationError, NotFound
+from snowmelt.errors import NotFound
 from snowmelt.ingest.channels import Desk
 from snowmelt.ingest.durability import Durability
 from snowmelt.ingest.handing import EndpointHanding, FolderHanding
@@ -27,6 +25,7 @@ from snowmelt.ingest.pressure import Pressure
 from snowmelt.ingest.registration import Pace, Registrar
 from snowmelt.ingest.verification import Depth, Verifier
 from snowmelt.server.auth import Authenticator
+from snowmelt.server.checking import check_settings, has_clients_elsewhere
 from snowmelt.server.front import Checks, Front
 from snowmelt.server.metrics import Sources
 from snowmelt.server.problems import problem_answer
@@ -37,9 +36,9 @@ from snowmelt.server.routes.metrics import MetricsPage, read_token
 from snowmelt.server.routes.streaming import StreamingRoutes
 from snowmelt.server.rows.parts import Shared, build_rows
 from snowmelt.server.rows.routes import row_routes
+from snowmelt.server.stage_roles import role_handing
 from snowmelt.storage.local import LocalStore
 from snowmelt.storage.opening import open_store
-from snowmelt.table.snapshot import MAX_AGE_S
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -83,8 +82,8 @@ class Service:
 
         The official SDK of the row API does wherever it can reach the service: over TLS.
         """
-        is_front = isinstance(self.desk.handing, EndpointHanding) or self.settings.tls_cert
-        return self.stage if is_front else None
+        is_folder = isinstance(self.desk.handing, FolderHanding)
+        return None if is_folder and not self.settings.tls_cert else self.stage
 
     def close(self) -> None:
         """Answer what is waiting, then let go of threads and connections."""
@@ -101,7 +100,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
         ConfigurationError: Settings that do not go together.
         CatalogUnavailable: The catalog cannot be reached.
     """
-    _check(settings)
+    check_settings(settings)
     machine = clock or SystemClock()
     if settings.verify == Depth.OFF:
         _log.warning("verify=off: chunks are acknowledged unseen; never do this with real rows")
@@ -165,16 +164,9 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
 
 def _handing(settings: Settings, stage: Store, keyring: KeyRing, clock: Clock) -> Handing:
     """Return how clients get at the stage: its folder is only for those on this machine."""
-    on_this_machine = settings.listens_on_loopback and not settings.stage_endpoint
-    if isinstance(stage, LocalStore) and on_this_machine:
+    if isinstance(stage, LocalStore) and not has_clients_elsewhere(settings):
         return FolderHanding(stage.root)
-    if not settings.s3_port:
-        raise ConfigurationError(
-            setting="s3_port",
-            reason="clients on other machines, and those of a stage that is no folder, upload to"
-            " the S3 endpoint; give it a port",
-        )
-    return EndpointHanding(
+    at_endpoint = EndpointHanding(
         keyring,
         clock,
         settings.stage_credentials_s,
@@ -183,6 +175,7 @@ def _handing(settings: Settings, stage: Store, keyring: KeyRing, clock: Clock) -
         host=settings.host,
         port=settings.s3_port,
     )
+    return role_handing(settings, at_endpoint) if settings.stage_role else at_endpoint
 
 
 def create_app(service: Service) -> Front:
@@ -228,34 +221,6 @@ async def _not_found(request: Request, error: Exception) -> Response:
     problem = RouteNotFound(path=request.url.path)
     answer = problem_answer(problem, path=request.url.path, user=None)
     return Response(answer.body, answer.status, media_type="application/json")
-
-
-def _check(settings: Settings) -> None:
-    if settings.dev and not settings.listens_on_loopback:
-        raise ConfigurationError(
-            setting="dev",
-            reason=f"requests without a token are taken on loopback only, not on {settings.host}",
-        )
-    for name, url in (("stage", settings.stage_url), ("warehouse", settings.warehouse_url)):
-        if _is_within(settings.keys_dir, url):
-            raise ConfigurationError(
-                setting="keys_dir",
-                reason=f"{settings.keys_dir} lies in the {name}, where whoever may read its files"
-                " would find the master key; take a folder outside",
-            )
-    if settings.retention_s <= MAX_AGE_S:
-        raise ConfigurationError(
-            setting="retention_s",
-            reason=f"queries may read what they planned for {MAX_AGE_S:,} s; it must be longer",
-        )
-
-
-def _is_within(folder: Path, url: str) -> bool:
-    scheme, separator, rest = url.partition("://")
-    if separator and scheme != "file":
-        return False
-    store = Path(unquote(rest) if separator else url).expanduser()
-    return folder.resolve().is_relative_to(store.resolve())
 
 
 def _developer(database: Database, clock: Clock) -> str:

@@ -112,7 +112,32 @@ def test_a_place_that_cannot_be_written_is_a_finding(tmp_path):
     found = check_places(Settings.load(tmp_path / "data"), SystemClock())
     (check,) = (check for check in found if check.what == "stage")
     assert check.finding is Finding.WRONG
-    assert "cannot be written and read" in check.detail
+    assert "is a file where a folder should be" in check.detail
+
+
+def test_what_a_service_would_not_start_with_is_found_before(snowmelt, tmp_path):
+    ended = snowmelt(
+        "doctor",
+        host="0.0.0.0",
+        s3_port="0",
+        metrics_token_file="nowhere",
+        stage_url="ftp://elsewhere/stage",
+        warehouse_url="az://container/path",
+        catalog_url=str(tmp_path / "no.db"),
+        foo="1",
+    )
+    assert ended.returncode == 1
+    for told in (
+        "SNOWMELT_FOO is set, and there is no such setting\n",
+        "Setting s3_port: clients on other machines",
+        "Setting metrics_token_file: nowhere cannot be read",
+        "Give a folder, or an address that begins with s3://",
+        "Set AZURE_STORAGE_ACCOUNT_NAME",
+        "note   tls             clients reach 0.0.0.0 without TLS",
+        "note   catalog         not made yet",
+    ):
+        assert told in ended.stdout
+    assert not (tmp_path / "no.db").exists()
 
 
 def test_a_catalog_of_a_newer_snowmelt_is_a_finding_and_an_older_one_stays_as_it_is(

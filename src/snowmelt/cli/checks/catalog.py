@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 def check_catalog(settings: Settings, clock: Clock) -> Iterator[Check]:
     """Check the catalog; nothing in it is changed, not even brought to a newer version."""
-    if not has_catalog(settings):
-        yield note("catalog", "not made yet; `snowmelt serve` makes it")
-        return
     try:
+        if not has_catalog(settings):
+            yield note("catalog", "not made yet; `snowmelt serve` makes it")
+            return
         version = _version(settings)
         yield version
         if version.finding is Finding.FINE:

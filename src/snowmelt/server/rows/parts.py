@@ -99,7 +99,7 @@ def build_rows(shared: Shared) -> RowParts:
     desk = RowDesk(
         database,
         targets,
-        Conversions(_zone(settings.rows_timezone), clock),
+        Conversions(zone_named(settings.rows_timezone), clock),
         writer,
         clock,
         Evolution(database, clock),
@@ -141,7 +141,12 @@ def _endpoint(settings: Settings) -> str:
     return f":{settings.s3_port}"
 
 
-def _zone(name: str) -> ZoneInfo:
+def zone_named(name: str) -> ZoneInfo:
+    """Return a time zone.
+
+    Raises:
+        ConfigurationError: There is none of that name.
+    """
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError):

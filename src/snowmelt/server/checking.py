@@ -1,0 +1,66 @@
+"""Settings that do not go together, found before anything is opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from snowmelt.errors import ConfigurationError
+from snowmelt.table.snapshot import MAX_AGE_S
+
+if TYPE_CHECKING:
+    from snowmelt.config import Settings
+
+
+def check_settings(settings: Settings) -> None:
+    """Check what a service needs of its settings.
+
+    Raises:
+        ConfigurationError: Settings that do not go together.
+    """
+    if settings.dev and not settings.listens_on_loopback:
+        raise ConfigurationError(
+            setting="dev",
+            reason=f"requests without a token are taken on loopback only, not on {settings.host}",
+        )
+    for name, url in (("stage", settings.stage_url), ("warehouse", settings.warehouse_url)):
+        folder = _folder_of(url)
+        if folder is not None and settings.keys_dir.resolve().is_relative_to(folder):
+            raise ConfigurationError(
+                setting="keys_dir",
+                reason=f"{settings.keys_dir} lies in the {name}, where whoever may read its files"
+                " would find the master key; take a folder outside",
+            )
+    if settings.retention_s <= MAX_AGE_S:
+        raise ConfigurationError(
+            setting="retention_s",
+            reason=f"queries may read what they planned for {MAX_AGE_S:,} s; it must be longer",
+        )
+    is_folder = _folder_of(settings.stage_url) is not None
+    if not settings.s3_port and (has_clients_elsewhere(settings) or not is_folder):
+        raise ConfigurationError(
+            setting="s3_port",
+            reason="clients on other machines, and those of a stage that is no folder, upload to"
+            " the S3 endpoint; give it a port",
+        )
+    if settings.stage_role and is_folder:
+        raise ConfigurationError(
+            setting="stage_role", reason="a role is for a stage_url that begins with s3://"
+        )
+    if settings.port and settings.port == settings.s3_port:
+        raise ConfigurationError(
+            setting="s3_port", reason=f"{settings.port} is the port of the streaming API already"
+        )
+
+
+def has_clients_elsewhere(settings: Settings) -> bool:
+    """Tell whether clients may come that cannot write into a folder of this machine."""
+    return not settings.listens_on_loopback or bool(settings.stage_endpoint)
+
+
+def _folder_of(url: str) -> Path | None:
+    scheme, separator, rest = url.partition("://")
+    if separator and scheme != "file":
+        return None
+    return Path(unquote(rest) if separator else url).expanduser().resolve()
