@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 T = "sdk.public.t"
+ERRORS = "sdk.public.errors"
 DDL = "CREATE TABLE sdk.public.t (id NUMBER(10,0) NOT NULL, name VARCHAR, at TIMESTAMP_NTZ)"
 GRANT = "GRANT INSERT ON TABLE sdk.public.t TO ROLE loading"
 LATE = dt.timedelta(minutes=10)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import itertools
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
 from snowmelt import faults, tracing
 from snowmelt.blob.layout import BDEC_VERSION, blob_path
 from snowmelt.blob.writer import Blob, BlobChunk, ChunkSource, build_blob
+from snowmelt.client import planning
 from snowmelt.client.fitting import fitted, joint_tables
-from snowmelt.client.planning import ChunkPlan, plan_blobs
+from snowmelt.client.planning import ChunkPlan, plan_blobs, torn
 from snowmelt.client.state import Failure
 from snowmelt.clock import milliseconds
 from snowmelt.errors import SnowmeltError, StageUnavailable
@@ -36,9 +37,25 @@ _log = logging.getLogger(__name__)
 _THREAD_ID = 1
 
 
+class _Part(NamedTuple):
+    """Which of the chunks that hold a plan's rows one is, and its estimated bytes."""
+
+    number: int
+    of: int
+    size_bytes: int
+
+    @property
+    def is_last(self) -> bool:
+        """Whether all rows are there with it."""
+        return self.number == self.of - 1
+
+
 @dataclass(slots=True, eq=False)
 class StagedChunk:
-    """A chunk whose blob is on the stage; `sent` once a registration named it."""
+    """A chunk whose blob is on the stage; `sent` once a registration named it.
+
+    A plan that is too large for one has `further` chunks, which are registered with it.
+    """
 
     plan: ChunkPlan
     path: str
@@ -47,6 +64,12 @@ class StagedChunk:
     stats: BlobStats
     spans_mixed_tables: bool
     sent: bool = field(default=False)
+    further: list[StagedChunk] = field(default_factory=list)
+
+    @property
+    def parts(self) -> list[StagedChunk]:
+        """All chunks with the plan's rows, in order."""
+        return [self, *self.further]
 
     def blob_metadata(self, chunks: list[ChunkMetadata]) -> BlobMetadata:
         """Describe its blob, with these of its chunks."""
@@ -117,17 +140,42 @@ class Encoder:
         self._backlog.fail(states, Failure(reason.rstrip("."), cause=cause))
 
     def _staged(self, plans: Sequence[ChunkPlan]) -> list[StagedChunk]:
+        if plans[0].is_large:
+            return [self._staged_in_parts(plans[0])]
+        tables = [_rows(plan).combine_chunks() for plan in plans]
+        return self._staged_blob(plans, tables, [_Part(0, 1, plan.size_bytes) for plan in plans])
+
+    def _staged_in_parts(self, plan: ChunkPlan) -> StagedChunk:
+        """Stage a blob for each part of what is too large for one chunk."""
+        rows = _rows(plan)
+        # The limit is one of estimated bytes; those of Arrow are their measure here.
+        pieces = torn(rows, rows.nbytes * planning.MAX_CHUNK_BYTES // plan.size_bytes)
+        staged: list[StagedChunk] = []
+        for number, piece in enumerate(pieces):
+            size_bytes = plan.size_bytes * piece.nbytes // max(rows.nbytes, 1)
+            part = _Part(number, len(pieces), size_bytes)
+            staged += self._staged_blob((plan,), [piece.combine_chunks()], [part])
+        first, *first.further = staged
+        return first
+
+    def _staged_blob(
+        self, plans: Sequence[ChunkPlan], tables: list[pa.Table], parts: Sequence[_Part]
+    ) -> list[StagedChunk]:
         started_at = self._clock.now()
         path = blob_path(started_at, self._client_prefix, _THREAD_ID, next(self._counter))
         first_ms = min(entry.portion.first_insert_ms for plan in plans for entry in plan.entries)
         tracing.mark("snowmelt.insert", [path], first_ms * 1_000_000)
         with tracing.span("snowmelt.flush", path):
-            return self._staged_at(path, started_at, plans)
+            return self._staged_at(path, started_at, plans, tables, parts)
 
     def _staged_at(
-        self, path: str, started_at: dt.datetime, plans: Sequence[ChunkPlan]
+        self,
+        path: str,
+        started_at: dt.datetime,
+        plans: Sequence[ChunkPlan],
+        tables: list[pa.Table],
+        parts: Sequence[_Part],
     ) -> list[StagedChunk]:
-        tables = [_table(plan) for plan in plans]
         sources = [
             ChunkSource(rows=table, schema=plan.target.schema, data_key=plan.target.data_key)
             for plan, table in zip(plans, tables, strict=True)
@@ -135,10 +183,12 @@ class Encoder:
         built_from = self._clock.monotonic()
         blob = build_blob(path, sources)
         described = [
-            _metadata(plan, table, chunk)
-            for plan, table, chunk in zip(plans, tables, blob.chunks, strict=True)
+            _metadata(plan, table, chunk, part)
+            for plan, table, chunk, part in zip(plans, tables, blob.chunks, parts, strict=True)
         ]
-        del tables, sources
+        # The caller holds the list: what is encoded need not stay while it is sent.
+        tables.clear()
+        del sources
         built_at = self._clock.monotonic()
         faults.point(faults.Point.BLOB_BUILT)
         with tracing.span("snowmelt.put", bytes=len(blob.data)):
@@ -179,17 +229,17 @@ def _unavailable(error: OSError) -> StageUnavailable:
     return StageUnavailable(reason=error.strerror or str(error))
 
 
-def _table(plan: ChunkPlan) -> pa.Table:
-    """Return the rows of a chunk, in order, as one contiguous table.
+def _rows(plan: ChunkPlan) -> pa.Table:
+    """Return the rows of a plan, in order.
 
     The parts become tables in place: rows as Python has them take several times the memory.
     """
     schema = plan.target.schema
     made = joint_tables([entry.portion.parts for entry in plan.entries], schema)
-    return pa.concat_tables([fitted(table, schema) for table in made]).combine_chunks()
+    return pa.concat_tables([fitted(table, schema) for table in made])
 
 
-def _metadata(plan: ChunkPlan, table: pa.Table, chunk: BlobChunk) -> ChunkMetadata:
+def _metadata(plan: ChunkPlan, table: pa.Table, chunk: BlobChunk, part: _Part) -> ChunkMetadata:
     schema, where = plan.target.schema, plan.target.table
     return ChunkMetadata(
         database=where.database,
@@ -197,15 +247,15 @@ def _metadata(plan: ChunkPlan, table: pa.Table, chunk: BlobChunk) -> ChunkMetada
         table=where.table,
         chunk_start_offset=chunk.offset,
         chunk_length=chunk.length,
-        chunk_length_uncompressed=plan.size_bytes,
+        chunk_length_uncompressed=part.size_bytes,
         channels=[
             ChunkChannel(
                 channel_name=entry.state.name,
                 client_sequencer=entry.state.client_sequencer,
                 row_sequencer=entry.row_sequencer,
-                offset_token=entry.portion.end_token,
-                start_offset_token=entry.portion.start_token,
-                end_offset_token=entry.portion.end_token,
+                offset_token=entry.portion.end_token if part.is_last else None,
+                start_offset_token=entry.portion.start_token if part.number == 0 else None,
+                end_offset_token=entry.portion.end_token if part.is_last else None,
             )
             for entry in plan.entries
         ],
@@ -214,4 +264,5 @@ def _metadata(plan: ChunkPlan, table: pa.Table, chunk: BlobChunk) -> ChunkMetada
         encryption_key_id=plan.target.key_id,
         first_insert_time_in_ms=min(entry.portion.first_insert_ms for entry in plan.entries),
         last_insert_time_in_ms=max(entry.portion.last_insert_ms for entry in plan.entries),
+        parts=part.of,
     )

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    import pyarrow as pa
+
     from snowmelt.client.state import ChannelState, Entry, Target
 
 MAX_BLOB_BYTES = 1024 * 1024 * 1024
@@ -28,6 +30,11 @@ class ChunkPlan:
         """The estimate that the limits mean."""
         return sum(entry.portion.size_bytes for entry in self.entries)
 
+    @property
+    def is_large(self) -> bool:
+        """Whether it has to become several chunks: it is one call then, committed as one."""
+        return self.size_bytes > MAX_CHUNK_BYTES
+
     def without(self, gone: Collection[ChannelState]) -> ChunkPlan | None:
         """Return the plan for the other channels, None when there are none."""
         kept = tuple(entry for entry in self.entries if entry.state not in gone)
@@ -38,20 +45,19 @@ class ChunkPlan:
         return [ChunkPlan(self.target, (entry,)) for entry in self.entries]
 
 
-def plan_chunks(
-    entries: Sequence[Entry], *, max_chunk_bytes: int = MAX_CHUNK_BYTES
-) -> list[ChunkPlan]:
+def plan_chunks(entries: Sequence[Entry], *, max_chunk_bytes: int | None = None) -> list[ChunkPlan]:
     """Group entries by target, in order, into chunks below the limit.
 
-    One entry above the limit is a chunk of its own: an insert call is never torn.
+    One entry above the limit is a plan of its own, to be written as several chunks.
     """
+    most = MAX_CHUNK_BYTES if max_chunk_bytes is None else max_chunk_bytes
     grouped: dict[Target, list[list[Entry]]] = {}
     sizes: dict[Target, int] = {}
     for entry in entries:
         target = entry.target
         chunks = grouped.setdefault(target, [[]])
         size = sizes.get(target, 0) + entry.portion.size_bytes
-        if chunks[-1] and size > max_chunk_bytes:
+        if chunks[-1] and size > most:
             chunks.append([])
             size = entry.portion.size_bytes
         chunks[-1].append(entry)
@@ -67,14 +73,26 @@ def plan_blobs(
     max_blob_bytes: int = MAX_BLOB_BYTES,
     max_chunks: int = MAX_CHUNKS,
 ) -> list[tuple[ChunkPlan, ...]]:
-    """Put chunks into blobs, in order, below the limits."""
+    """Put chunks into blobs, in order, below the limits; a large one gets blobs of its own."""
     blobs: list[tuple[ChunkPlan, ...]] = []
     size = 0
     for chunk in chunks:
         size += chunk.size_bytes
-        if blobs and size <= max_blob_bytes and len(blobs[-1]) < max_chunks:
+        if (
+            (blobs and size <= max_blob_bytes and len(blobs[-1]) < max_chunks)
+            and not chunk.is_large
+            and not blobs[-1][0].is_large
+        ):
             blobs[-1] = (*blobs[-1], chunk)
         else:
             blobs.append((chunk,))
             size = chunk.size_bytes
     return blobs
+
+
+def torn(table: pa.Table, most_bytes: int) -> list[pa.Table]:
+    """Return rows in pieces of at most so many bytes, in order; a larger row is one by itself."""
+    if table.num_rows <= 1 or table.nbytes <= most_bytes:
+        return [table]
+    half = table.num_rows // 2
+    return [*torn(table.slice(0, half), most_bytes), *torn(table.slice(half), most_bytes)]

@@ -261,10 +261,11 @@ class Registrar:
 
 
 def request_size(chunks: Sequence[StagedChunk]) -> int:
-    """Return how many of the chunks go into one request: whole blobs, within the limit."""
-    count = 0
+    """Return how many of the chunks go into one request: whole blobs and all parts, within the limit."""
+    count = parts = 0
     for group in _by_blob(chunks):
-        if count and count + len(group) > MAX_CHUNKS:
+        parts += sum(len(chunk.parts) for chunk in group)
+        if count and parts > MAX_CHUNKS:
             break
         count += len(group)
     return count
@@ -272,8 +273,9 @@ def request_size(chunks: Sequence[StagedChunk]) -> int:
 
 def described(chunks: Sequence[StagedChunk]) -> list[BlobMetadata]:
     """Return the `blobs` of a request; chunks of one blob follow each other."""
+    parts = [part for chunk in chunks for part in chunk.parts]
     return [
-        group[0].blob_metadata([chunk.metadata for chunk in group]) for group in _by_blob(chunks)
+        group[0].blob_metadata([chunk.metadata for chunk in group]) for group in _by_blob(parts)
     ]
 
 
@@ -283,19 +285,27 @@ def _by_blob(chunks: Sequence[StagedChunk]) -> Iterator[list[StagedChunk]]:
 
 
 def verdicts_of(answer: RegisterResponse) -> dict[Identity, ChannelVerdict]:
-    """Return the verdicts by names and client sequencer; position means nothing (§2.5)."""
-    return {
-        (
-            chunk.database,
-            chunk.schema,
-            chunk.table,
-            verdict.channel,
-            verdict.client_sequencer,
-        ): verdict
-        for blob in answer.blobs
-        for chunk in blob.chunks
-        for verdict in chunk.channels
-    }
+    """Return the verdicts by names and client sequencer; position means nothing (§2.5).
+
+    Of the verdicts on several parts of a channel's rows it is one that says why, if one does.
+    """
+    found: dict[Identity, ChannelVerdict] = {}
+    for blob in answer.blobs:
+        for chunk in blob.chunks:
+            where = (chunk.database, chunk.schema, chunk.table)
+            for verdict in chunk.channels:
+                identity = (*where, verdict.channel, verdict.client_sequencer)
+                known = found.get(identity)
+                if known is None or _weight(verdict) > _weight(known):
+                    found[identity] = verdict
+    return found
+
+
+def _weight(verdict: ChannelVerdict) -> int:
+    code = verdict.status_code
+    if code in _SIBLING_OR_NOTHING:
+        return int(code != ResponseCode.SUCCESS)
+    return 2 if code in TRANSIENT else 3
 
 
 def verdict_on(entry: Entry, verdicts: dict[Identity, ChannelVerdict]) -> ChannelVerdict:

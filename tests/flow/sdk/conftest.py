@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from fix_service import prepare_loading
-from sdk_table import DDL, GRANT
+from sdk_table import DDL, ERRORS, GRANT, T
+from snowmelt.catalog.database import open_database
+from snowmelt.catalog.keys import KeyRing, load_master_key
+from snowmelt.schema.types import TableName
+from snowmelt.storage.opening import open_store
+from snowmelt.table.reading import read_table
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +26,21 @@ def service(shared_service, loaded_database):
     """The service that the run's tests share, with a new table for each test here."""
     shared_service.sql(DDL.replace("CREATE", "CREATE OR REPLACE"), GRANT)
     return shared_service
+
+
+@pytest.fixture
+def kept(service):
+    """What is in the error table that the test's table is given."""
+    service.sql(f"DROP TABLE IF EXISTS {ERRORS}", f"ALTER TABLE {T} SET ERROR_TABLE = {ERRORS}")
+
+    def read() -> list[dict[str, object]]:
+        settings = service.settings
+        with contextlib.closing(open_database(settings.catalog_url)) as catalog:
+            return read_table(
+                catalog,
+                KeyRing(load_master_key(settings.keys_dir)),
+                open_store(settings.stage_url),
+                TableName("SDK", "PUBLIC", "ERRORS"),
+            ).to_pylist()
+
+    return read

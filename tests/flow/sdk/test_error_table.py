@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import json
 from decimal import Decimal
@@ -11,32 +10,8 @@ import pyarrow as pa
 import pytest
 
 from fix_sdk import QUICK
-from sdk_table import LATE, SOON, T, blobs, rows
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.keys import KeyRing, load_master_key
+from sdk_table import ERRORS, LATE, SOON, T, blobs, rows
 from snowmelt.errors import InvalidRow
-from snowmelt.schema.types import TableName
-from snowmelt.storage.opening import open_store
-from snowmelt.table.reading import read_table
-
-ERRORS = "sdk.public.errors"
-
-
-@pytest.fixture
-def kept(service):
-    service.sql(f"DROP TABLE IF EXISTS {ERRORS}", f"ALTER TABLE {T} SET ERROR_TABLE = {ERRORS}")
-
-    def read() -> list[dict[str, object]]:
-        settings = service.settings
-        with contextlib.closing(open_database(settings.catalog_url)) as catalog:
-            return read_table(
-                catalog,
-                KeyRing(load_master_key(settings.keys_dir)),
-                open_store(settings.stage_url),
-                TableName("SDK", "PUBLIC", "ERRORS"),
-            ).to_pylist()
-
-    return read
 
 
 def test_refused_rows_are_kept_with_the_good_ones(connect, ids, kept, service):

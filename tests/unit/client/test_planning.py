@@ -5,8 +5,11 @@ from __future__ import annotations
 from functools import partial
 from zoneinfo import ZoneInfo
 
+import pyarrow as pa
+
+from snowmelt.client import planning
 from snowmelt.client.buffer import Batch
-from snowmelt.client.planning import ChunkPlan, plan_blobs, plan_chunks
+from snowmelt.client.planning import ChunkPlan, plan_blobs, plan_chunks, torn
 from snowmelt.client.state import ChannelState, Target
 from snowmelt.schema.rows import RowConverter
 from snowmelt.schema.types import Column, Kind, TableName, TableSchema
@@ -47,6 +50,23 @@ def test_a_blob_ends_before_its_limits():
     assert [len(blob) for blob in by_bytes] == [2, 2, 1]
     by_count = plan_blobs(chunks, max_blob_bytes=1000, max_chunks=3)
     assert [len(blob) for blob in by_count] == [3, 2]
+
+
+def test_what_is_larger_than_a_chunk_gets_blobs_of_its_own(monkeypatch):
+    monkeypatch.setattr(planning, "MAX_CHUNK_BYTES", 100)
+    entries = [entry(name, size) for name, size in zip("abcd", (9, 101, 9, 100), strict=True)]
+    plans = plan_chunks(entries)
+    assert names(plans) == [["a"], ["b"], ["c"], ["d"]]
+    assert [len(blob) for blob in plan_blobs(plans)] == [1, 1, 2]
+
+
+def test_rows_are_torn_at_a_limit_and_a_larger_row_stays_whole():
+    rows = pa.table({"A": ["x" * 1_000, *"abcdefgh"]})
+    pieces = torn(rows, 20)
+    assert pa.concat_tables(pieces) == rows
+    assert max(piece.nbytes for piece in pieces[1:]) <= 20
+    assert pieces[0].num_rows == 1
+    assert torn(rows, rows.nbytes) == [rows]
 
 
 def test_a_chunk_without_all_its_channels_is_nothing():
