@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from decimal import Decimal
 
 import pytest
 
@@ -137,6 +138,13 @@ def test_forms_of_lines(tailing, tmp_path):
     assert tailing.once("--column", "name", pattern="*.txt")[0] == 0
     names = tailing.rows("NAME")
     assert sorted(names, key=str) == [None, "a whole line", "x;y", "z"]
+    tailing.service.sql(
+        f"ALTER TABLE {tailing.database}.public.t SET ENABLE_SCHEMA_EVOLUTION = TRUE",
+        f"GRANT EVOLVE SCHEMA ON TABLE {tailing.database}.public.t TO ROLE loading",
+    )
+    (tailing.logs / "d.jsonl").write_text('{"id": 4, "weight": 1.5}\n')
+    assert tailing.once("--evolve", pattern="*.jsonl")[0] == 0
+    assert sorted(tailing.rows("WEIGHT"), key=str) == [Decimal("1.5"), None, None, None, None]
 
 
 def test_files_are_rotated_truncated_and_added_while_followed(tailing):

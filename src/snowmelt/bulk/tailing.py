@@ -41,7 +41,8 @@ class TailOptions:
 
     `parser` makes for each file what turns a line, with its number, into a row.
     `header` lines at a file's beginning are no rows. Files are deleted, or moved to `move_to`,
-    when they were not written to for `settled_s` seconds (at once with `once`).
+    when they were not written to for `settled_s` seconds (at once with `once`). With
+    `schema_evolution` keys that are no columns yet become columns.
     """
 
     patterns: Sequence[str]
@@ -201,7 +202,11 @@ class Tail:
             return key
         self._left.discard(path)
         channel = self._client.open_channel(
-            f'"{key}"', table=self._options.table, on_error="continue", default_timezone="UTC"
+            f'"{key}"',
+            table=self._options.table,
+            on_error="continue",
+            default_timezone="UTC",
+            schema_evolution=self._options.schema_evolution,
         )
         pump = Pump(
             lines,

@@ -50,6 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     form.add_argument("--delimiter", default=",")
     form.add_argument("--header", action="store_true", help="the first line names columns")
+    form.add_argument(
+        "--evolve",
+        action="store_true",
+        help="add columns for keys that the table lacks; it needs ENABLE_SCHEMA_EVOLUTION",
+    )
     after = parser.add_argument_group("files that are read to the end and committed")
     after.add_argument("--delete", action="store_true")
     after.add_argument("--move-to", type=Path, metavar="FOLDER")
@@ -93,6 +98,7 @@ def run(options: argparse.Namespace) -> int:
         move_to=options.move_to,
         settled_s=options.settled,
         on_backwards=options.on_backwards,
+        schema_evolution=options.evolve,
     )
     with (
         stopped_by_signals() as stop,
