@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from snowmelt.ingest.rows.fields import fields_of
+from snowmelt.ingest.rows.fields import any_fields_of, fields_of
 from snowmelt.ingest.rows.moments import moments
 from snowmelt.schema.types import TIMESTAMPS, Kind
 
@@ -56,6 +56,22 @@ def columns_of(data: bytes, schema: TableSchema, plain: Plain | None = None) -> 
     return table if table is not None and all(map(_is_finite, table.columns)) else None
 
 
+def fields_alone(data: bytes, plain: Plain | None = None) -> pa.Table | None:
+    """Return rows as a table of the values as they are, whatever table they go to; None where in doubt."""
+    fields = any_fields_of(data[: data.find(b"\n")]) if len(data) >= _LEAST_BYTES else None
+    if fields is None or not _is_text(data):
+        return None
+    if any(pa.types.is_nested(field.type) for field in fields):
+        plain = None
+        # Arrow takes them within other values, too.
+        if b"NaN" in data or b"Inf" in data:
+            return None
+    table = None if plain is None else plain(data, fields)
+    if table is None:
+        table = _read_by_types(data, fields)
+    return table if table is not None and all(map(_is_finite, table.columns)) else None
+
+
 def _read_by_types(data: bytes, fields: Sequence[Field]) -> pa.Table | None:
     lines = _lines(data)
     if not lines:
@@ -80,27 +96,28 @@ def _read_by_types(data: bytes, fields: Sequence[Field]) -> pa.Table | None:
     ):
         return None
     for place, field in enumerate(fields):
-        if field.type == pa.string() and field.column.kind in _READERS:
-            table = _read(table, place, field.column)
+        if field.type == pa.string():
+            found = read_texts(table.column(place), field.column)
+            if found is not None:
+                table = table.set_column(place, field.name, found)
     return table
 
 
-def _read(table: pa.Table, place: int, column: Column) -> pa.Table:
-    """Read a column of plain texts at once; any other text stays for the exact reader."""
-    texts = table.column(place)
+def read_texts(texts: pa.ChunkedArray, column: Column) -> pa.ChunkedArray | None:
+    """Read plain texts of a day, a moment or a number at once; None leaves them to the exact reader."""
     try:
         if column.kind in TIMESTAMPS:
             # An instant is one whatever the zone; for other kinds the offset counts.
-            found = moments(texts, instants=column.kind is Kind.TIMESTAMP_LTZ and _ends_in_z(texts))
-        elif column.kind is Kind.DATE:
-            found = _matching(texts, _DAY, pa.date32())
-        else:
+            return moments(texts, instants=column.kind is Kind.TIMESTAMP_LTZ and _ends_in_z(texts))
+        if column.kind is Kind.DATE:
+            return _matching(texts, _DAY, pa.date32())
+        if column.kind is Kind.FIXED:
             scale = column.scale or 0
             fraction = rf"(\.[0-9]{{1,{scale}}})?" if scale else ""
-            found = _matching(texts, rf"^-?[0-9]{{1,18}}{fraction}$", pa.decimal128(38, scale))
+            return _matching(texts, rf"^-?[0-9]{{1,18}}{fraction}$", pa.decimal128(38, scale))
     except pa.ArrowException:
-        return table
-    return table if found is None else table.set_column(place, table.column_names[place], found)
+        return None
+    return None
 
 
 def _matching(texts: pa.ChunkedArray, pattern: str, kind: pa.DataType) -> pa.ChunkedArray | None:
@@ -147,6 +164,3 @@ def _is_text(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-_READERS = {*TIMESTAMPS, Kind.DATE, Kind.FIXED}

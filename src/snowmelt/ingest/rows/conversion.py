@@ -6,9 +6,13 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+
 from snowmelt.errors import InvalidRow
 from snowmelt.ingest.rows.bodies import Lines, lines_of
-from snowmelt.ingest.rows.columnar import columns_of
+from snowmelt.ingest.rows.columnar import columns_of, fields_alone
+from snowmelt.ingest.rows.computing import ColumnwisePipe
 from snowmelt.ingest.rows.evolution import lacking
 from snowmelt.ingest.rows.readiness import Readiness
 from snowmelt.ingest.rows.transforming import Transformation
@@ -18,17 +22,18 @@ from snowmelt.schema.rows import RowConverter
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
-    import pyarrow as pa
-
     from snowmelt.catalog.pipe_syntax import PipeCopy
     from snowmelt.catalog.tables import TableRecord
     from snowmelt.clock import Clock
+    from snowmelt.ingest.rows.columnar import Plain
     from snowmelt.ingest.rows.evolution import Lacking
     from snowmelt.schema.rows import RowError
     from snowmelt.schema.types import TableSchema
 
 _MOST_CONVERTERS = 64
 _MOST_KEPT_ERRORS = 1_000
+# Where more than every fourth row is in doubt, all are computed one by one.
+_MOST_DOUBTFUL = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +96,20 @@ class Conversions:
         if copy is not None and copy.items is None:
             copy = None
         plain = self.readiness.reader(len(data))
-        columns = columns_of(data, table.schema, plain) if copy is None else None
-        if columns is not None:
-            at_once = converter.convert_arrow(columns)
-            if not at_once.errors:
-                return Converted(at_once.table, columns.num_rows, 0, ())
+        if copy is None:
+            columns = columns_of(data, table.schema, plain)
+            at_once = None if columns is None else converter.convert_arrow(columns)
+            if at_once is not None and not at_once.errors:
+                return Converted(at_once.table, at_once.row_count, 0, ())
+        else:
+            found = self._piped(data, table.schema, copy, converter, plain)
+            if found is not None:
+                return Converted(found, found.num_rows, 0, ())
+        return self._one_by_one(data, table, copy, converter)
+
+    def _one_by_one(
+        self, data: bytes, table: TableRecord, copy: PipeCopy | None, converter: RowConverter
+    ) -> Converted:
         lines = lines_of(data)
         if copy is not None:
             lines = self._transformed(lines, table.schema, copy)
@@ -113,6 +127,38 @@ class Conversions:
         else:
             kept = (*refused[:999], refused[-1])
         return Converted(converted.table, lines.count, len(refused), kept, wanted)
+
+    def _piped(
+        self,
+        data: bytes,
+        schema: TableSchema,
+        copy: PipeCopy,
+        converter: RowConverter,
+        plain: Plain | None,
+    ) -> pa.Table | None:
+        """Return what a pipe makes of rows, by columns but for few; None where a row is refused."""
+        rows = fields_alone(data, plain)
+        pipe = ColumnwisePipe(copy, schema, self._zone, self._clock)
+        made = None if rows is None else pipe.compute(rows)
+        if made is None:
+            return None
+        doubtful = np.flatnonzero(made.doubtful)
+        if len(doubtful) * _MOST_DOUBTFUL > len(made.doubtful):
+            return None
+        sure = np.flatnonzero(~made.doubtful)
+        table = made.table if not len(doubtful) else made.table.take(sure)
+        at_once = converter.convert_arrow(table)
+        if at_once.errors:
+            return None
+        if not len(doubtful):
+            return at_once.table
+        given = [line for line in data.split(b"\n") if line.strip()]
+        lines = lines_of(b"\n".join(given[place] for place in doubtful))
+        rest = converter.convert(self._transformed(lines, schema, copy).rows)
+        if len(rest.table) < len(doubtful):
+            return None
+        order = np.argsort(np.concatenate((sure, doubtful)))
+        return pa.concat_tables((at_once.table, rest.table)).take(order)
 
     def _transformed(self, lines: Lines, schema: TableSchema, copy: PipeCopy) -> Lines:
         made, failed = Transformation(copy, schema, self._zone, self._clock).apply(lines.rows)

@@ -21,6 +21,9 @@ _SCALARS: dict[type, pa.DataType] = {
 }
 
 
+_NO_COLUMN = Column("VALUE", Kind.TEXT, 1)
+
+
 class Field(NamedTuple):
     """A field's name as it came, the type of its values, its column, and the first value."""
 
@@ -51,3 +54,24 @@ def fields_of(line: bytes, schema: TableSchema) -> list[Field] | None:
         found.append(Field(name, kind, column, value))
     names = [field.column.name for field in found]
     return found if found and len(set(names)) == len(names) else None
+
+
+def any_fields_of(line: bytes) -> list[Field] | None:
+    """Return the fields of a row of any values; None where a type does not say what they are."""
+    try:
+        row = msgspec.json.decode(line, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    found = [Field(name, _type_of(value), _NO_COLUMN, value) for name, value in row.items()]
+    return found if found and all(field.type is not None for field in found) else None
+
+
+def _type_of(value: object) -> pa.DataType | None:
+    if isinstance(value, dict):
+        types = {name: _type_of(each) for name, each in value.items()}
+        return pa.struct(types.items()) if types and None not in types.values() else None
+    if isinstance(value, list):
+        types_within = {_type_of(each) for each in value}
+        (only,) = types_within if len(types_within) == 1 else (None,)
+        return None if only is None else pa.list_(only)
+    return pa.string() if value is None else _SCALARS.get(type(value))

@@ -1,0 +1,154 @@
+"""What a pipe computes by columns is what it computes row by row."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from types import SimpleNamespace
+from zoneinfo import ZoneInfo
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from snowmelt.catalog.pipe_grammar import parse_pipe_copy
+from snowmelt.clock import SystemClock
+from snowmelt.ingest.rows import computing
+from snowmelt.ingest.rows.columnar import fields_alone
+from snowmelt.ingest.rows.conversion import Conversions
+from snowmelt.ingest.rows.plain_lines import read_plain
+from snowmelt.schema.types import Column, Kind, TableSchema
+
+SCHEMA = TableSchema(
+    1,
+    (
+        Column("N", Kind.FIXED, 1, precision=38, scale=9),
+        Column("T", Kind.TEXT, 2, length=400, byte_length=1600),
+        Column("R", Kind.REAL, 3),
+        Column("B", Kind.BOOLEAN, 4),
+        Column("D", Kind.DATE, 5),
+        Column("V", Kind.VARIANT, 6),
+    ),
+)
+TABLE = SimpleNamespace(table_id=1, schema=SCHEMA, schema_evolution=False, error_table_id=None)
+ROW = {
+    "i": 7,
+    "j": 3,
+    "f": 2.5,
+    "t": " Ada ",
+    "d": "12.50",
+    "b": True,
+    "day": "2026-11-21",
+    "who": {"name": "x", "age": 3, "rate": 0.5},
+}
+ZONE = ZoneInfo("UTC")
+CONVERSIONS = Conversions(ZONE, SystemClock())
+EXPRESSIONS = {
+    "N": [
+        *("$1:i", "$1:i + $1:j", "$1:i - 1", "-$1:i", "$1:i * $1:d", "$1:d::number(10,1)", "$1:b"),
+        *("$1:d * 2 - $1:i", "$1:i / $1:j", "$1:d::number(9,3) / $1:j", "1 / 3", "$1:f * $1:i"),
+        *("ROUND($1:d, 1)", "ROUND($1:i, -1)", "CEIL($1:d)", "FLOOR($1:d::number(9,2))"),
+        *("CEIL($1:f)", "FLOOR($1:f)", "ROUND($1:f, 1)", "ABS($1:i)", "ABS($1:d)", "ABS($1:f)"),
+        *("LENGTH($1:t)", "COALESCE($1:i, $1:j, 0)", "NULLIF($1:i, $1:j)", "NULLIF($1:i, 3)"),
+        *("$1:who.age + 1", "$1:who.rate * 2", "$1:i::number + 1", "$1:t::number", "1.50 * $1:i"),
+        *("$1:f::number(12,2) * $1:i::number(5,0)", "NULL", "$1:none", "IFNULL($1:none, $1:i)"),
+    ],
+    "T": [
+        *("$1:t", "UPPER(TRIM($1:t))", "LOWER($1:t)", "LTRIM($1:t) || RTRIM($1:t)", "$1:who.name"),
+        *("CONCAT($1:t, '-', $1:i, $1:b)", "SUBSTR($1:t, 2)", "SUBSTRING($1:t, 0, 2)", "$1:f"),
+        *("SUBSTR($1:t, -2)", "REPLACE($1:t, 'a', 'bc')", "REPLACE($1:t, ' ', '')", "$1:d * 2"),
+        *("$1:t::varchar(3)", "$1:i::varchar", "$1:f::varchar", "$1:d::number(9,2)::varchar"),
+        *("NVL($1:t, 'none')", "NULLIF($1:t, ' Ada ')", "$1:day::date", "$1:who", "$1", "'x'"),
+        *("$1:i::number(5)::varchar || 'x'", "$1:t || NULL", "REPLACE($1:t, '', 'x')", "$1:who.no"),
+    ],
+    "R": ["$1:f", "$1:i", "$1:f / $1:i", "$1:d::float", "$1:i * $1:j", "$1:f - 0.5", "$1:who.rate"],
+    "B": ["$1:b", "$1:t::boolean", "$1:i::boolean", "TRUE"],
+    "D": ["$1:day", "$1:day::date", "$1:t"],
+    "V": ["$1:t", "$1:i", "$1:f", "$1:who", "$1:d::variant", "$1:i + 1"],
+}
+# What columns can do, so that the property says something of them.
+SURELY = {
+    *("$1:i + $1:j", "$1:i * $1:d", "$1:d::number(10,1)", "$1:i / $1:j", "ROUND($1:d, 1)"),
+    *("$1:who.age + 1", "UPPER(TRIM($1:t))", "CONCAT($1:t, '-', $1:i, $1:b)", "SUBSTR($1:t, 2)"),
+    *("NVL($1:t, 'none')", "$1:day::date", "$1:f / $1:i", "COALESCE($1:i, $1:j, 0)"),
+}
+
+numbers = st.integers(-9, 9) | st.integers(-(10**17), 10**17) | st.none()
+texts = st.sampled_from(
+    ["", " a ", "ada", "Ä ß", "12", "-0", "1e3", "true", "x" * 9, "nul\0", "ﬁ", "\N{GRINNING FACE}"]
+)
+values = {
+    "i": numbers,
+    "j": numbers,
+    "f": st.floats(allow_nan=False, allow_infinity=False) | st.integers(-3, 3) | st.none(),
+    "t": texts | st.none(),
+    "d": st.sampled_from(["1", "-1.25", "1.255", "0.00", "-0", "1e3", " 2", "x", "", None]),
+    "b": st.booleans() | st.none(),
+    "day": st.sampled_from(["2024-02-29", "2023-02-29", None, "today"]),
+    "who": st.fixed_dictionaries({"name": texts, "age": numbers, "rate": st.floats(0, 2)})
+    | st.none(),
+}
+
+
+def pipe_of(column, expression):
+    return parse_pipe_copy(
+        f"COPY INTO t FROM (SELECT {expression} AS {column}"
+        " FROM TABLE(DATA_SOURCE(TYPE => 'STREAMING'))) MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE"
+    )
+
+
+PIPES = {
+    expression: pipe_of(column, expression)
+    for column, expressions in EXPRESSIONS.items()
+    for expression in expressions
+}
+
+
+def body_of(rows):
+    return b"\n".join(map(msgspec.json.encode, [ROW] * 20 + rows)) + b"\n"
+
+
+def by_columns(body, copy, plain):
+    return CONVERSIONS._piped(body, SCHEMA, copy, CONVERSIONS._converter(1, SCHEMA), plain)
+
+
+def by_rows(body, copy):
+    return CONVERSIONS._one_by_one(body, TABLE, copy, CONVERSIONS._converter(1, SCHEMA))
+
+
+@settings(max_examples=8)
+@given(rows=st.lists(st.fixed_dictionaries(values), max_size=3))
+@pytest.mark.parametrize("plain", [None, read_plain])
+def test_columns_hold_what_rows_hold(rows, plain):
+    body = body_of(rows)
+    for expression, copy in PIPES.items():
+        found = by_columns(body, copy, plain)
+        if found is not None:
+            one_by_one = by_rows(body, copy)
+            assert one_by_one.refused_count == 0, expression
+            assert str(found.to_pydict()) == str(one_by_one.table.to_pydict()), expression
+
+
+def test_what_columns_can_do_they_do():
+    body = body_of([{**ROW, "i": 2, "f": 0.25}, {**ROW, "t": None, "d": None}])
+    done = {each for each, copy in PIPES.items() if by_columns(body, copy, None) is not None}
+    assert done >= SURELY
+
+
+def test_rows_in_doubt_are_computed_one_by_one_in_their_place():
+    copy = pipe_of("T", "UPPER($1:t)")
+    body = body_of([{**ROW, "t": "straße"}, {**ROW, "t": "b"}])
+    made = computing.ColumnwisePipe(copy, SCHEMA, ZONE, SystemClock()).compute(fields_alone(body))
+    assert np.flatnonzero(made.doubtful).tolist() == [20]
+    assert by_columns(body, copy, None)["T"].to_pylist()[19:] == [" ADA ", "STRASSE", "B"]
+
+
+def test_a_row_without_a_value_leaves_all_to_the_row_by_row_way():
+    copy = pipe_of("N", "10 / $1:i")
+    body = body_of([{**ROW, "i": 0}])
+    assert by_columns(body, copy, None) is None
+    found = CONVERSIONS.convert(body, TABLE, copy)
+    assert (found.parsed, found.refused_count) == (21, 1)
+    assert found.refused[0].reason.endswith("Division by zero")
+    assert found.table["N"].to_pylist()[0] == Decimal("1.428571000")
