@@ -47,6 +47,8 @@ class Course:
         self._retries = 0
         self._retry_s = self._poll_s = _FIRST_S
         self._sent_again = False
+        # What the service said last to a POST.
+        self._told: str | None = None
 
     @property
     def left_s(self) -> float:
@@ -79,6 +81,7 @@ class Course:
         if status == ACCEPTED:
             return self._poll(asked_s)
         if self.method == "POST":
+            self._told = reason
             return self._retry(reason, asked_s) if status in _PASSING else _end(reason)
         if status == NOT_FOUND and not self._sent_again:
             # The service has lost what it knew, as after a restart.
@@ -96,8 +99,12 @@ class Course:
             ReplyInvalid: There shall be no next request.
         """
         why = str(error).rstrip(".")
+        told, self._told = self._told, None
         if isinstance(error, TimedOut):
             reason = f"{self._failed}. Error: Timeout was reached ({why})"
+            if told is not None and self._end() - self._clock.monotonic() <= _LEAST_S:
+                # The last request was given what was left of the time, so it says nothing.
+                reason = told
         else:
             reason = (
                 f"{self._failed}. Error: Remote service cannot be reached. "

@@ -120,4 +120,6 @@ def event_of(request: Request, shape: Shape) -> dict[str, Any]:
     }
     if shape is Shape.REST:
         event["multiValueHeaders"] = {name: [value] for name, value in request.headers.items()}
+        event["multiValueQueryStringParameters"] = parse_qs(request.query) or None
+        event["pathParameters"] = event["stageVariables"] = None
     return event

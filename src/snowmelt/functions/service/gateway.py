@@ -10,9 +10,11 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from snowmelt.clock import SystemClock
 from snowmelt.errors import SnowmeltError
 from snowmelt.functions.service.asgi import AsgiApp
 from snowmelt.functions.service.events import MAX_REPLY_BYTES, Shape, event_of
+from snowmelt.functions.service.invocation import EventHeaders, LambdaContext
 from snowmelt.functions.service.messages import Request, Response
 from snowmelt.functions.service.problems import problem
 from snowmelt.functions.wire import coding
@@ -51,6 +53,8 @@ class LambdaHost:
             timeout_s: Seconds after which the caller gets 504; the handler is not stopped.
         """
         self._handler = handler
+        self._name = getattr(handler, "__name__", type(handler).__name__)
+        self._clock = SystemClock()
         self._shape = shape
         self._timeout_s = timeout_s
         self._executor = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="lambda")
@@ -70,8 +74,10 @@ class LambdaHost:
         # A gateway decompresses and leaves the header, which is what handlers must live with.
         plain = Request(request.method, request.path, request.headers, body, request.query)
         event = event_of(plain, self._shape)
+        event["headers"] = EventHeaders(event["headers"])
         loop = asyncio.get_running_loop()
-        calling = loop.run_in_executor(self._executor, self._handler, event, None)
+        context = LambdaContext(self._name, self._clock, self._timeout_s)
+        calling = loop.run_in_executor(self._executor, self._handler, event, context)
         try:
             result = await asyncio.wait_for(calling, self._timeout_s)
         except TimeoutError:
@@ -84,6 +90,9 @@ class LambdaHost:
 
 def response_of(result: Any) -> Response:
     """Return the response that a handler's result means to a gateway."""
+    if isinstance(result, str | list):
+        # As HTTP APIs do: what is no object is the body.
+        result = {"body": result if isinstance(result, str) else json.dumps(result)}
     if not isinstance(result, dict):
         _LOG.error("the handler returned %s, not an object", type(result).__name__)
         return _message(502, "Internal server error")

@@ -187,6 +187,18 @@ def test_what_is_not_trusted_is_not_asked_again():
         Walk().step(error)
 
 
+def test_a_last_attempt_without_time_does_not_hide_what_the_service_said():
+    late = TimedOut(host="h:1", reason="Timeout was reached")
+    walk = Walk(batch_timeout_s=10.0)
+    walk.step(503)
+    walk.clock.advance(9.99)
+    with pytest.raises(ReplyInvalid, match="remote service error: 503; no answer in time"):
+        walk.step(late)
+    walk = Walk(batch_timeout_s=10.0)
+    walk.step(503)
+    assert "Timeout was reached" in walk.until_end(late)[1]
+
+
 def test_errors_are_worded_as_people_know_them():
     known = [
         (GONE, "Error: Remote service cannot be reached. Check the endpoint URL and try again"),

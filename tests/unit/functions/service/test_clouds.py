@@ -175,11 +175,31 @@ def test_the_published_handler_with_bytes_in_a_header_is_taken_with_a_warning(ca
     assert "API Gateway answers 502" in caplog.text
 
 
+@pytest.mark.parametrize("shape", list(Shape))
+def test_a_hosted_handler_has_a_context_and_finds_headers_in_any_case(shape):
+    def handler(event, context):
+        headers = event["headers"]
+        assert headers["Content-Type"] == headers["content-type"] == headers.get("CONTENT-TYPE")
+        assert "Content-type" in headers
+        assert headers.get("X-Other") is None
+        assert dict(headers) == json.loads(json.dumps(headers))
+        assert 0 < context.get_remaining_time_in_millis() <= 29_000
+        assert context.invoked_function_arn.endswith(context.function_name)
+        return [context.function_name, context.aws_request_id]
+
+    host = LambdaHost(handler, shape=shape)
+    request = Request("POST", "/f", {"content-type": "application/json"}, BODY)
+    first, second = (json.loads(asyncio.run(host.answer(request)).body) for _ in range(2))
+    assert first[0] == "handler"
+    assert first[1] != second[1]
+
+
 @pytest.mark.parametrize(
     ("result", "status", "body"),
     [
         ({"body": '{"data":[]}'}, 200, b'{"data":[]}'),
         ({"data": []}, 200, b'{"data": []}'),
+        ('{"data":[]}', 200, b'{"data":[]}'),
         ({"statusCode": "202"}, 202, b""),
         ({"statusCode": 200, "body": {"data": []}}, 200, b'{"data": []}'),
         ({"statusCode": 200, "body": "e30=", "isBase64Encoded": True}, 200, b"{}"),
