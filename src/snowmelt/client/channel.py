@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from snowmelt import faults
 from snowmelt.client.buffer import Batch, Stored
+from snowmelt.client.naming import check_offset_token
 from snowmelt.errors import (
     ChannelFenced,
     ChannelInvalid,
@@ -140,6 +141,7 @@ class Channel:
         Raises:
             InvalidRow: The row was refused and the channel aborts on errors (InvalidValue,
                 RowTooLarge: subclasses); nothing was kept and the token did not move.
+            UserError: The token is no text that can be kept (`insert_rows`, `insert_arrow`: alike).
             ChannelFenced: Another client has opened the channel.
             ChannelInvalid: The service refused earlier rows, or they could not be delivered.
             ChannelClosed: It was closed.
@@ -147,6 +149,11 @@ class Channel:
         """
         state = self._state
         form = state.converter.quick
+        # Whatever prints is fine: one look, since this is called for each row.
+        if offset_token is not None and not (
+            offset_token.__class__ is str and offset_token.isprintable()
+        ):
+            check_offset_token(offset_token)
         values = form.taken(row)
         if values is None:
             return self._insert_exactly(row, offset_token)
@@ -236,6 +243,8 @@ class Channel:
         start_offset_token: str | None,
         offset_token: str | None,
     ) -> InsertResult:
+        check_offset_token(start_offset_token)
+        check_offset_token(offset_token)
         abort = self._on_error is OnError.ABORT
         converted = self._converted(given, stop_at_first=abort)
         if converted.errors and self._desk.follows(self._state, converted.errors, given):

@@ -17,7 +17,7 @@ from snowmelt.client.columns import Columns
 from snowmelt.client.desk import DROPPED, REOPENED, Desk
 from snowmelt.client.encoding import Encoder
 from snowmelt.client.flush import Flusher
-from snowmelt.client.naming import split_table_name
+from snowmelt.client.naming import check_offset_token, split_table_name
 from snowmelt.client.oauth import GivenTokens, OAuth, RefreshedTokens
 from snowmelt.client.registration import Identified, Registrar
 from snowmelt.client.settings import ClientSettings, Options, compatibility_named
@@ -167,6 +167,7 @@ class Client:
             ClientClosed: The client was closed.
         """
         self._check_open()
+        check_offset_token(offset_token)
         mode = _on_error(on_error)
         if compatibility is None:
             compatibility = self._settings.compatibility

@@ -1,8 +1,26 @@
-"""Names as a user types them."""
+"""Names and offset tokens as a user gives them."""
 
 from __future__ import annotations
 
-from snowmelt.errors import ConfigurationError
+from snowmelt.errors import ConfigurationError, UserError
+
+
+def check_offset_token(token: object) -> None:
+    """Let an offset token pass that every catalog can keep; None is none.
+
+    Raises:
+        UserError: It is no text, or holds NUL or half of a surrogate pair.
+    """
+    if token is None:
+        return
+    if not isinstance(token, str):
+        raise UserError(f"An offset token is a text, not {type(token).__name__}: write str(…).")
+    try:
+        token.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"Offset token {token[:100]!r} is no valid Unicode.") from None
+    if "\0" in token:
+        raise UserError(f"Offset token {token[:100]!r} holds the character NUL.")
 
 
 def split_table_name(text: str) -> tuple[str, str, str]:

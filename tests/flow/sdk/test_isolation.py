@@ -8,7 +8,13 @@ import pytest
 
 from fix_proxy import Proxy
 from sdk_table import LATE, SOON, T, rows
-from snowmelt.errors import BufferFull, ChannelFenced, ChannelInvalid, ServiceUnavailable
+from snowmelt.errors import (
+    BufferFull,
+    ChannelFenced,
+    ChannelInvalid,
+    ServiceUnavailable,
+    UserError,
+)
 
 
 def test_channels_of_one_chunk_end_alone(connect, service, ids):
@@ -90,3 +96,22 @@ def test_a_full_client_raises_at_once_where_it_shall_not_wait(connect, service, 
         channel.insert_rows(rows(60, 120), "119")
         channel.flush()
     assert ids() == list(range(120))
+
+
+def test_an_offset_token_that_cannot_be_sent_is_refused_by_the_call_that_brings_it(connect, ids):
+    client = connect(max_client_lag=LATE)
+    channels = [client.open_channel(name, table=T) for name in ("a", "b")]
+    channels[0].insert_row({"id": 1}, "1")
+    for token in ("\ud800", "a\0", 2):
+        for insert in (
+            lambda token: channels[1].insert_row({"id": 9}, token),
+            lambda token: channels[1].insert_rows([{"id": 9}], token),
+            lambda token: channels[1].insert_rows([{"id": 9}], "9", start_offset_token=token),
+            lambda token: client.open_channel("c", table=T, offset_token=token),
+        ):
+            with pytest.raises(UserError, match="token"):
+                insert(token)
+    channels[1].insert_row({"id": 2}, "zwei\n😀")
+    client.flush(SOON)
+    assert sorted(ids()) == [1, 2]
+    assert channels[1].latest_committed_offset_token() == "zwei\n😀"

@@ -1,11 +1,11 @@
-"""Table names are split at dots outside quotes."""
+"""Table names are split at dots outside quotes; offset tokens are texts that can be kept."""
 
 from __future__ import annotations
 
 import pytest
 
-from snowmelt.client.naming import split_table_name
-from snowmelt.errors import ConfigurationError
+from snowmelt.client.naming import check_offset_token, split_table_name
+from snowmelt.errors import ConfigurationError, UserError
 
 
 def test_parts_stay_as_typed():
@@ -17,3 +17,13 @@ def test_parts_stay_as_typed():
 def test_anything_else_is_refused(text):
     with pytest.raises(ConfigurationError, match=r"database\.schema\.table"):
         split_table_name(text)
+
+
+@pytest.mark.parametrize(
+    ("token", "why"), [(5, "a text, not int"), ("a\0b", "NUL"), ("\ud800", "no valid Unicode")]
+)
+def test_an_offset_token_that_no_catalog_keeps_is_refused(token, why):
+    with pytest.raises(UserError, match=why):
+        check_offset_token(token)
+    check_offset_token(None)
+    check_offset_token("ä\n😀")
