@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import warm
 from conversation import token
 from fix_service import KeyPair, ServiceProcess, prepare_loading
 from ports import free_port
@@ -163,12 +164,14 @@ class RowService:
             self.service.kill()
 
 
-def row_service_in(folder: Path, key_pair: KeyPair, catalog_url: str | None = None) -> RowService:
+def row_service_in(
+    folder: Path, key_pair: KeyPair, catalog_url: str | None = None, popen=warm.Popen
+) -> RowService:
     """Return a started service; whoever calls closes it."""
     certs = folder / "certs"
-    subprocess.run([sys.executable, "-m", "snowmelt", "cert", "--out", str(certs)], check=True)
+    warm.run([sys.executable, "-m", "snowmelt", "cert", "--out", str(certs)], check=True)
     service = ServiceProcess(
-        folder / "data", free_port(), catalog_url=catalog_url, ca_file=certs / "ca.pem"
+        folder / "data", free_port(), catalog_url, ca_file=certs / "ca.pem", popen=popen
     )
     found = RowService(folder, key_pair, service, free_port())
     found.start()
@@ -179,7 +182,7 @@ def row_service_in(folder: Path, key_pair: KeyPair, catalog_url: str | None = No
 @pytest.fixture(scope="session")
 def row_service(tmp_path_factory, key_pair):
     """One for all tests, which use tables or channels of their own; nobody may stop it."""
-    found = row_service_in(tmp_path_factory.mktemp("rows"), key_pair)
+    found = row_service_in(tmp_path_factory.mktemp("rows"), key_pair, popen=subprocess.Popen)
     yield found
     found.close()
 

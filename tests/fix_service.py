@@ -17,6 +17,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+import warm
 from catalog_file import new_catalog
 from ports import free_port
 from snowmelt.catalog.database import open_database
@@ -66,7 +67,10 @@ class KeyPair:
 
 @dataclass
 class ServiceProcess:
-    """`snowmelt serve` on a data folder; restartable on the same port."""
+    """`snowmelt serve` on a data folder; restartable on the same port.
+
+    `popen` starts it; what the run starts once begins as the command does, with nothing imported.
+    """
 
     data_dir: Path
     port: int
@@ -75,6 +79,7 @@ class ServiceProcess:
     ca_file: Path | None = None
     process: subprocess.Popen[bytes] | None = None
     program: tuple[str, ...] = ("-m", "snowmelt", "serve")
+    popen: type[subprocess.Popen[bytes]] = warm.Popen
 
     @property
     def url(self) -> str:
@@ -108,7 +113,7 @@ class ServiceProcess:
         if self.catalog_url is None:
             new_catalog(self.data_dir / "catalog.db")
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
+            self.process = self.popen(
                 [sys.executable, *self.program],
                 env=environment,
                 stdout=log,
@@ -210,6 +215,7 @@ def service_on_each_catalog(service_process: ServiceProcess, catalog_url: str, k
 @pytest.fixture(scope="session")
 def shared_service(tmp_path_factory: pytest.TempPathFactory):
     """A started service that the run's tests share; nobody may stop it."""
-    service = ServiceProcess(tmp_path_factory.mktemp("shared") / "data", free_port()).start()
+    folder = tmp_path_factory.mktemp("shared") / "data"
+    service = ServiceProcess(folder, free_port(), popen=subprocess.Popen).start()
     yield service
     service.kill()

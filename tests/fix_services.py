@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 import snowmelt
+import warm
 from fix_service import ServiceProcess, prepare_loading
 from ports import free_port
 from snowmelt.config import Settings
@@ -131,7 +132,7 @@ class Services:
 
     def command(self, *words: str, **environment: str) -> subprocess.Popen[str]:
         """Start a command of this deployment; its output is a pipe."""
-        return subprocess.Popen(
+        return warm.Popen(
             [sys.executable, "-m", "snowmelt", *words],
             env=os.environ | self.settings.environment() | environment,
             stdout=subprocess.PIPE,

@@ -6,12 +6,12 @@ import contextlib
 import datetime as dt
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import warm
 from fix_chunks import NUMBERS, Lakehouse
 from snowmelt.clock import ManualClock
 from snowmelt.faults import Point
@@ -50,7 +50,7 @@ compact(house.database, NUMBERS, MaintenanceSettings(house.warehouse.url, min_fi
 
 def killed(folder: Path, point: Point, later_s: float) -> None:
     """Run a compaction in a process of its own that is really killed at `point`."""
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", CHILD, str(folder), str(later_s)],
         env={**os.environ, "PYTHONPATH": str(TESTS), "SNOWMELT_FAULT": f"{point}=kill"},
         capture_output=True,

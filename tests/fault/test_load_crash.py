@@ -6,12 +6,12 @@ import contextlib
 import datetime as dt
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import warm
 from fix_chunks import Lakehouse
 from fix_copy import Copying
 from snowmelt.clock import ManualClock
@@ -56,7 +56,7 @@ def copying(tmp_path):
 
 def killed(copying, point, statement):
     """Run a COPY in a process of its own that is really killed at `point`."""
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", CHILD, str(copying.house.folder), statement],
         env={**os.environ, "PYTHONPATH": str(TESTS), "SNOWMELT_FAULT": f"{point}=kill"},
         capture_output=True,

@@ -6,12 +6,12 @@ import contextlib
 import datetime as dt
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import warm
 from fix_chunks import Lakehouse
 from snowmelt.clock import ManualClock
 from snowmelt.faults import Point
@@ -47,7 +47,7 @@ house.migrate() if work == "migrate" else house.collect(3600)
 
 def killed(folder: Path, point: Point, work: str, later_s: float) -> None:
     """Run a migration or clean-up in a process of its own that is really killed at `point`."""
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", CHILD, str(folder), work, str(later_s)],
         env={
             **os.environ,

@@ -6,12 +6,12 @@ import contextlib
 import datetime as dt
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import warm
 from fix_chunks import NUMBERS, Lakehouse
 from snowmelt.clock import ManualClock
 from snowmelt.errors import NotRestorable
@@ -38,7 +38,7 @@ Lakehouse(Path(folder), clock).collect(3600.0)
 
 def killed(folder: Path, point: Point, later_s: float) -> None:
     """Clean up in a process of its own, whose clock is ahead, and which is killed at `point`."""
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", CHILD, str(folder), str(later_s)],
         env={**os.environ, "PYTHONPATH": str(TESTS), "SNOWMELT_FAULT": f"{point}=kill"},
         capture_output=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import warm
 from snowmelt.faults import Point
 from snowmelt.testing.crashes import CLIENT_POINTS, MIGRATION_POINTS, SERVICE_POINTS, CrashSite
 
@@ -12,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    with CrashSite(tmp_path_factory.mktemp("crash") / "site") as site:
+    with CrashSite(tmp_path_factory.mktemp("crash") / "site", popen=warm.Popen) as site:
         yield site
 
 

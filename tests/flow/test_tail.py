@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import random
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -14,6 +13,7 @@ from decimal import Decimal
 
 import pytest
 
+import warm
 from fix_service import prepare_loading
 from snowmelt.catalog.database import open_database
 from snowmelt.catalog.keys import KeyRing, load_master_key
@@ -47,14 +47,14 @@ class Tailing:
         return [sys.executable, "-m", "snowmelt", "tail", *files, *where, *more]
 
     def once(self, *more, **options):
-        done = subprocess.run(
+        done = warm.run(
             self.command("--once", *more, **options), capture_output=True, text=True, timeout=120
         )
         return done.returncode, done.stdout + done.stderr
 
     def start(self, *more, **options):
         with self.output.open("ab") as output:
-            return subprocess.Popen(
+            return warm.Popen(
                 self.command(*more, **options), stdout=output, stderr=output, env=os.environ
             )
 

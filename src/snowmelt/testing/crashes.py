@@ -82,12 +82,21 @@ class CrashSite:
     """A data folder with a service, a user and numbered loaders; everything ends with the context.
 
     `engine` is whose migrations are killed: those of `local` or `spark`. What they leave is
-    migrated by a process without Spark, which takes a second and not twenty.
+    migrated by a process without Spark, which takes a second and not twenty. `popen` starts the
+    processes, which are this interpreter with `-m` and a module.
     """
 
-    def __init__(self, folder: Path, *, engine: str = "local", seed: int = 1) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        engine: str = "local",
+        seed: int = 1,
+        popen: type[subprocess.Popen[bytes]] = subprocess.Popen,
+    ) -> None:
         self._folder = folder
         self._engine = engine
+        self._popen = popen
         self._random = random.Random(seed)  # noqa: S311 - when to kill is no secret
         self._clock = SystemClock()
         with socket.socket() as probe:
@@ -257,7 +266,7 @@ class CrashSite:
         if everywhere.pop("PYTHONDONTWRITEBYTECODE", ""):
             everywhere.setdefault("PYTHONPYCACHEPREFIX", str(self._folder / "bytecode"))
         with self._log.open("ab") as log:
-            child = subprocess.Popen(  # noqa: S603 - our own interpreter and modules
+            child = self._popen(
                 command,
                 env=everywhere | environment,
                 stdout=log if stdout is None else stdout,

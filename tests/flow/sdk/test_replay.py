@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
+import warm
 from sdk_table import T
 from snowmelt.catalog.database import open_database
 from snowmelt.catalog.keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
 from snowmelt.storage.opening import open_store
 from snowmelt.table.reading import read_table
+
+if TYPE_CHECKING:
+    from subprocess import CompletedProcess
 
 ERRORS = "sdk.public.replayed"
 
@@ -38,9 +42,9 @@ def replay(service, key_pair, tmp_path):
     key = tmp_path / "key.pem"
     key.write_text(key_pair.private_pem)
 
-    def run(*more: str, killed_at: str | None = None) -> subprocess.CompletedProcess[str]:
+    def run(*more: str, killed_at: str | None = None) -> CompletedProcess[str]:
         faults = {} if killed_at is None else {"SNOWMELT_FAULT": f"{killed_at}=kill"}
-        return subprocess.run(
+        return warm.run(
             [
                 sys.executable, "-m", "snowmelt", "--data-dir", str(service.data_dir), "replay", T,
                 "--url", service.url, "--user", "loader", "--private-key", str(key), *more,

@@ -1,0 +1,136 @@
+"""The process that has imported what commands need, and forks for `warm.Popen`.
+
+It has one thread and nothing open. A child leaves `_serve` and becomes what it was asked to be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gc
+import importlib
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import struct
+import sys
+import types
+from pathlib import Path
+
+# What costs, without numba and PySpark: few commands need these.
+_IMPORTED = (
+    "fix_copy",
+    "httpx",
+    "snowmelt.client",
+    "snowmelt.cli.main",
+    "snowmelt.cli.migrate",
+    "snowmelt.cli.replay",
+    "snowmelt.cli.serve",
+    "snowmelt.server.running",
+    "snowmelt.table.reading",
+)
+_STATUS = struct.Struct("!i")
+_LONGEST, _MOST_FILES = 1 << 20, 16
+# Received files are put above all that may be asked for before they are put in their places.
+_ABOVE = 100
+
+
+def _serve(asking: socket.socket) -> dict[str, object]:
+    """Fork for whoever asks until nobody can; return, in the child, what was asked."""
+    wires: dict[int, socket.socket] = {}
+    ended, wake = socket.socketpair()
+    for end in (ended, wake):
+        end.setblocking(False)
+    signal.set_wakeup_fd(wake.fileno())
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    with selectors.DefaultSelector() as selector:
+        for source in (asking, ended):
+            selector.register(source, selectors.EVENT_READ)
+        while True:
+            ready = [key.fileobj for key, _ in selector.select()]
+            if ended in ready:
+                _tell(wires, ended)
+            if asking not in ready:
+                continue
+            text, given, _, _ = socket.recv_fds(asking, _LONGEST, _MOST_FILES)
+            if not text:
+                os._exit(0)
+            wire_file, *files = given
+            wire = socket.socket(fileno=wire_file)
+            child = os.fork()
+            if not child:
+                break
+            for file in files:
+                os.close(file)
+            wires[child] = wire
+            # Whoever asked may be gone already.
+            with contextlib.suppress(OSError):
+                wire.sendall(_STATUS.pack(child))
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for each in (asking, ended, wake, wire, *wires.values()):
+        each.close()
+    return json.loads(text) | {"files": files}
+
+
+def _tell(wires: dict[int, socket.socket], ended: socket.socket) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while ended.recv(4096):
+            continue
+    with contextlib.suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            with wires.pop(found[0]) as wire, contextlib.suppress(OSError):
+                wire.sendall(_STATUS.pack(found[1]))
+
+
+def _settle(wanted: dict[str, object]) -> None:
+    """Take folder, environment and open files."""
+    if wanted["session"]:
+        os.setsid()
+    os.environ.clear()
+    os.environ.update(wanted["environment"])
+    os.chdir(wanted["folder"])
+    raised = [fcntl.fcntl(file, fcntl.F_DUPFD, _ABOVE) for file in wanted["files"]]
+    for file in wanted["files"]:
+        os.close(file)
+    for file, place in zip(raised, wanted["places"], strict=True):
+        os.dup2(file, place)
+        os.close(file)
+
+
+def _become(command: list[str]) -> None:
+    """Do what Python does with these arguments."""
+    kind, what, *arguments = [*command, ""] if len(command) == 1 else command
+    # What reads the environment when it is imported.
+    faults = sys.modules["snowmelt.faults"]
+    faults.disarm()
+    faults.arm_from_environment()
+    given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    if kind == "-m":
+        sys.path[:1] = [str(Path.cwd()), *given]
+        sys.argv[:] = [what, *arguments]
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
+    elif kind == "-c":
+        sys.path[:1] = ["", *given]
+        sys.argv[:] = [kind, *arguments]
+        program = sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(compile(what, "<string>", "exec"), program.__dict__)
+    else:
+        sys.path[:1] = [str(Path(kind).parent), *given]
+        sys.argv[:] = command
+        runpy.run_path(kind, run_name="__main__")
+
+
+if __name__ == "__main__":
+    for name in _IMPORTED:
+        importlib.import_module(name)
+    # What will not change is not looked through, and stays one page for all.
+    gc.collect()
+    gc.freeze()
+    asked = _serve(socket.socket(fileno=int(sys.argv[1])))
+    _settle(asked)
+    gc.unfreeze()
+    _become(asked["command"])
