@@ -14,6 +14,7 @@ import contextlib
 import datetime as dt
 import math
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 TURNS = 9
 SEEDED = 50
+# KiB of pages, as SQLite has it: with a minus.
+_GROWING = -2_000_000
 NAME = TableName("BENCH", "PUBLIC", "GROWN")
 
 
@@ -101,6 +104,10 @@ class Grown:
 
     def grow_chunks(self, count: int) -> None:
         """Double what is registered until there are so many, as rows of the catalog alone."""
+        with self._large_cache():
+            self._double_chunks(count)
+
+    def _double_chunks(self, count: int) -> None:
         chunks, tables = model.chunks, model.tables
         names = [column.name for column in chunks.columns]
         while True:
@@ -117,7 +124,22 @@ class Grown:
                 )
                 connection.execute(sa.insert(chunks).from_select(names, copied))
                 last = min(2 * last, count)
+                print(f"{last:,} chunks", file=sys.stderr, flush=True)
                 connection.execute(sa.update(tables).where(*where).values(last_seq=last))
+
+    @contextlib.contextmanager
+    def _large_cache(self) -> Iterator[None]:
+        """Let SQLite keep the pages that it writes while chunks are made, and no longer."""
+        ask = "PRAGMA cache_size"
+        if self.service.database.dialect != "sqlite":
+            yield
+            return
+        with self.service.database.writing() as connection:
+            usual = connection.exec_driver_sql(ask).scalar_one()
+            connection.exec_driver_sql(f"{ask}={_GROWING}")
+        yield
+        with self.service.database.writing() as connection:
+            connection.exec_driver_sql(f"{ask}={usual}")
 
     def grow_channels(self, count: int) -> None:
         """Open channels until there are so many."""
@@ -181,6 +203,7 @@ def main() -> None:
             for count in counts:
                 grow(count)
                 measured[count] = grown.measure()
+                print(f"{count:,} {what}: {measured[count]}", file=sys.stderr, flush=True)
             _added(report, what, measured)
             grown.client.close()
         report.remark(f"{what.capitalize()}: {', '.join(f'{count:,}' for count in counts)}.")
