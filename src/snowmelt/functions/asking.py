@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from typing import TYPE_CHECKING, Any
 
 from snowmelt.functions.calling.attempts import Attempts, Unlimited, call_failed
@@ -14,6 +15,7 @@ from snowmelt.functions.refusals import ReplyInvalid, TooLarge
 from snowmelt.functions.urls import parse_url
 from snowmelt.functions.wire.replies import Reply, ReplyReader
 from snowmelt.functions.wire.requests import RequestWriter
+from snowmelt.schema.types import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -53,7 +55,9 @@ class Asker:
         """
         self._headers = {name.lower(): value for name, value in (headers or {}).items()}
         self._writer = RequestWriter(signature.arguments)
-        self._reader = ReplyReader(signature.returns, raw=True)
+        # As lenient as the calls of queries, so that both say the same of a service.
+        special = signature.returns.kind is Kind.REAL
+        self._reader = ReplyReader(signature.returns, raw=True, lenient=special)
         plan = _plan(url, signature, patience_s, compress=compress)
         self._name = signature.name
         self._loop = new_event_loop()
@@ -77,7 +81,7 @@ class Asker:
         outgoing = Outgoing(batch_id, body, headers=self._headers)
         try:
             answer = self._loop.run_until_complete(self._attempts.ask(outgoing, record))
-            return self._reader.read(answer, rows)
+            return self._reader.read(answer.removeprefix(BOM_UTF8), rows)
         except (ReplyInvalid, TooLarge) as error:
             raise call_failed(record, str(error)) from error
 

@@ -55,6 +55,10 @@ def ask(url, *faults, signature=DOUBLE, clock=None, compress=False, rows=2):
             )
 
 
+def test_a_byte_order_mark_is_taken_as_queries_take_it(service):
+    assert ask(service, "bom") == ([0, 2], 1)
+
+
 @pytest.mark.parametrize("compress", [False, True])
 def test_a_batch_is_answered(service, compress):
     assert ask(service, compress=compress, rows=500) == ([at * 2 for at in range(500)], 1)

@@ -221,13 +221,11 @@ def _number(value: Any, sql_type: SqlType) -> Any:
 
 
 def _failures(errors: object) -> dict[int, RowFailure]:
-    if not isinstance(errors, list):
-        return {}  # the key is ours; whatever else a service keeps there is its own affair
-    found = {}
-    for each in errors:
+    found: dict[int, RowFailure] = {}
+    for each in errors if isinstance(errors, list) else ():
         match each:
             case [int(at), code, message]:
                 found[at] = RowFailure(str(code), str(message))
             case _:
-                raise ReplyInvalid(reason='"errors" holds something but [number, code, message]')
+                return {}  # whatever a service of others keeps under this key is its own affair
     return found

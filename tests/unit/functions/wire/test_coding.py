@@ -67,5 +67,7 @@ def test_a_checksum_of_text_or_of_compressed_bytes_is_right_and_hex_is_not():
     packed = encoded(TEXT, "gzip")
     assert md5_matches(md5(TEXT), packed, TEXT)
     assert md5_matches(md5(packed), packed, TEXT)
+    assert md5_matches(str(md5(TEXT).encode()), packed, TEXT)
+    assert not md5_matches(str(md5(b"other").encode()), packed, TEXT)
     assert not md5_matches(md5(b"other"), packed, TEXT)
     assert not md5_matches("d41d8cd98f00b204e9800998ecf8427e!", packed, TEXT)

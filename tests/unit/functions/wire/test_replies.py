@@ -103,6 +103,9 @@ def test_errors_of_rows_come_with_their_numbers():
     reply = read(b'{"data":[[0,"a"],[1,null]],"errors":[[1,"ValueError","no city"]]}')
     assert reply.values == ("a", None)
     assert reply.failures == {1: RowFailure("ValueError", "no city")}
+    for foreign in (b'[{"code":"x"}]', b'["slow"]', b'[[0,"E","m"],null]', b'"none"', b"null"):
+        reply = read(b'{"data":[[0,"a"],[1,null]],"errors":' + foreign + b"}")
+        assert (tuple(reply.values), dict(reply.failures)) == (("a", None), {})
 
 
 @pytest.mark.parametrize(
