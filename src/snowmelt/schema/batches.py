@@ -10,7 +10,7 @@ import re
 import struct
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -54,6 +54,14 @@ _MAX_FLOAT_SCALE = 15
 _FIRST_S, _LAST_S = -62_135_510_400, 253_402_214_399
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a local clock's epoch
 _DURATION = pa.duration("us")
+# Of these kinds a value that a QuickForm took is of one type, or None.
+_ONLY = {
+    Kind.BOOLEAN: bool,
+    Kind.TEXT: str,
+    Kind.BINARY: bytes,
+    Kind.DATE: date,
+    Kind.TIME: time,
+}
 _NO_OFFSET = np.array(0, dtype=np.int64)
 _MAX_OFFSET = timedelta(hours=18)
 _ISO = re.compile(
@@ -89,6 +97,27 @@ class ColumnConverter:
         if self._fast is _never:
             return self._exactly(values)
         return in_pieces(values, self._at_once, self._exactly)
+
+    def convert_checked(self, values: list[Any]) -> tuple[pa.Array | pa.ChunkedArray, list[int]]:
+        """Do the same for values that a `QuickForm` took: mostly their types need no second look."""
+        if not values:
+            return self.convert(values)
+        try:
+            array = self._unasked(values)
+        except (AttributeError, TypeError, OverflowError):  # some are None, or of other types
+            array = None
+        return self.convert(values) if array is None else (array, [])
+
+    def _unasked(self, values: list[Any]) -> pa.Array | None:
+        kind = self.column.kind
+        if kind is Kind.FIXED:
+            numbers = _packed(values, "q", pa.int64())
+            return None if numbers is None else self.integers(_int64s(numbers), None)
+        if kind is Kind.REAL:
+            return _packed(values, "d", self.type)
+        if kind in TIMESTAMPS:
+            return self._moments(values, some_null=False)
+        return self._fast(values, {_ONLY[kind]}, True)
 
     def _at_once(self, values: Sequence[object]) -> pa.Array | None:
         types = set(map(type, values))

@@ -112,7 +112,7 @@ class QuickForm:
             if column.kind in SEMI_STRUCTURED:
                 arrays.append(converter.stored(values))
                 continue
-            array, refused = converter.convert(values)
+            array, refused = converter.convert_checked(values)
             if refused:
                 raise InternalError(f"A row was taken that column {column.display_name} refuses.")
             arrays.append(array)

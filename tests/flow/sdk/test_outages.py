@@ -12,7 +12,7 @@ import pytest
 
 from fix_proxy import Proxy
 from fix_sdk import QUICK
-from sdk_table import SOON, T, blobs, rows
+from sdk_table import LATE, SOON, T, blobs, rows
 from snowmelt import faults
 from snowmelt.catalog.database import open_database
 from snowmelt.clock import SystemClock
@@ -67,7 +67,7 @@ def test_a_request_refused_as_a_whole_is_not_lost_silently(connect, service):
 
 def test_a_request_refused_as_a_whole_is_sent_in_parts(connect, service, ids):
     with Proxy(service.port, only="write/blobs", plan=[400]) as proxy:
-        client = connect(proxy.url)
+        client = connect(proxy.url, max_client_lag=LATE)
         channels = [client.open_channel(f"c{number}", table=T) for number in range(3)]
         for number, channel in enumerate(channels):
             channel.insert_rows(rows(number * 10, number * 10 + 10), "9")
