@@ -1,4 +1,4 @@
-"""Requests that name no channel are kept for a while, on each database."""
+"""What the row API keeps: requests that name no channel for a while, and the last refusal."""
 
 from __future__ import annotations
 
@@ -19,3 +19,13 @@ def test_old_requests_are_forgotten_and_young_ones_known(database):
         assert row_channels.forget_requests(connection, late, limit=1) == 1
         assert row_channels.forget_requests(connection, late, limit=10) == 1
         assert row_channels.known_requests(connection, 7, ["a", "b", "c"]) == {"c"}
+
+
+def test_what_is_told_of_a_refused_row_may_hold_any_sign(world):
+    table = world.table()
+    channel = world.client().open("C").record
+    told = row_channels.Settled(table.table_id, "C", "r", 1, 1, "no column a\0b", "7")
+    with world.database.writing() as connection:
+        row_channels.settle(connection, [told], world.now)
+        found = row_channels.find_row_channels(connection, channel.table_id, ["C"])["C"]
+    assert found.last_error == "no column a␀b"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
+from snowmelt.catalog.dialects import storable
 from snowmelt.errors import NotFound
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def finish_migration(
     closed = connection.execute(
         sa.update(_M)
         .where(_M.c.run_id == run_id)
-        .values(state=state, ended_at=now, message=message, **counts)
+        .values(state=state, ended_at=now, message=storable(message), **counts)
     )
     if closed.rowcount != 1:
         raise NotFound(kind="Migration", name=run_id)

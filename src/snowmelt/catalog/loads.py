@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from snowmelt.catalog import load_model as model
-from snowmelt.catalog.dialects import insert_for
+from snowmelt.catalog.dialects import insert_for, storable
 from snowmelt.errors import CommitLost, NotFound
 
 if TYPE_CHECKING:
@@ -155,10 +155,11 @@ def finish_load(
     counts: dict[str, Any] = {}
     if totals is not None:
         counts = {field.name: getattr(totals, field.name) for field in fields(totals)}
+        counts["first_error"] = storable(totals.first_error)
     closed = connection.execute(
         sa.update(_L)
         .where(_L.c.load_id == load_id, _L.c.state == LoadState.RUNNING)
-        .values(state=state, ended_at=now, message=message, **counts)
+        .values(state=state, ended_at=now, message=storable(message), **counts)
     )
     return closed.rowcount == 1
 
@@ -226,6 +227,7 @@ def add_files(
                     "load_id": load_id,
                     "table_id": table_id,
                     **{field.name: getattr(file, field.name) for field in fields(file)},
+                    "first_error": storable(file.first_error),
                 }
                 for file in files
             ],

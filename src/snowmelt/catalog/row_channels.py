@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.dialects import insert_for
+from snowmelt.catalog.dialects import insert_for, storable
 from snowmelt.catalog.rows_model import row_channels, row_requests
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def settle(connection: sa.Connection, settled: Sequence[Settled], now: dt.dateti
             "rows_parsed": each.rows_parsed,
             "rows_inserted": each.rows_parsed - each.rows_error,
             "rows_error": each.rows_error,
-            "last_error": each.last_error,
+            "last_error": storable(each.last_error),
             "last_error_at": now if each.last_error is not None else None,
             "last_error_offset": each.offset if each.last_error is not None else None,
         }

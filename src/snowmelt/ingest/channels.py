@@ -113,6 +113,8 @@ class Desk:
                 what="Streaming in Iceberg mode", instead="leave enable_iceberg_streaming off"
             )
         name, channel = _table_name(request), _channel_name(request.channel)
+        if "\0" in (request.offset_token or ""):
+            raise RequestMalformed(reason="an offset token cannot contain the character NUL")
         client_prefix, request_id = self._identity(request.request_id, user)
         with self.database.writing() as connection:
             table = self._writable(connection, name, user, request.role)

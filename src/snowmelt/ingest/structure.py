@@ -122,6 +122,12 @@ def _channels_refusal(channels: Sequence[ChunkChannel]) -> Refusal | None:
         if name in names:
             return Refusal(ResponseCode.CHANNEL_TWICE, f"Channel {name} is twice in the chunk.")
         names.add(name)
+        tokens = (channel.offset_token, channel.start_offset_token, channel.end_offset_token)
+        if any("\0" in token for token in tokens if token):
+            return Refusal(
+                ResponseCode.CHANNEL_NAME_MISSING,
+                f"The offset token of channel {name} holds the character NUL.",
+            )
         if not _is_count(channel.client_sequencer):
             return Refusal(
                 ResponseCode.CLIENT_SEQUENCER_MISSING,

@@ -100,6 +100,7 @@ def test_a_blob_that_came_already_is_refused() -> None:
         ({"chunk_start_offset": -16}, 30),
         ({"encryption_key_id": None}, 59),
         ({"channels": [ChunkChannel(None, 0, 1)]}, 18),
+        ({"channels": [ChunkChannel("CH", 0, 1, "a\0b")]}, 18),
         ({"channels": [ChunkChannel("CH", None, 1)]}, 24),
         ({"channels": [ChunkChannel("CH", -1, 1)]}, 24),
         ({"channels": [ChunkChannel("CH", 0, None)]}, 21),

@@ -85,6 +85,7 @@ class RowDesk:
         if is_elastic(channel):
             raise RequestMalformed(reason=f"{ELASTIC} is no channel that can be opened")
         name = channel_name(channel)
+        _check_texts(request_id, offset_token)
         with self.database.writing() as connection:
             table, _ = writable(connection, path, sender)
             try:
@@ -190,9 +191,11 @@ class RowDesk:
 
         Raises:
             PipeNotFound: There is no such pipe, or this role may not insert by it.
+            RequestMalformed: A token or the request's id holds NUL.
             BodyUnreadable: What `data` raises; `BodyTooLarge` likewise.
             RowsBusy: The service is stopping, or too much of the table waits for migration.
         """
+        _check_texts(request.request_id, request.start_offset_token, request.end_offset_token)
         target, channel, outcome = self.prepare(request, again=again)
         if outcome is not None:
             respond(outcome)
@@ -249,6 +252,13 @@ def _name_of(request: RowsRequest) -> str:
     if request.continuation is not None:
         return request.request_id
     return f"{request.sender.user} {request.request_id}"
+
+
+def _check_texts(*texts: str | None) -> None:
+    if any("\0" in text for text in texts if text):
+        raise RequestMalformed(
+            reason="offset tokens and request ids cannot contain the character NUL"
+        )
 
 
 def channel_name(text: str) -> str:
