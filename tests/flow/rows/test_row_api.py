@@ -15,11 +15,14 @@ import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from authorisation import AuthorisationServer, integration
+from authorisation import token as idp_token
 from conversation import token
 from snowmelt.storage.local import LocalStore
 
 PIPE = "/v2/streaming/databases/demo/schemas/public/pipes/T-STREAMING"
 ROWS = PIPE.replace("/streaming/", "/streaming/data/") + "/channels/{}/rows"
+FORM = {"content-type": "application/x-www-form-urlencoded"}
 DOCS = Path(__file__).parents[3] / "docs"
 
 
@@ -72,6 +75,39 @@ def test_a_token_is_exchanged_and_no_two_are_equal(http, row_service):
     forged = f"Bearer {header}.{claims[:-4]}AAAA.{seal}"
     refused = http.post(path, content=asked, headers={**scoped, "authorization": forged})
     assert (refused.status_code, refused.json()["code"]) == (401, "ERR_NOT_AUTHENTICATED")
+
+
+@pytest.fixture
+def idp(row_service):
+    server = AuthorisationServer()
+    row_service.service.sql(integration(server))
+    yield server
+    row_service.service.sql("DROP SECURITY INTEGRATION idp")
+    server.close()
+
+
+def test_tokens_of_an_issuer_elsewhere_are_taken_and_exchanged(http, row_service, idp):
+    def bearer(text):
+        return {"authorization": f"Bearer {text}", "x-snowflake-authorization-token-type": "OAUTH"}
+
+    def ask(text, path="/channels/elsewhere", method="PUT", content=b"{}"):
+        return http.request(method, PIPE + path, content=content, headers=bearer(text))
+
+    scope = {"scope": "127.0.0.1 session:role:loading"}
+    given = idp_token(scp="session:role:public session:role:loading")
+    scoped = http.post("/oauth/token", data=scope, headers=bearer(given) | FORM)
+    assert scoped.status_code == 200
+    assert [ask(each).status_code for each in (scoped.text, idp_token())] == [200, 200]
+    # The token names roles, and only as these may its bearer write.
+    assert ask(idp_token(scp="session:role:public")).status_code == 404
+    other = {"scope": "127.0.0.1 session:role:accountadmin"}
+    refused = http.post("/oauth/token", data=other, headers=bearer(given) | FORM)
+    assert refused.status_code == 404
+    assert "does not allow role ACCOUNTADMIN" in refused.text
+    for changed, reason in (({"exp": 1_000}, "expired"), ({"iss": "https://x.example"}, "issuer")):
+        answer = ask(idp_token(**changed))
+        assert (answer.status_code, answer.json()["code"]) == (401, "ERR_NOT_AUTHENTICATED")
+        assert reason in answer.text
 
 
 def test_bodies_are_taken_as_they_are_and_packed(http):

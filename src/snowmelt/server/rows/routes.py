@@ -27,7 +27,7 @@ from snowmelt.server.refusals import MethodRefused, RouteNotFound
 from snowmelt.server.routes.streaming import host_of
 from snowmelt.server.rows.addresses import parse_address, parse_query
 from snowmelt.server.rows.answers import code_of, json_answer, text_answer, trouble_answer
-from snowmelt.server.rows.tokens import claimed_scope
+from snowmelt.server.rows.tokens import claimed_scope, has_issuer
 from snowmelt.wire.rows import (
     AppendAnswer,
     DropAnswer,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from snowmelt.ingest.rows.appends import Outcome
+    from snowmelt.server.auth import Caller
     from snowmelt.server.problems import Answer
     from snowmelt.server.rows.addresses import Address
     from snowmelt.server.rows.parts import RowParts
@@ -148,8 +149,8 @@ class RowRoutes:
         return text_answer(host_of(call.headers))
 
     async def _token(self, call: Call) -> Answer:
-        user = await self._account(call)
-        sender = Sender(user, _asked_role(call))
+        caller = await self._account(call)
+        sender = _sender_of(caller, _asked_role(call, is_own=caller.scope is None))
         return text_answer(await self._in_thread(lambda: self._parts.tokens.issue(sender)))
 
     async def _pipe_info(self, call: Call, address: Address) -> Answer:
@@ -311,29 +312,30 @@ class RowRoutes:
         )
         return await settled
 
-    async def _account(self, call: Call) -> str:
-        """Return the user of a request with a key pair's token."""
+    async def _account(self, call: Call) -> Caller:
+        """Return who a request with a key pair's token, or with one from elsewhere, speaks for."""
         authenticator = self._parts.authenticator
-        user = authenticator.remembered(call.headers)
-        if user is None:
-            user = await self._in_thread(lambda: authenticator.authenticate(call.headers))
-        call.user = user
-        return user
+        caller = authenticator.recalled(call.headers)
+        if caller is None:
+            caller = await self._in_thread(lambda: authenticator.identify(call.headers))
+        call.user = caller.user
+        return caller
 
     async def _sender(self, call: Call) -> Sender:
-        """Return who a request with a scoped token, or with a key pair's, speaks for."""
+        """Return who a request with a scoped token, or with that of an account, speaks for."""
         scheme, _, token = call.header(b"authorization").partition(" ")
         kind = call.header(b"x-snowflake-authorization-token-type")
         if scheme.lower() == "bearer" and kind != "KEYPAIR_JWT":
             try:
                 sender = self._parts.tokens.sender(token.strip())
             except AuthenticationFailed:
-                if kind == "OAUTH":
+                # Ours name no issuer.
+                if kind == "OAUTH" and not has_issuer(token):
                     raise
             else:
                 call.user = sender.user
                 return sender
-        return Sender(await self._account(call))
+        return _sender_of(await self._account(call), None)
 
     async def _in_thread(self, work: Callable[[], _Result]) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._parts.threads, work)
@@ -370,6 +372,13 @@ def row_routes(parts: RowParts) -> list[Route]:
     ]
 
 
+def _sender_of(caller: Caller, role: str | None) -> Sender:
+    """Return who sends; a token from elsewhere may name the roles that it stands for."""
+    return Sender(
+        caller.user, role if caller.scope is None else caller.scope.role(role, caller.user)
+    )
+
+
 def _require(call: Call, method: str) -> None:
     if call.method != method:
         raise MethodRefused(path=call.path, allowed=method, method=call.method)
@@ -395,11 +404,11 @@ def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
-def _asked_role(call: Call) -> str | None:
-    """Return the role that the form asks for, else the key pair's token."""
+def _asked_role(call: Call, *, is_own: bool) -> str | None:
+    """Return the role that the form asks for, else the client's own token."""
     scopes = [parse_query(call.body).get("scope", "")]
     payload = call.header(b"authorization").split(".")
-    if len(payload) == 3:
+    if is_own and len(payload) == 3:
         scopes.append(claimed_scope(payload[1]))
     for scope in scopes:
         for part in scope.split():

@@ -103,12 +103,24 @@ def _digest(signed: str) -> bytes:
 
 
 class _Asked(msgspec.Struct):
-    scp: str = ""
+    scp: object = None
+    iss: object = None
 
 
 def claimed_scope(payload: str) -> str:
     """Return claim `scp` of a token's middle part, which has been verified; empty without one."""
+    scope = _asked(payload).scp
+    return scope if isinstance(scope, str) else ""
+
+
+def has_issuer(token: str) -> bool:
+    """Tell whether a token says who gave it: those that are given here do not."""
+    parts = token.strip().split(".")
+    return len(parts) == 3 and _asked(parts[1]).iss is not None
+
+
+def _asked(payload: str) -> _Asked:
     try:
-        return msgspec.json.decode(_bytes(payload), type=_Asked).scp
+        return msgspec.json.decode(_bytes(payload), type=_Asked)
     except (ValueError, msgspec.DecodeError):
-        return ""
+        return _Asked()
