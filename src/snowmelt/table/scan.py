@@ -19,13 +19,10 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import msgspec
-
 from snowmelt.schema.native import has_nanoseconds, native_columns
 from snowmelt.schema.types import TIMESTAMPS, Column, Kind, TableSchema
 from snowmelt.table.bounds import Stored, decode_bound
-from snowmelt.wire.eps import from_wire
-from snowmelt.wire.streaming import Statistics
+from snowmelt.wire.eps import StoredStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -134,8 +131,11 @@ def prune_chunks(
     """
     if not predicates:
         return list(chunks)
+    columns = {version: _as_written(schema, written) for version, written in schemas.items()}
     return [
-        chunk for chunk in chunks if _all_may(predicates, _chunk_extents(chunk, schema, schemas))
+        chunk
+        for chunk in chunks
+        if _all_may(predicates, _chunk_extents(chunk, columns.get(chunk.schema_version, {})))
     ]
 
 
@@ -313,20 +313,22 @@ def _native_type(column: Column) -> pa.DataType:
     return native_columns(column)[0].type
 
 
-def _chunk_extents(
-    chunk: ChunkRecord, schema: TableSchema, schemas: Mapping[int, TableSchema]
-) -> Callable[[str], _Extent | None]:
-    written = schemas.get(chunk.schema_version)
-    if written is None:
-        return lambda _: None
-    bounds = from_wire(written, msgspec.json.decode(chunk.statistics, type=Statistics))
+def _as_written(schema: TableSchema, written: TableSchema) -> dict[str, Column]:
+    """Return the columns as they were written, by the names that they have now."""
     old = {column.ordinal: column for column in written.columns}
+    return {column.name: old[column.ordinal] for column in schema.columns if column.ordinal in old}
+
+
+def _chunk_extents(
+    chunk: ChunkRecord, written: Mapping[str, Column]
+) -> Callable[[str], _Extent | None]:
+    statistics = StoredStatistics(chunk.statistics)
 
     def extent(name: str) -> _Extent | None:
-        column = schema.column(name)
-        if column is None or column.ordinal not in old:
+        column = written.get(name)
+        if column is None:
             return None
-        return _chunk_extent(old[column.ordinal], bounds[column.ordinal], chunk.rows)
+        return _chunk_extent(column, statistics.bounds(column), chunk.rows)
 
     return extent
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
 
 from snowmelt.schema.types import SEMI_STRUCTURED, Column, Kind, TableSchema, internal_name
 from snowmelt.wire.codes import ResponseCode
@@ -21,6 +24,16 @@ _UNBOUNDED = "Z"
 
 _SPECIAL_REALS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _INT128 = 2**127
+
+
+class _Undecoded(msgspec.Struct):
+    rows: int
+    columns: dict[str, msgspec.Raw] = {}
+
+
+_UNDECODED = msgspec.json.Decoder(_Undecoded)
+_COLUMN = msgspec.json.Decoder(ColumnStatistics)
+_named = lru_cache(maxsize=16_384)(internal_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +71,22 @@ def from_wire(schema: TableSchema, sent: Statistics) -> dict[int, Bounds]:
         column.ordinal: _column_from_wire(column, columns.get(column.name), sent.rows)
         for column in schema.columns
     }
+
+
+class StoredStatistics:
+    """Statistics of a chunk that have passed `check`; only what is asked for is decoded."""
+
+    def __init__(self, text: bytes) -> None:
+        """`text` is JSON, as it was registered."""
+        self._sent = _UNDECODED.decode(text)
+        # Many chunks have the same few names.
+        self._columns = {_named(key): found for key, found in self._sent.columns.items()}
+
+    def bounds(self, column: Column) -> Bounds:
+        """Return a column's bounds; of one not sent, or that does not parse, they are unknown."""
+        found = self._columns.get(column.name)
+        sent = None if found is None else _COLUMN.decode(found)
+        return _column_from_wire(column, sent, self._sent.rows)
 
 
 def check(schema: TableSchema, sent: Statistics, rows: int) -> tuple[int, str] | None:

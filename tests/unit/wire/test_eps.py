@@ -84,9 +84,12 @@ def test_what_is_collected_passes_the_check_and_bounds_every_value(part):
     schema, table = part
     collected = collect(table, schema)
     wire = eps.to_wire(schema, collected)
-    wire = msgspec.json.decode(msgspec.json.encode(wire), type=Statistics)
+    text = msgspec.json.encode(wire)
+    wire = msgspec.json.decode(text, type=Statistics)
     assert eps.check(schema, wire, table.num_rows) is None
     bounds = eps.from_wire(schema, wire)
+    stored = eps.StoredStatistics(text)
+    assert {column.ordinal: stored.bounds(column) for column in schema.columns} == bounds
     for column, found in zip(schema.columns, collected.columns, strict=True):
         bound = bounds[column.ordinal]
         assert bound.null_count == found.null_count
@@ -110,7 +113,9 @@ def test_cut_texts_still_bound(low, high):
 
 def test_a_column_that_was_not_sent_is_unknown():
     wire = Statistics(rows=2, columns={})
-    assert eps.from_wire(TableSchema(1, (TEXT,)), wire) == {4: eps.Bounds(None, None, None)}
+    unknown = eps.Bounds(None, None, None)
+    assert eps.from_wire(TableSchema(1, (TEXT,)), wire) == {4: unknown}
+    assert eps.StoredStatistics(msgspec.json.encode(wire)).bounds(TEXT) == unknown
 
 
 def good() -> dict[str, Sent]:
