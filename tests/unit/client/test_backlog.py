@@ -215,3 +215,18 @@ def test_a_closed_channel_takes_no_checked_row():
         backlog.insert_quick(state, form, values, "3")
     (entry,) = backlog.take()
     assert (entry.portion.rows, entry.portion.end_token) == (2, "2")
+
+
+def test_checked_rows_are_held_up_as_others_are_and_none_is_half_kept():
+    backlog = backlog_with(max_memory=4_000, insert_timeout=dt.timedelta(0), max_client_lag=LONG)
+    state = opened(backlog)
+    form = state.converter.quick
+    values = form.taken({"a": 1.0})
+    kept = 2_000 // values[-1]
+    for number in range(kept):
+        backlog.insert_quick(state, form, values, str(number))
+    with pytest.raises(BufferFull):
+        backlog.insert_quick(state, form, values, "x")
+    assert backlog.uncommitted_bytes == kept * values[-1]
+    (entry,) = backlog.take()
+    assert (entry.portion.rows, entry.portion.end_token) == (kept, str(kept - 1))

@@ -1,0 +1,76 @@
+"""A client's counters are there for OpenTelemetry as long as the client is."""
+
+from __future__ import annotations
+
+import datetime as dt
+import weakref
+from functools import partial
+from zoneinfo import ZoneInfo
+
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from snowmelt.client.backlog import Backlog
+from snowmelt.client.buffer import Batch
+from snowmelt.client.settings import ClientSettings
+from snowmelt.client.state import ChannelState, Failure, Target
+from snowmelt.client.status import publish
+from snowmelt.errors import InvalidRow
+from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.types import Column, Kind, TableName, TableSchema
+
+TARGET = Target(
+    TableName("D", "S", "T"), TableSchema(1, (Column("A", Kind.REAL, 1),)), 1, b"k" * 32
+)
+
+
+class Owner:
+    def __init__(self):
+        self.backlog = Backlog(
+            ClientSettings(max_client_lag=dt.timedelta(minutes=10)), lambda: None
+        )
+
+    def status(self):
+        return self.backlog.client_status(None)
+
+
+def test_counters_are_offered_as_long_as_their_client_lives():
+    reader = InMemoryMetricReader()
+    metrics.set_meter_provider(MeterProvider(metric_readers=[reader]))
+
+    def told():
+        data = reader.get_metrics_data()
+        return {
+            metric.name.removeprefix("snowmelt.client."): point.value
+            for resource in (data.resource_metrics if data else ())
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            for point in metric.data.data_points
+            if dict(point.attributes) == {"client": "mine"}
+        }
+
+    owner = Owner()
+    publish(weakref.WeakMethod(owner.status), "mine")
+    backlog = owner.backlog
+    state = ChannelState("c", TARGET, partial(RowConverter, zone=ZoneInfo("UTC")), (0, 0), None)
+    backlog.attach(state, Failure("reopened"))
+    backlog.insert(state, Batch((1.0,), 1, 8))
+    backlog.hurry()
+    backlog.commit(backlog.take())
+    form = state.converter.quick
+    for number in range(2):
+        values = form.taken({"a": float(number)})
+        backlog.insert_quick(state, form, values, None)
+    backlog.refused(state, 4, InvalidRow(reason="wrong"))
+    found = told()
+    assert found.pop("lag") >= 0
+    assert found == {
+        "rows.inserted": 3,
+        "rows.refused": 4,
+        "rows.committed": 1,
+        "bytes.committed": 8,
+        "bytes.waiting": 2 * values[-1],
+    }
+    del owner
+    assert told() == {}
