@@ -107,6 +107,11 @@ class Channel:
         return self._state.target.table
 
     @property
+    def on_error(self) -> OnError:
+        """What becomes of the good rows of a call when others are refused."""
+        return self._on_error
+
+    @property
     def client_sequencer(self) -> int:
         """How often the channel was opened before: a later opening has a higher one."""
         return self._state.client_sequencer

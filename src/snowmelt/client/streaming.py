@@ -58,7 +58,10 @@ class Source(Protocol):
 
 @dataclass(slots=True)
 class Streamed:
-    """What came of it: rows inserted and refused, rows skipped behind `token`, the last position."""
+    """What came of it: rows inserted and refused, rows skipped behind `token`, the last position.
+
+    Where a channel skips batches, all rows of one with a bad row count as refused.
+    """
 
     inserted: int = 0
     refused: int = 0
@@ -210,8 +213,11 @@ class Pump:
         for error in result.errors:
             if self._on_refused is not None:
                 self._on_refused(batch[error.row_index][0], error)
-        self.done.refused += len(result.errors)
-        self.done.inserted += len(rows) - len(result.errors)
+        refused = len(result.errors)
+        if refused and self._channel.on_error == "skip_batch":
+            refused = len(rows)
+        self.done.refused += refused
+        self.done.inserted += len(rows) - refused
         self.done.token = last
 
 

@@ -75,6 +75,17 @@ def test_refused_rows_count_as_done_or_stop_it(connect, ids):
     assert ids() == [1, 3]
 
 
+def test_a_batch_that_is_skipped_is_refused_as_a_whole(connect, ids):
+    channel = connect().open_channel("skips", table=T, on_error="skip_batch")
+    rows = [{"id": 1}, {"id": 2}, {"id": 3, "nope": 1}, {"id": 4}, {"id": 5}]
+    told = []
+    done = snowmelt.stream(
+        rows, channel, position=by_id, batch_rows=2, on_refused=lambda place, _: told.append(place)
+    )
+    assert (done.inserted, done.refused, done.token) == (3, 2, "5")
+    assert (told, sorted(ids())) == (["3"], [1, 2, 5])
+
+
 def test_resume_says_where_to_go_on_and_mends_what_may_be_mended(connect, ids):
     client = connect(max_client_lag=LATE)
     channel = client.open_channel("c", table=T)
