@@ -27,6 +27,7 @@ def test_paths_are_in_utc_without_zero_padding():
     assert blob_path(at, "p", 1, 2).startswith("2026/3/4/0/5/")
 
 
+@pytest.mark.slow
 @given(
     at=st.datetimes(min_value=dt.datetime(1971, 1, 1), timezones=st.just(dt.UTC)),
     prefix=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,40}", fullmatch=True),

@@ -273,6 +273,7 @@ def test_any_bytes_decode_or_raise_the_one_error(data):
                 continue
 
 
+@pytest.mark.slow
 @given(
     part=chunks(),
     java=st.booleans(),

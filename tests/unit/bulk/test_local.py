@@ -15,6 +15,7 @@ def command(text):
     return f"FILTER ExternalCommand(cmd = '{text}')"
 
 
+@pytest.mark.slow
 def test_two_portions_run_at_the_same_time(copying, tmp_path):
     paths = ", ".join(copying.file(f"{number}.csv", f"{number}|x\n") for number in range(2))
     copied = copying.copy(f"COPY numbers FROM {paths} {command(_BOTH.format(folder=tmp_path))}")

@@ -33,6 +33,7 @@ def embedded(tmp_path):
         yield embedded
 
 
+@pytest.mark.slow
 def test_a_chunk_that_was_set_aside_is_listed_and_given_up(snowmelt, embedded):
     (found,) = json.loads(snowmelt("chunks", "list", "--format", "json").stdout)
     assert (found["table"], found["chunk"], found["rows"]) == ("DEMO.PUBLIC.T", 1, 2)
@@ -47,6 +48,7 @@ def test_a_chunk_that_was_set_aside_is_listed_and_given_up(snowmelt, embedded):
     assert [int(row["A"]) for row in rows.to_pylist()] == [3]
 
 
+@pytest.mark.slow
 def test_only_what_was_set_aside_can_be_given_up(snowmelt, embedded):
     refused = snowmelt("chunks", "give-up", "2", "--table", "demo.public.t")
     assert refused.returncode == 1

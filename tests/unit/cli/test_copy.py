@@ -61,6 +61,7 @@ def test_a_load_tells_other_programs(snowmelt, table):
     assert row["rejected_to"] == "DEMO.PUBLIC.R"
 
 
+@pytest.mark.slow
 def test_a_script_loads_too(snowmelt_process, table):
     script = f"{table}; COPY t FROM STDIN"
     told = snowmelt_process("sql", script, "--database", "demo", given="7|seven\n")

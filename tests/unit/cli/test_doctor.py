@@ -49,6 +49,7 @@ def test_doctor_finds_what_is_wrong_and_goes_on(snowmelt, tmp_path):
     assert "service" in lines(ended.stdout)
 
 
+@pytest.mark.slow
 def test_doctor_names_chunks_that_were_set_aside(snowmelt, tmp_path):
     with Embedded(tmp_path / "snowmelt-data") as embedded, embedded.client() as client:
         embedded.sql("CREATE DATABASE demo")

@@ -39,6 +39,7 @@ def test_no_command_is_a_usage_error(snowmelt_process):
     assert "usage: snowmelt" in ended.stderr
 
 
+@pytest.mark.slow
 def test_an_error_is_one_sentence_and_exit_code_1(snowmelt_process):
     ended = snowmelt_process("sql", "DROP TABLE demo.public.t")
     assert ended.returncode == 1
@@ -48,6 +49,7 @@ def test_an_error_is_one_sentence_and_exit_code_1(snowmelt_process):
     )
 
 
+@pytest.mark.slow
 def test_debug_shows_where_an_error_came_from(snowmelt_process):
     ended = snowmelt_process("--debug", "sql", "DROP TABLE demo.public.t")
     assert ended.returncode == 1
@@ -78,6 +80,7 @@ def test_global_options_stand_before_or_after_the_command(snowmelt, tmp_path):
     assert (tmp_path / "other.db").exists()
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_early_is_no_error(snowmelt, tmp_path):
     script = "SHOW ROLES;" * 300
     with subprocess.Popen(

@@ -27,6 +27,7 @@ def loaded(snowmelt, tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_small_files_are_joined_and_told_a_line_each_table(snowmelt, loaded):
     planned = snowmelt("maintain", "--dry-run", "--full", "--format", "json")
     [row] = json.loads(planned.stdout)
@@ -40,6 +41,7 @@ def test_small_files_are_joined_and_told_a_line_each_table(snowmelt, loaded):
     assert json.loads(snowmelt("maintain", "--dry-run", "--format", "json").stdout) == []
 
 
+@pytest.mark.slow
 def test_without_full_a_few_small_files_are_left_alone(snowmelt, loaded):
     assert len(snowmelt("maintain").stdout.splitlines()) == 1
     assert snowmelt("maintain", compact_min_files="3").stdout.startswith("DEMO.PUBLIC.FIRST: 5 ro")
@@ -52,6 +54,7 @@ def test_named_tables_alone_are_maintained(snowmelt, loaded):
     assert "DEMO.PUBLIC.THIRD does not exist" in refused.stderr
 
 
+@pytest.mark.slow
 def test_replaced_files_go_after_the_retention(snowmelt, loaded):
     snowmelt("maintain", "--full")
     ended = snowmelt("maintain", retention_s="0")

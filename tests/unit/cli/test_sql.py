@@ -30,6 +30,7 @@ def test_the_first_statement_that_fails_ends_it_and_is_pointed_at(snowmelt, tmp_
     assert later.stderr.endswith("(line 1, column 18).\n")
 
 
+@pytest.mark.slow
 def test_statements_come_from_standard_input(snowmelt_process):
     given = "CREATE ROLE loader;\nSHOW ROLES LIKE 'l%'\n"
     ended = snowmelt_process("sql", "--format", "csv", given=given)

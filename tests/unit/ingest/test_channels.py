@@ -39,6 +39,7 @@ def drop(world, sequencer: int | None, **names: str) -> None:
     world.desk.drop(DropRequest(**(NAMES | names), client_sequencer=sequencer), "LOADER")
 
 
+@pytest.mark.slow
 def test_a_request_id_with_a_prefix_of_ones_own_is_answered_once(world) -> None:
     request = OpenRequest(**NAMES, request_id=request_id(world))
     first = world.desk.open(request, "LOADER")

@@ -207,6 +207,7 @@ class Fine(dt.time):
         return made
 
 
+@pytest.mark.slow
 @settings(
     max_examples=3 * settings.default.max_examples // 2,
     deadline=None,

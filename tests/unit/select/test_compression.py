@@ -85,6 +85,7 @@ def test_an_object_that_is_something_else_is_told_apart(compression):
     assert refused.value.s3_code == "InvalidCompressionFormat"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", FORMATS)
 def test_closing_early_ends_the_thread(compression):
     before = threading.active_count()

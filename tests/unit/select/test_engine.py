@@ -89,6 +89,7 @@ def test_counters_tell_what_was_read_and_given():
     assert execution.returned == len(out) == 2000
 
 
+@pytest.mark.slow
 def test_closing_ends_the_payloads_and_closes_the_source(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(b"1,2,3\n" * 500_000)
@@ -199,6 +200,7 @@ def test_output_quotes_what_needs_it():
     assert answer(request, data) == b'"a","x,y","q""q",";"\n'
 
 
+@pytest.mark.slow
 def test_json_numbers_keep_every_digit():
     line = b'{"a":123456789012345678901234567890,"b":0.1000000000000000000001,"c":{"d":[1,2.50]}}\n'
     request = SelectRequest("select * from s3object", JsonInput(lines=True), JsonOutput())
@@ -358,6 +360,7 @@ def parquet_answer(path, sql, **limits):
     return b"".join(execution.payloads()), execution
 
 
+@pytest.mark.slow
 def test_parquet_reads_needed_columns_of_row_groups_that_matter(parquet):
     out, some = parquet_answer(parquet, "select n, s, d from s3object where n >= 5")
     assert out == "5,é,1.10\n6,,1.10\n".encode()
@@ -414,6 +417,7 @@ def test_distinct_values_are_folded_once_as_duckdb_does():
         answer(request, data.encode(), group_memory_bytes=1000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [

@@ -1,6 +1,7 @@
 """What kernels read as timestamps is what the evaluator's own reader says; the rest they leave."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,6 +36,7 @@ def slices(texts):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(_TEXTS)
 def test_timestamps_are_read_as_the_evaluator_reads_them(texts):

@@ -52,6 +52,7 @@ def encoded(lines, output):
     return b"".join(writer.record(list(each.values()), list(each)) for each in records)
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(
     st.lists(_LINES, min_size=1, max_size=12),

@@ -155,6 +155,7 @@ def agree(found: tuple[bytes, str | None], wanted: tuple[bytes, str | None]) -> 
     assert str(wanted[1]) in str(found[1])
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples * 3, deadline=None)
 @given(OUTPUTS, CONDITIONS, documents(), DIALECTS, FORMS)
 def test_the_plan_answers_as_the_evaluator_does(shown, where, data, dialect, output):
@@ -212,6 +213,7 @@ PIECES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples * 15, deadline=None)
 @given(st.lists(PIECES, max_size=8).map("".join), st.binary(max_size=2))
 def test_the_kernels_take_nothing_that_the_decoder_refuses(inside, strange):

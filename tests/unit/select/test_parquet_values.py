@@ -60,6 +60,7 @@ def file(tmp_path_factory):
     return tmp_path_factory.mktemp("parquet") / "a.parquet"
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 5)
 @given(rows=ROWS, group=st.integers(1, 5))
 def test_a_column_is_what_the_same_values_in_a_struct_are(file, rows, group):

@@ -118,6 +118,7 @@ def test_calls_with_keywords_are_calls_with_commas():
     )
 
 
+@pytest.mark.slow
 def test_long_chains_of_and_stay_flat():
     chain = " and ".join(f"_1 <> '{number}'" for number in range(9000))
     query_of(f"select _1 from stdin where {chain}")

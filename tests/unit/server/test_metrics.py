@@ -41,6 +41,7 @@ def insert(service, rows: int, times: int = 1) -> None:
             channel.wait_for_commit(timeout=dt.timedelta(seconds=20))
 
 
+@pytest.mark.slow
 def test_numbers_add_up_after_real_traffic(service):
     insert(service, 10, times=3)
     found = read(service.url)
@@ -87,6 +88,7 @@ def test_paths_of_strangers_are_no_labels(service):
     assert requests["streaming", "/v1/streaming/channels/open", "401"] == 1
 
 
+@pytest.mark.slow
 def test_the_s3_port_is_counted_by_operation(tmp_path):
     with Embedded(tmp_path / "data", migrate=False, s3_port=free_port(), dev=True) as service:
         url = service.service.settings.s3_port

@@ -60,6 +60,7 @@ def test_a_taken_port_is_one_sentence_and_leaves_nothing_behind(tmp_path: Path) 
         pass
 
 
+@pytest.mark.slow
 def test_in_development_no_token_is_needed(tmp_path: Path) -> None:
     with Embedded(tmp_path, dev=True) as service:
         answer = httpx.post(f"{service.url}/v1/streaming/client/configure/", json={})

@@ -42,6 +42,7 @@ def settle(request):
     return settled
 
 
+@pytest.mark.slow
 def test_an_added_column_is_null_in_older_rows(numbers_table, settle):
     numbers_table.put_numbers(0, 2)
     settle(numbers_table)

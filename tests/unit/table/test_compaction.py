@@ -64,6 +64,7 @@ def runs(house):
         return maintenance.runs_of(connection)
 
 
+@pytest.mark.slow
 def test_small_files_become_one_with_the_same_rows(house):
     migrated(house, range(0, 500, 100))
     before, facts = house.read().sort_by("N"), snapshot_of(house).native.facts
@@ -182,6 +183,7 @@ def test_a_table_dropped_meanwhile_is_left_alone(house):
     assert house.files() == set()
 
 
+@pytest.mark.slow
 def test_what_a_compaction_at_work_has_written_is_not_swept_and_goes_when_it_died(house):
     migrated(house, (0, 100))
     swept = []

@@ -12,6 +12,7 @@ from snowmelt.errors import ChannelInvalid, CommitTimeout, TableNotFound
 pytest_plugins = ["snowmelt.testing.plugin"]
 
 
+@pytest.mark.slow
 def test_a_table_is_loaded_and_read(snowmelt_service, snowmelt_client, snowmelt_table):
     table = snowmelt_table("id INT, name VARCHAR")
     with snowmelt_client.open_channel("c", table=table) as channel:
@@ -39,6 +40,7 @@ def test_a_fault_is_armed_once(snowmelt_service, snowmelt_client, snowmelt_table
     assert snowmelt_service.rows(table) == [{"ID": 1}]
 
 
+@pytest.mark.slow
 def test_time_passes_when_it_is_told_to(snowmelt_clock):
     with testing.LocalService(clock=snowmelt_clock) as service:
         table = service.create_table("a.b.t", "id INT")

@@ -72,6 +72,7 @@ def slowly(body, type_text, count):
     return outcome(ask)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     st.sampled_from(["NUMBER(10,2)", "NUMBER(38,0)", "NUMBER(38,2)", "NUMBER(38,37)"]),

@@ -484,6 +484,7 @@ def test_a_forked_process_has_a_thread_of_its_own(service):
     assert called.ask(called.plan(f"{service}/"), called.rows(["c"])) == ["c"]
 
 
+@pytest.mark.slow
 def test_a_process_ends_though_calls_are_under_way(service):
     script = f"""
         import sys

@@ -245,6 +245,7 @@ def test_arrays_are_read_with_their_marks():
     assert "Not a valid array" in rejects[0].reason
 
 
+@pytest.mark.slow
 def test_portions_hold_each_record_once():
     data = b"".join(b"%d|%s\n" % (at, b"x" * (at * 7 % 23)) for at in range(200))
     _portions_agree(data, (1, 7, 64, 1000), TEXTS_OF_NUMBERS)
