@@ -110,6 +110,7 @@ from snowmelt.errors.values import (
     InvalidValue,
     RowTooLarge,
     StatementError,
+    TooComplex,
     Unsupported,
 )
 
@@ -181,6 +182,7 @@ __all__ = [
     "TableInconsistent",
     "TableNotFound",
     "TokenNotInserted",
+    "TooComplex",
     "TooManyChannels",
     "TooManyRequests",
     "TransactionConflict",

@@ -21,6 +21,13 @@ class InvalidValue(InvalidRow):
     sdk_code: ClassVar[str] = "0030"
 
 
+class TooComplex(InvalidRow):
+    """The given row cannot be converted to the internal format: {reason}."""
+
+    code = "too_complex"
+    sdk_code: ClassVar[str] = "0020"
+
+
 class RowTooLarge(InvalidRow):
     """The given row exceeds the maximum size: {reason}."""
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from snowmelt.schema.arrow import nulls_of
 from snowmelt.schema.arrow_values import DIGITS, counts, python_values, unwrapped, zone_of
+from snowmelt.schema.floats import surely_shortest_singles
 from snowmelt.schema.halving import in_pieces
 from snowmelt.schema.types import TIMESTAMPS, Kind
 
@@ -71,6 +72,9 @@ def _numbers(converter: ColumnConverter, array: pa.Array) -> pa.Array | None:
         return converter.integers(*counts(array.cast(pa.int64())))
     if _types.is_decimal(kind):
         return _rounded(array, converter.type)
+    if _types.is_float32(kind):
+        array = array.cast(pa.float64())
+        kind = array.type
     if _types.is_float64(kind):
         nulls = nulls_of(array) if array.null_count else None
         numbers = np.frombuffer(array.buffers()[1], np.float64, array.offset + len(array))
@@ -94,6 +98,9 @@ def _reals(converter: ColumnConverter, array: pa.Array) -> pa.Array | None:
     if _types.is_float64(kind):
         return _own(array)
     if _types.is_float32(kind):
+        numbers = np.frombuffer(array.buffers()[1], np.float32, array.offset + len(array))
+        if not surely_shortest_singles(numbers[array.offset :]):
+            return None
         # By the shortest decimal text, as everywhere: 1.1 is not 1.10000002384185791015625.
         return array.cast(pa.string()).cast(converter.type)
     return array.cast(converter.type, safe=False) if _types.is_integer(kind) else None

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.schema.json import Duplicate, InvalidJson, LoneSurrogate, Unwritable, normalise, write
+from snowmelt.errors import TooComplex
+from snowmelt.schema.json import (
+    MAX_DEPTH,
+    MAX_DIGITS,
+    MAX_NAME,
+    BeyondLimits,
+    Duplicate,
+    InvalidJson,
+    LoneSurrogate,
+    Unwritable,
+    normalise,
+    write,
+)
 from snowmelt.schema.likenesses import likeness
-from snowmelt.schema.numbers import BLANKS
 from snowmelt.schema.refusals import wrong_type, wrong_value
 from snowmelt.schema.types import MAX_TEXT_BYTES, Column, Kind
 
 if TYPE_CHECKING:
     from snowmelt.errors import InvalidValue
 
+_BLANKS = " \t\n\r"
 _LIMIT = MAX_TEXT_BYTES - 64
 _ALLOWED = (
     "str (JSON), bool, int, float, decimal.Decimal, datetime.date, datetime.time, datetime.datetime, uuid.UUID, bytes, list, tuple, set, "
@@ -54,7 +66,7 @@ def document(
 
 
 def _of_text(value: str, column: Column, row_index: int, *, several_roots: bool) -> str | None:
-    if not value.strip(BLANKS):
+    if not value.strip(_BLANKS):
         return None
     try:
         return normalise(value, several_roots=several_roots)
@@ -62,6 +74,8 @@ def _of_text(value: str, column: Column, row_index: int, *, several_roots: bool)
         reason = f"Not a valid JSON: duplicate field {error}"
     except LoneSurrogate:
         reason = "Invalid Unicode string"
+    except BeyondLimits:
+        raise _too_complex(column, row_index) from None
     except InvalidJson:
         reason = "Not a valid JSON"
     raise wrong_value(column, row_index, reason)
@@ -79,6 +93,16 @@ def _of_value(value: object, column: Column, row_index: int) -> str:
         raise wrong_value(column, row_index, "Not a valid JSON") from None
     except Unwritable as error:
         raise wrong_type(error.value, column, row_index, _ALLOWED) from None
+
+
+def _too_complex(column: Column, row_index: int) -> TooComplex:
+    return TooComplex(
+        f"The JSON text for column {column.display_name} of type {column.sql_type}, "
+        f"rowIndex:{row_index}, nests deeper than {MAX_DEPTH} levels, has a number of more than "
+        f"{MAX_DIGITS} digits, or a name of more than {MAX_NAME} characters",
+        column=column.display_name,
+        row_index=row_index,
+    )
 
 
 def _unicode(column: Column, row_index: int) -> InvalidValue:

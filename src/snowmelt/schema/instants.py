@@ -11,14 +11,15 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from snowmelt.schema.numbers import BLANKS
+from snowmelt.schema.numbers import BLANKS, is_narrow
 
 DAY_S = 86_400
 _GUESS_LIMIT = 31_536_000_000
 _MAX_OFFSET_S = 18 * 3600
-_MAX_DIGITS = 40
-# The years of the wire's clock; a moment beyond is not a moment at all.
-_MAX_INSTANT_S = 31_556_889_864_403_199
+_MAX_DIGITS = 4_000
+# The days of the wire's calendar; a moment beyond is not a moment at all.
+_FIRST_DAY, _LAST_DAY = -365_243_219_162, 365_241_780_471
+_CYCLE_S = 146_097 * DAY_S
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a local clock's epoch
 _FIRST_S, _END_S = -62_135_596_800, 253_402_300_800
 
@@ -26,7 +27,13 @@ _CLOCK = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(
 _OFFSET = r"(?P<offset>[Zz]|[+-][0-9]{2}(?::[0-9]{2}(?::[0-9]{2})?)?)"
 _MOMENT = re.compile(
     r"(?P<year>[0-9]{4}|-[0-9]{4,10}|\+[0-9]{5,10})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"
-    rf"(?:[Tt]{_CLOCK}(?:{_OFFSET}(?:\[(?P<region>[A-Za-z][A-Za-z0-9/_+\-]*)\])?)?)?"
+    rf"(?:[Tt]{_CLOCK}(?:{_OFFSET}(?:\[(?P<region>[A-Za-z0-9/_+\-:]+)\])?)?)?"
+)
+# What may stand in brackets besides a region: an offset, which may follow a name of UTC.
+_REGION_OFFSET = re.compile(r"(?:UTC|GMT|UT)?(?P<offset>[+-][0-9]{2}:[0-9]{2}(?::[0-9]{2})?)|Z|UT")
+# Python knows these, too, but the official clients' time zones do not have them.
+_FOREIGN_REGIONS = frozenset(
+    {"EST", "MST", "HST", "ROC", "Factory", "posixrules", "localtime", "GMT+0", "GMT-0"}
 )
 _TIME = re.compile(rf"{_CLOCK}(?:{_OFFSET})?")
 _INTEGER = re.compile(r"[+-]?\d+")
@@ -78,7 +85,8 @@ def parse_moment(text: str) -> Moment:
 
 def is_integer(text: str) -> bool:
     """Tell whether a text is a number of seconds or parts of them, whose unit is guessed."""
-    return _INTEGER.fullmatch(text.strip(BLANKS)) is not None
+    text = text.strip(BLANKS)
+    return _INTEGER.fullmatch(text) is not None
 
 
 def parse_time(text: str) -> tuple[int, int]:
@@ -122,14 +130,22 @@ def year_of_day(day: int) -> int:
 
 
 def region_offset(region: str, utc_s: int) -> int:
-    """Return a region's offset from UTC (seconds) at an instant.
+    """Return the offset from UTC (seconds) of a region, or of an offset in its place, at an instant.
 
     Raises:
-        Unreadable: if there is no such region, or the instant is outside the years 1–9999.
+        Unreadable: if there is no such region.
     """
+    fixed = _REGION_OFFSET.fullmatch(region)
+    if fixed is not None:
+        return _offset(fixed["offset"] or "Z")
     zone = _zone(region)
-    if zone is None or not _FIRST_S + DAY_S <= utc_s < _END_S - DAY_S:
+    if zone is None:
         raise Unreadable(region)
+    # The calendar repeats; what was before the first rule, and the last rule, hold for ever.
+    if utc_s < _FIRST_S + DAY_S:
+        utc_s = _FIRST_S + _CYCLE_S + utc_s % _CYCLE_S
+    elif utc_s >= _END_S - DAY_S:
+        utc_s = _END_S - 2 * _CYCLE_S + (utc_s - _END_S) % _CYCLE_S
     at = _EPOCH + timedelta(seconds=utc_s)
     offset = zone.fromutc(at.replace(tzinfo=zone)).utcoffset()
     return 0 if offset is None else offset // timedelta(seconds=1)
@@ -137,6 +153,8 @@ def region_offset(region: str, utc_s: int) -> int:
 
 @lru_cache(maxsize=256)
 def _zone(region: str) -> ZoneInfo | None:
+    if region in _FOREIGN_REGIONS:
+        return None
     try:
         return ZoneInfo(region)
     except (KeyError, ValueError, OSError):
@@ -162,7 +180,7 @@ def _offset(text: str) -> int:
 
 def _guess(text: str) -> tuple[int, int]:
     """Read an integer as s, ms, µs or ns since 1970, by its size."""
-    if not _INTEGER.fullmatch(text) or len(text) > _MAX_DIGITS:
+    if not _INTEGER.fullmatch(text) or len(text) > _MAX_DIGITS or not is_narrow(text):
         raise Unreadable(text)
     value = int(text)
     unit = 10**9
@@ -171,6 +189,6 @@ def _guess(text: str) -> tuple[int, int]:
             unit = divisor
             break
     seconds, rest = divmod(value, unit)
-    if abs(seconds) > _MAX_INSTANT_S:
+    if not _FIRST_DAY <= seconds // DAY_S <= _LAST_DAY:
         raise Unreadable(text)
     return seconds, rest * (10**9 // unit)

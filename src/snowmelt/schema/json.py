@@ -19,14 +19,15 @@ from uuid import UUID
 
 import numpy as np
 
-from snowmelt.schema.likenesses import datetime_and_nanos, has_clock, is_missing
-from snowmelt.schema.numbers import float_text
+from snowmelt.schema.floats import float_text
+from snowmelt.schema.likenesses import datetime_and_nanos, expanded, has_clock, is_missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 MAX_DEPTH = 1000
-MAX_NUMBER_LENGTH = 1000
+MAX_DIGITS = 1000
+MAX_NAME = 50_000
 
 _TOKEN = re.compile(
     r"[ \t\n\r]*(?:"
@@ -57,6 +58,10 @@ class InvalidJson(ValueError):
 
 class Duplicate(InvalidJson):
     """An object has a key twice; the text is the key."""
+
+
+class BeyondLimits(InvalidJson):
+    """The text nests too deep, or has a number or a name that is too long."""
 
 
 class LoneSurrogate(InvalidJson):
@@ -120,26 +125,33 @@ class _Normaliser:
             yield written
 
     def _scalar(self, written: str) -> None:
-        if self.state not in {_VALUE, _FIRST_VALUE} or len(written) > MAX_NUMBER_LENGTH:
+        if self.state not in {_VALUE, _FIRST_VALUE}:
             raise InvalidJson
+        if len(written) > MAX_DIGITS and sum(map(str.isdecimal, written)) > MAX_DIGITS:
+            raise BeyondLimits
         self.state = _AFTER if self.open else _DONE
 
     def _string(self, written: str) -> str:
         content = _unescaped(written[1:-1])
         if self.state in {_VALUE, _FIRST_VALUE}:
             self.state = _AFTER if self.open else _DONE
-            return quoted(content)
+            return quoted(_sound(content))
         keys = self.open[-1] if self.open else None
         if self.state not in {_FIRST_KEY, _KEY} or keys is None:
             raise InvalidJson
+        if len(content) > MAX_NAME:
+            raise BeyondLimits
+        # Halves of pairs are still told apart here, though each becomes a `?`.
         _add_key(keys, content)
         self.state = _COLON
-        return quoted(content)
+        return quoted(_sound(content))
 
     def _mark(self, mark: str) -> None:
         if mark in "[{":
-            if self.state not in {_VALUE, _FIRST_VALUE} or len(self.open) >= MAX_DEPTH:
+            if self.state not in {_VALUE, _FIRST_VALUE}:
                 raise InvalidJson
+            if len(self.open) >= MAX_DEPTH:
+                raise BeyondLimits
             self.open.append(set() if mark == "{" else None)
             self.state = _FIRST_KEY if mark == "{" else _FIRST_VALUE
         elif mark in "]}":
@@ -247,9 +259,7 @@ def _scalar_text(value: object) -> str | None:
         return format(Decimal(int(value)), "f")
     if isinstance(value, (float, np.floating)):
         return _float(value)
-    if isinstance(value, Decimal):
-        return str(value) if value.is_finite() else quoted(_special(float(value)))
-    return _other_text(value)
+    return _decimal(value) if isinstance(value, Decimal) else _other_text(value)
 
 
 def _other_text(value: object) -> str | None:
@@ -280,7 +290,9 @@ def _moment_or_bytes(value: object) -> str | None:
 def _numpy_moment(value: np.datetime64) -> str:
     found = datetime_and_nanos(value)
     if found is None:
-        raise Unwritable(value)
+        # A clock time of a year that a datetime does not have.
+        day, _, rest = expanded(value).partition("T")
+        return quoted(f"{day}T{_clock(time.fromisoformat(rest[:8]), 0)}" if rest else day)
     clock, nanos = found
     day = clock.date().isoformat()
     return quoted(f"{day}T{_clock(clock, nanos)}" if has_clock(value) else day)
@@ -306,6 +318,13 @@ def _float(value: float | np.floating) -> str:
     digits = "".join(map(str, number.as_tuple().digits)).rstrip("0")
     sign = "-" if number < 0 else ""
     return f"{sign}{digits[0]}.{digits[1:] or '0'}E{number.adjusted()}"
+
+
+def _decimal(value: Decimal) -> str:
+    if not value.is_finite():
+        return quoted(_special(float(value)))
+    # A decimal zero has no sign.
+    return str(value or value.copy_abs())
 
 
 def _special(value: float) -> str:
@@ -345,9 +364,13 @@ def _unescaped(text: str) -> str:
     text = _ESCAPE.sub(_character, text)
     if _SURROGATE.search(text) is None:
         return text
-    # Escaped pairs are joined; what stays alone becomes `?`, as on the wire.
-    joined = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-    return _SURROGATE.sub("?", joined)
+    # Escaped pairs are joined.
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
+def _sound(text: str) -> str:
+    # What stays half a pair becomes `?`, as on the wire.
+    return text if text.isascii() else _SURROGATE.sub("?", text)
 
 
 def _character(found: re.Match[str]) -> str:

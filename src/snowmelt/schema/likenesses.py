@@ -55,9 +55,9 @@ def _moment(value: np.datetime64) -> object:
         return None
     found = datetime_and_nanos(value)
     if not has_clock(value):
-        return found[0].date() if found else _expanded(value.astype("datetime64[D]"))
+        return found[0].date() if found else expanded(value.astype("datetime64[D]"))
     if found is None:
-        return _expanded(value)
+        return expanded(value)
     clock, nanos = found
     if nanos % 1000 == 0:
         return clock.replace(microsecond=nanos // 1000)
@@ -76,8 +76,8 @@ def _split(value: np.datetime64) -> tuple[int, int]:
     return divmod(total, 10**9)
 
 
-def _expanded(value: np.datetime64) -> str:
-    """Write a year beyond four digits with its sign, as ISO 8601 wants."""
+def expanded(value: np.datetime64) -> str:
+    """Write a moment in ISO 8601, which wants a sign before a year of more than four digits."""
     text = str(value)
     sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
     year, rest = digits.split("-", 1)

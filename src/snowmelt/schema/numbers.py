@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
+from snowmelt.schema.floats import float_text
 from snowmelt.schema.refusals import number_out_of_range, wrong_type, wrong_value
 
 if TYPE_CHECKING:
@@ -28,9 +29,14 @@ _HALF_UP = decimal.Context(
     traps=[decimal.InvalidOperation],
 )
 _UNITS = tuple(Decimal(1).scaleb(-scale) for scale in range(39))
-# \d is any Unicode digit here: the wire's parser takes them too. An exponent has ten digits at most.
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?0*\d{1,10})?")
+# \d is any Unicode digit here: the wire's parser takes them too, if they have 16 bits. An exponent
+# has ten digits at most.
+_NUMBER = re.compile(
+    r"[+-]?(?:\d+\.?(?P<fraction>\d*)|\.(?P<only>\d+))(?:[eE](?P<exponent>[+-]?0*\d{1,10}))?"
+)
 _MAX_EXPONENT = 2**31 - 1
+# Nobody counts with numbers of so many digits; the wire's arithmetic gives up on them.
+_MAX_DIGITS = 500_000_000
 _DECIMAL_REAL = re.compile(
     r"[+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?)", re.ASCII
 )
@@ -52,6 +58,9 @@ def fixed(value: object, column: Column, row_index: int) -> int:
         unscaled: int = value * 10**scale
         if -(10**precision) < unscaled < 10**precision:
             return unscaled
+    if isinstance(value, (np.float16, np.float32)):
+        # Only as text and in JSON does a narrow float stand for its own shortest text.
+        value = float(value)
     number = exact_decimal(value)
     if number is None:
         if isinstance(value, str) or is_number(value):
@@ -78,15 +87,13 @@ def is_number(value: object) -> TypeGuard[int | float | Decimal | np.integer | n
 def exact_decimal(value: object) -> Decimal | None:
     """Return a number or its text exactly; None when it is no (finite) number.
 
-    A float stands for its shortest decimal text, not for its binary value.
+    A float stands for its short decimal text, not for its binary value.
     """
     if isinstance(value, (bool, np.timedelta64)):
         return None
     number: Decimal | None = None
     if isinstance(value, str):
-        text = value.strip(BLANKS)
-        if _NUMBER.fullmatch(text) and _exponent_fits(text):
-            number = Decimal(text)
+        number = _decimal_of_text(value.strip(BLANKS))
     elif isinstance(value, Decimal):
         number = value
     elif isinstance(value, (int, np.integer)):
@@ -94,11 +101,6 @@ def exact_decimal(value: object) -> Decimal | None:
     elif isinstance(value, (float, np.floating)):
         number = Decimal(float_text(value))
     return number if number is not None and number.is_finite() else None
-
-
-def float_text(value: float | np.floating) -> str:
-    """Return the shortest text that reads back as this float of its own width."""
-    return float.__repr__(value) if isinstance(value, float) else str(value)
 
 
 def real(value: object, column: Column, row_index: int) -> float:
@@ -113,11 +115,12 @@ def real(value: object, column: Column, row_index: int) -> float:
     if not is_number(value):
         raise wrong_type(value, column, row_index, "int, float, decimal.Decimal, str")
     if isinstance(value, np.floating):
-        return float(str(value))
+        return float(float_text(value))
     if isinstance(value, Decimal) and value.is_snan():
         raise wrong_value(column, row_index, "Not a valid decimal number")
     try:
-        return float(value)
+        # A decimal zero has no sign.
+        return float(value) if value else 0.0
     except OverflowError:
         return math.inf if value > 0 else -math.inf
 
@@ -141,9 +144,21 @@ def boolean(value: object, column: Column, row_index: int) -> bool:
     return bool(number)
 
 
-def _exponent_fits(text: str) -> bool:
-    _, mark, exponent = text.lower().partition("e")
-    return not mark or abs(int(exponent)) <= _MAX_EXPONENT
+def is_narrow(text: str) -> bool:
+    """Tell whether all characters have 16 bits: what the wire's parsers look at one by one."""
+    return text.isascii() or max(text) <= "\uffff"
+
+
+def _decimal_of_text(text: str) -> Decimal | None:
+    found = _NUMBER.fullmatch(text)
+    if found is None or not is_narrow(text):
+        return None
+    exponent = int(found["exponent"] or 0)
+    scale = len(found["fraction"] or found["only"] or "") - exponent
+    if abs(exponent) > _MAX_EXPONENT or abs(scale) > _MAX_EXPONENT:
+        return None
+    number = Decimal(text)
+    return None if number and abs(number.adjusted()) > _MAX_DIGITS else number
 
 
 def _real_of_text(text: str) -> float | None:

@@ -223,7 +223,10 @@ def _test(column: Column, name: str, length: str) -> str:
         # Most Decimals have a digit to spare, which is found in a tenth of a comparison's time.
         short = f"({name}.adjusted() < {digits - 1} or {within})"
         number = f"type({name}) is Decimal and {name}.is_finite() and {short}"
-        return f"(type({name}) is int or type({name}) is float) and {within} or {number}"
+        # What is written for a float may be a little larger than it.
+        most = bound - 10 ** max(digits - 15, 0) + 1
+        real = f"type({name}) is float and -{most} <= {name} <= {most}"
+        return f"type({name}) is int and {within} or {real} or {number}"
     if kind is Kind.TEXT:
         limit = MAX_TEXT_BYTES if column.length is None else min(column.length, MAX_TEXT_BYTES)
         sound = f"({name}.isascii() or is_sound({name}))"

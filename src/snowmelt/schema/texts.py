@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 import numpy as np
 
-from snowmelt.schema.numbers import BLANKS, exact_decimal, is_number
+from snowmelt.schema.numbers import BLANKS, exact_decimal, is_narrow, is_number
 from snowmelt.schema.refusals import wrong_type, wrong_value
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 _TEXTS = "str, int, float, decimal.Decimal, bool, uuid.UUID"
 _BINARIES = "bytes, bytearray, memoryview, str, uuid.UUID"
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2})*")
+_WIDE_LETTERS = {
+    ord(wide): plain for wide, plain in zip("ＡＢＣＤＥＦａｂｃｄｅｆ", "ABCDEFabcdef", strict=True)
+}
 
 
 def text(value: object, column: Column, row_index: int) -> str:
@@ -53,10 +57,7 @@ def binary(value: object, column: Column, row_index: int) -> bytes:
     elif isinstance(value, UUID):
         content = value.bytes
     elif isinstance(value, str):
-        digits = value.strip(BLANKS)
-        if not _HEX.fullmatch(digits):
-            raise wrong_value(column, row_index, "Not a valid hex string")
-        content = bytes.fromhex(digits)
+        content = _of_hexadecimal(value.strip(BLANKS), column, row_index)
     else:
         raise wrong_type(value, column, row_index, _BINARIES)
     limit = MAX_BINARY_BYTES if column.byte_length is None else column.byte_length
@@ -64,6 +65,18 @@ def binary(value: object, column: Column, row_index: int) -> bytes:
         reason = f"Binary too long: length={len(content)} maxLength={limit}"
         raise wrong_value(column, row_index, reason)
     return content
+
+
+def _of_hexadecimal(digits: str, column: Column, row_index: int) -> bytes:
+    """Read pairs of digits; as for the wire's parser, any alphabet's decimal digits are some."""
+    if not digits.isascii() and is_narrow(digits):
+        digits = "".join(
+            digit if digit.isascii() else str(unicodedata.decimal(digit, digit))
+            for digit in digits.translate(_WIDE_LETTERS)
+        )
+    if not _HEX.fullmatch(digits):
+        raise wrong_value(column, row_index, "Not a valid hex string")
+    return bytes.fromhex(digits)
 
 
 def _plain(value: object, column: Column, row_index: int) -> str:

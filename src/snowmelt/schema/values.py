@@ -36,7 +36,8 @@ _RULES: dict[Kind, Convert] = {
     Kind.DATE: days,
     Kind.TIME: time_of_day,
 }
-_MOMENTS = TIMESTAMPS | {Kind.DATE, Kind.TIME}
+_DATED = TIMESTAMPS | {Kind.DATE}
+_MOMENTS = _DATED | {Kind.TIME}
 
 
 def rule_of(
@@ -92,9 +93,9 @@ def _of_likeness(value: object, convert: Convert, column: Column, refusal: Inval
     plain = likeness(value)
     if plain is None:
         return None
-    # Text that only stands for a moment is no text elsewhere.
+    # Text that only stands for a moment is no text elsewhere; a moment is no time of day.
     moment = isinstance(value, np.datetime64)
-    if plain is value or (moment and column.kind not in _MOMENTS):
+    if plain is value or (moment and column.kind not in _DATED):
         raise refusal
     try:
         return convert(plain, column, int(str(refusal.fields.get("row_index", 0))))
