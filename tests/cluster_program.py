@@ -1,6 +1,7 @@
 """A driver on a standalone cluster, as a process: tells when a step's tasks run, and what came of it.
 
-python cluster_program.py MASTER DATA_FOLDER FILES
+python cluster_program.py MASTER DATA_FOLDER FILES WRITTEN; the rows that a DataFrame writes have the
+ids from the first of WRITTEN's two numbers, with a colon between, to before the second.
 """
 
 from __future__ import annotations
@@ -56,6 +57,13 @@ class Steps:
         watcher.join()
         told(done=name, result=result)
 
+    def write(self, first: int, last: int) -> list[int]:
+        """Append a DataFrame of more tasks than the cluster has cores."""
+        frame = self.spark.range(first, last, 1, 6).selectExpr("id", "'written' AS name")
+        frame.write.format("snowmelt").mode("append").option("table", T).save()
+        query = f"SELECT count(*), count(DISTINCT id) FROM {T} WHERE name = 'written'"
+        return [int(each) for each in self.lake.sql(query).collect()[0]]
+
     def count(self) -> list[int]:
         return [int(each) for each in self.lake.sql(COUNTED).collect()[0]]
 
@@ -73,13 +81,15 @@ def _has_tasks(tracker) -> bool:
 
 
 def main() -> None:
-    master, data, files = sys.argv[1:]
+    master, data, files, written = sys.argv[1:]
+    first, last = map(int, written.split(":"))
     steps = Steps(master, data)
     steps.run("query of chunks", steps.count)
     steps.run("migrate", lambda: [done.rows for done in steps.lake.migrate(T)])
     steps.run("query of files", steps.count)
     copy = f"COPY {T} FROM '{files}/*.csv'"
     steps.run("copy", lambda: [int(row.rows_loaded) for row in steps.lake.sql(copy).collect()])
+    steps.run("write", lambda: steps.write(first, last))
     told(done="end", result=steps.count())
     steps.spark.stop()
 

@@ -29,13 +29,15 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.postgres,
     pytest.mark.slow,
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(600),
 ]
 
 PROGRAM = Path(__file__).parents[1] / "cluster_program.py"
 CHANNELS, FLUSHES, ROWS = 3, 3, 400
 STREAMED = CHANNELS * FLUSHES * ROWS
 FILES, LINES = 4, 250
+# Of a DataFrame: ids from the first to before the second.
+WRITTEN = (STREAMED + FILES * LINES, STREAMED + FILES * LINES + 5000)
 
 
 class Cluster:
@@ -161,7 +163,14 @@ def test_a_worker_may_die_in_each_step(environment, data, tmp_path):
         with (
             log,
             subprocess.Popen(
-                [sys.executable, PROGRAM, cluster.master, str(data), environment["FILES"]],
+                [
+                    sys.executable,
+                    PROGRAM,
+                    cluster.master,
+                    str(data),
+                    environment["FILES"],
+                    "{}:{}".format(*WRITTEN),
+                ],
                 env=environment | {"JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -182,11 +191,12 @@ def test_a_worker_may_die_in_each_step(environment, data, tmp_path):
     finally:
         cluster.close()
     streamed = [STREAMED, STREAMED, sum(range(STREAMED))]
-    everything = STREAMED + FILES * LINES
+    everything = WRITTEN[1]
     assert found == {
         "query of chunks": streamed,
         "migrate": [STREAMED],
         "query of files": streamed,
         "copy": [FILES * LINES],
+        "write": [5000, 5000],
         "end": [everything, everything, sum(range(everything))],
     }
