@@ -39,7 +39,7 @@ class Balancer:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         starting = asyncio.start_server(self._forward, "127.0.0.1", self.port)
-        self._server = asyncio.run_coroutine_threadsafe(starting, self._loop).result(10)
+        self._server = asyncio.run_coroutine_threadsafe(starting, self._loop).result(60)
 
     @property
     def url(self) -> str:
@@ -53,7 +53,7 @@ class Balancer:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
 
-        asyncio.run_coroutine_threadsafe(end(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(end(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

@@ -38,7 +38,7 @@ def calls_of(*processes) -> list[Call]:
     """Wait for processes and return what they did, by beginning."""
     found = []
     for process in processes:
-        text, _ = process.communicate(timeout=60)
+        text, _ = process.communicate(timeout=200)
         for line in text.splitlines():
             began, ended = map(float, line.split())
             found.append(Call(process.pid, began, ended))

@@ -9,7 +9,7 @@ ERRORS = "sdk.public.errors"
 DDL = "CREATE TABLE sdk.public.t (id NUMBER(10,0) NOT NULL, name VARCHAR, at TIMESTAMP_NTZ)"
 GRANT = "GRANT INSERT ON TABLE sdk.public.t TO ROLE loading"
 LATE = dt.timedelta(minutes=10)
-SOON = dt.timedelta(seconds=20)
+SOON = dt.timedelta(seconds=200)
 BAD = {"id": "nonsense"}
 
 

@@ -131,7 +131,7 @@ def threads_of(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/task").iterdir()))
 
 
-def until(holds, seconds: float = 30.0) -> bool:
+def until(holds, seconds: float = 200.0) -> bool:
     """Wait for something to become true; tell whether it did."""
     give_up_at = time.monotonic() + seconds
     while time.monotonic() < give_up_at:

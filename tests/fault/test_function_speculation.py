@@ -94,9 +94,9 @@ def at_home(folder: Path) -> list[int]:
 
 
 def until(given, wanted):
-    """Return what a function gives, as soon as it is wanted, or after half a minute."""
+    """Return what a function gives, as soon as it is wanted, or after minutes."""
     clock = SystemClock()
-    end = clock.monotonic() + 30
+    end = clock.monotonic() + 200
     while not wanted(found := given()) and clock.monotonic() < end:
         clock.sleep(0.05)
     return found
@@ -126,7 +126,7 @@ def daemon(folder: Path, name: str, *arguments: str):
         yield log
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(120)
 
 
 @pytest.fixture

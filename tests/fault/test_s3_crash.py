@@ -19,7 +19,7 @@ def files_of(process) -> list[str]:
 
 
 def wait_until(holds) -> None:
-    give_up_at = time.monotonic() + 20
+    give_up_at = time.monotonic() + 200
     while not holds():
         assert time.monotonic() < give_up_at
         time.sleep(0.05)

@@ -78,7 +78,7 @@ def test_services_that_are_killed_take_nothing_with_them(three_services, catalog
     for thread in threads:
         thread.start()
     for event in begun:
-        assert event.wait(60) or errors
+        assert event.wait(240) or errors
     spread = [metric(service, "snowmelt_registrations_total") for service in three_services.each]
     for service in three_services.each:
         service.kill()
@@ -116,11 +116,11 @@ def test_a_migrator_that_is_killed_is_followed_and_one_that_is_stopped_gives_its
     planned = three_services.command(
         *loop, SNOWMELT_FAULT="migration.planned=kill", SNOWMELT_LEASE_S="2", **often
     )
-    planned.communicate(timeout=60)
+    planned.communicate(timeout=240)
     other = three_services.command(*loop, SNOWMELT_COMPACT="0", **often)
     assert any("rows of chunks" in line for line in other.stdout)
     other.terminate()
-    other.communicate(timeout=60)
+    other.communicate(timeout=240)
     with catalog.reading() as connection:
         leases = model.leases.c
         # The services' own housekeeping may be at work.

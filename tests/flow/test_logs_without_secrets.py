@@ -89,7 +89,7 @@ def stream(url: str, key_pair) -> list[str]:
     with client:
         with client.open_channel("c", table="demo.public.t") as channel:
             channel.insert_rows([{"id": 1}, {"id": 2}], offset_token="2")
-            channel.wait_for_commit("2", timeout=dt.timedelta(seconds=20))
+            channel.wait_for_commit("2", timeout=dt.timedelta(seconds=200))
         with contextlib.suppress(snowmelt.SnowmeltError):
             client.open_channel("c", table="demo.public.missing")
     key = serialization.load_pem_private_key(key_pair.private_pem.encode(), None)
@@ -109,7 +109,7 @@ def authorise(url: str, idp: AuthorisationServer) -> list[str]:
         client.open_channel("authorised", table="demo.public.t") as channel,
     ):
         channel.insert_row({"id": 3}, offset_token="3")
-        channel.wait_for_commit("3", timeout=dt.timedelta(seconds=20))
+        channel.wait_for_commit("3", timeout=dt.timedelta(seconds=200))
     wrong = [token(aud="elsewhere"), token(exp=1_000_000), token(KEY, "unknown"), token() + "x"]
     for each in wrong:
         with pytest.raises(snowmelt.SnowmeltError) as refused:

@@ -34,7 +34,7 @@ def is_alive(process_id: int) -> bool:
     return state != "Z"
 
 
-def wait_until(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], object], what: str, seconds: float = 200) -> None:
     give_up_at = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < give_up_at, what

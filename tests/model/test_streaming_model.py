@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 CHANNELS = ("alpha", "beta", "gamma")
 SLOTS = (0, 1)
 LAG = dt.timedelta(minutes=10)  # nothing is flushed but by a rule
-SOON = dt.timedelta(seconds=20)
+SOON = dt.timedelta(seconds=200)
 COLUMNS = "channel VARCHAR(16) NOT NULL, number NUMBER(9,0) NOT NULL"
 IN_FLIGHT = (Point.BLOB_BUILT, Point.STAGE_WRITE, Point.BLOB_STAGED, Point.REGISTERED)
 MIGRATION = tuple(point for point in Point if point.value.startswith("migration."))

@@ -69,7 +69,7 @@ class Relay:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         serving = asyncio.start_server(self._relay, "127.0.0.1", self.port)
-        self._server = asyncio.run_coroutine_threadsafe(serving, self._loop).result(10)
+        self._server = asyncio.run_coroutine_threadsafe(serving, self._loop).result(60)
 
     def turn_to(self, target):
         self.target = target
@@ -103,9 +103,9 @@ class Relay:
                 each.close()
             await asyncio.sleep(0)
 
-        asyncio.run_coroutine_threadsafe(end(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(end(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self._loop.close()
 
 

@@ -46,7 +46,7 @@ def running(tmp_path, *arguments):
         yield line.split(" on ")[1].strip()
     finally:
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=200)
         assert process.returncode == 0, errors
 
 

@@ -89,4 +89,4 @@ def test_the_migrators_loop_maintains_unless_told_not_to(loaded):
                 with pytest.raises(subprocess.TimeoutExpired):
                     process.wait(3)
             process.send_signal(signal.SIGINT)
-            assert process.communicate(timeout=30)[0] == ""
+            assert process.communicate(timeout=200)[0] == ""

@@ -94,7 +94,7 @@ def test_an_insert_waits_until_rows_are_committed():
     thread = threading.Thread(target=backlog.insert, args=(state, row("2", size=10)))
     thread.start()
     backlog.commit(backlog.take())
-    thread.join(10)
+    thread.join(60)
     assert state.buffer.brings("2")
 
 
@@ -167,7 +167,7 @@ def test_an_orphan_ends_whoever_holds_the_lock():
     thread.start()
     with backlog._lock:  # as the garbage collector may find it
         backlog.orphan()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 
@@ -196,7 +196,7 @@ def test_checked_rows_of_many_threads_come_once_while_others_are_taken():
     assert backlog.drain(10) == 0
     assert backlog.status(state).committed_rows == backlog.status(state).inserted_rows == 8_000
     backlog.orphan()
-    taking.join(10)
+    taking.join(60)
     assert sorted(found) == [float(number) for number in range(8_000)]
     for first in range(0, 8_000, 2_000):
         mine = [number for number in found if first <= number < first + 2_000]

@@ -44,7 +44,7 @@ def test_pieces_are_made_beside_their_reader_but_only_a_few_early():
     pieces = iter(ahead)
     next(pieces)
     # Without a thread of its own the third piece would wait to be asked for.
-    assert third.wait(10)
+    assert third.wait(60)
     ahead.close()
     assert len(made) <= 4
 

@@ -38,7 +38,7 @@ def insert(service, rows: int, times: int = 1) -> None:
         for _ in range(times):
             channel.insert_rows([{"a": number} for number in range(rows)])
             channel.flush()
-            channel.wait_for_commit(timeout=dt.timedelta(seconds=20))
+            channel.wait_for_commit(timeout=dt.timedelta(seconds=200))
 
 
 @pytest.mark.slow
