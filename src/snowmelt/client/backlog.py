@@ -69,7 +69,7 @@ class Backlog:
     @property
     def uncommitted_bytes(self) -> int:
         """Estimated bytes of rows that are buffered or in flight."""
-        return self._bytes
+        return max(self._bytes, 0)
 
     def states(self) -> list[ChannelState]:
         """Return the open channels, in the order of opening."""
@@ -163,8 +163,9 @@ class Backlog:
             ):
                 self._insert_looking(state, form, values, token)
                 return True
-            self._bytes = waiting
+            # In this order: Ctrl-C in between must not leave bytes that nobody gives back.
             run.items.extend(values)
+            self._bytes = waiting
             if token is not None:
                 run.tokens.append(token)
             return False
@@ -364,9 +365,9 @@ class Backlog:
         give_up_at = self._clock.monotonic() + timeout_s
         with self._lock:
             self._hurry()
-            while self._bytes and (left_s := give_up_at - self._clock.monotonic()) > 0:
+            while self._bytes > 0 and (left_s := give_up_at - self._clock.monotonic()) > 0:
                 self._moved.wait(left_s)
-            return self._bytes
+            return self.uncommitted_bytes
 
     def stop(self, failure: Failure) -> None:
         """End `take`, and invalidate whatever is still open."""
