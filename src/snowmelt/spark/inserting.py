@@ -73,7 +73,10 @@ def read_insert(text: str, within: tuple[str, ...]) -> Insert | None:
     run = dotted(tokens, at)
     parts = internal_parts(run)
     if not run or not _PARTS - len(within) <= len(parts) <= _PARTS:
-        raise _wrong("the table of an INSERT is named in full: database.schema.table")
+        raise _wrong(
+            "the table of an INSERT is named in full, database.schema.table, with backticks around "
+            "names that need quotes"
+        )
     at += 2 * len(run) - 1
     columns, at = _columns(tokens, at)
     if at >= len(tokens):

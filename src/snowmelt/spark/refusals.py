@@ -75,6 +75,8 @@ def _unparsable(error: ParseException) -> StatementError:
     line, position = (int(number) for number in place.groups()) if place else (1, 0)
     reason = _REASON.match(text)
     said = reason.group(1).strip().rstrip(".") if reason else text
+    if "near '\"" in said:
+        said += "; in a query double quotes make a text, and names that need quotes have backticks"
     return StatementError(reason=said, line=line, column=position + 1)
 
 
