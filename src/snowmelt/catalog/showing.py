@@ -27,6 +27,7 @@ from snowmelt.catalog.session import Session, schema_shown
 from snowmelt.catalog.showing_functions import (
     FUNCTION_COLUMNS,
     INTEGRATION_COLUMNS,
+    all_integrations,
     describe_function,
     describe_integration,
     shown_functions,
@@ -344,10 +345,6 @@ def _all_functions(statement: Show, session: Session) -> Iterator[_Row]:
     yield from sorted(found, key=lambda row: (str(row[2]), str(row[3]), str(row[1])))
 
 
-def _security_integrations(_statement: Show, session: Session) -> Iterator[_Row]:
-    yield from shown_security_integrations(session)
-
-
 _FUNCTIONS = ("created_on", "name", "factory", "library", "owner")
 _SHOWN: dict[str, tuple[tuple[str, ...], Callable[[Show, Session], Iterator[_Row]]]] = {
     "DATABASES": (("created_on", "name", "owner", "comment", "retention_time"), _databases),
@@ -396,8 +393,11 @@ _SHOWN: dict[str, tuple[tuple[str, ...], Callable[[Show, Session], Iterator[_Row
     "EXTERNAL FUNCTIONS": (FUNCTION_COLUMNS, _external_functions),
     "FUNCTIONS": (FUNCTION_COLUMNS, _all_functions),
     "API INTEGRATIONS": (INTEGRATION_COLUMNS, lambda _, session: shown_integrations(session)),
-    "INTEGRATIONS": (INTEGRATION_COLUMNS, lambda _, session: shown_integrations(session)),
-    "SECURITY INTEGRATIONS": (INTEGRATION_COLUMNS, _security_integrations),
+    "INTEGRATIONS": (INTEGRATION_COLUMNS, lambda _, session: all_integrations(session)),
+    "SECURITY INTEGRATIONS": (
+        INTEGRATION_COLUMNS,
+        lambda _, session: shown_security_integrations(session),
+    ),
     "PIPES": (PIPE_COLUMNS, shown_pipes),
 }
 

@@ -107,6 +107,12 @@ def shown_security_integrations(session: Session) -> Iterator[tuple[object, ...]
         yield (*row, each.owner)
 
 
+def all_integrations(session: Session) -> Iterator[tuple[object, ...]]:
+    """Yield the integrations of all kinds that the role may use, as SHOW lists them."""
+    yield from shown_integrations(session)
+    yield from shown_security_integrations(session)
+
+
 def describe_function(statement: DescribeFunction, session: Session) -> Result:
     """Return a function's or translator's properties.
 
