@@ -54,11 +54,15 @@ def run(options: argparse.Namespace) -> int:
     definition = library.filter(name)
     given = _parameters(definition, options.parameters)
     inputs = {str(path): path.read_bytes() for path in options.input} or SAMPLES
-    changed = False
+    changed, answered = False, False
     for title, data in inputs.items():
         report = check_filter(definition, given, data)
         changed |= bool(report.differences)
+        answered |= report.refused is None
         _print(title, report)
+    if not (changed or answered):
+        print(f"{name}: it refuses all of it, so nothing is known of its output.")
+        return 1
     print(f"{name}: the output {'CHANGES' if changed else 'is always the same'}.")
     return int(changed)
 

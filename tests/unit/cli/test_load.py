@@ -69,6 +69,14 @@ def test_samples_are_used_where_no_input_is_given(snowmelt, tmp_path: Path) -> N
     assert "1,024 bytes" in done.stdout
 
 
+def test_a_filter_that_refuses_everything_is_not_praised(snowmelt, tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("def bad(data): raise ValueError('no')")
+    (tmp_path / "a.txt").write_text("a")
+    done = snowmelt("load", "check", "bad.py", "--input", "a.txt")
+    assert done.returncode == 1
+    assert done.stdout.endswith("bad: it refuses all of it, so nothing is known of its output.\n")
+
+
 def test_what_cannot_be_checked_is_said_in_a_sentence(snowmelt, flat, tmp_path: Path) -> None:
     (tmp_path / "two.py").write_text("def a(d): return d\ndef b(d): return d\n")
     for arguments, reason in (
