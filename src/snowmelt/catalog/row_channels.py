@@ -20,6 +20,32 @@ _R = row_channels
 _Q = row_requests
 _AT_ONCE = 500
 
+# Built once: it is asked for every request.
+_FIND = (
+    sa.select(
+        _C.c.channel_id,
+        _C.c.name,
+        _C.c.client_sequencer,
+        _C.c.row_sequencer,
+        _C.c.offset_token,
+        _C.c.owner_user,
+        _C.c.opened_at,
+        _R.c.request_id,
+        *(
+            sa.func.coalesce(column, 0)
+            for column in (_R.c.rows_parsed, _R.c.rows_inserted, _R.c.rows_error)
+        ),
+        _R.c.last_error,
+        _R.c.last_error_at,
+        _R.c.last_error_offset,
+    )
+    .select_from(_C.outerjoin(_R, _C.c.channel_id == _R.c.channel_id))
+    .where(
+        _C.c.table_id == sa.bindparam("table_id"),
+        _C.c.name.in_(sa.bindparam("names", expanding=True)),
+    )
+)
+
 
 @dataclass(frozen=True, slots=True)
 class RowChannel:
@@ -88,28 +114,9 @@ def find_row_channels(
     """Return those of a table's channels that exist, by name."""
     found: dict[str, RowChannel] = {}
     ordered = sorted(set(names))
-    query = sa.select(
-        _C.c.channel_id,
-        _C.c.name,
-        _C.c.client_sequencer,
-        _C.c.row_sequencer,
-        _C.c.offset_token,
-        _C.c.owner_user,
-        _C.c.opened_at,
-        _R.c.request_id,
-        *(
-            sa.func.coalesce(column, 0)
-            for column in (_R.c.rows_parsed, _R.c.rows_inserted, _R.c.rows_error)
-        ),
-        _R.c.last_error,
-        _R.c.last_error_at,
-        _R.c.last_error_offset,
-    ).select_from(_C.outerjoin(_R, _C.c.channel_id == _R.c.channel_id))
     for start in range(0, len(ordered), _AT_ONCE):
-        some = query.where(
-            _C.c.table_id == table_id, _C.c.name.in_(ordered[start : start + _AT_ONCE])
-        )
-        for row in connection.execute(some):
+        some = {"table_id": table_id, "names": ordered[start : start + _AT_ONCE]}
+        for row in connection.execute(_FIND, some):
             found[row.name] = RowChannel(*row)
     return found
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _MOST_CONVERTERS = 64
 _MOST_KEPT_ERRORS = 1_000
+# Columns cost a millisecond or two, however few their values: as much as some hundred rows.
+_FEW_BYTES = 24 * 1024
 # Where more than every fourth row is in doubt, all are computed one by one.
 _MOST_DOUBTFUL = 4
 
@@ -96,6 +98,8 @@ class Conversions:
         if copy is not None and copy.items is None:
             copy = None
         plain = self.readiness.reader(len(data))
+        if len(data) < _FEW_BYTES:
+            return self._one_by_one(data, table, copy, converter)
         if copy is None:
             columns = columns_of(data, table.schema, plain)
             at_once = None if columns is None else converter.convert_arrow(columns)
