@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from snowmelt.cli.opening import settings_of
+from snowmelt.errors import UserError
 
 if TYPE_CHECKING:
     import argparse
@@ -76,6 +77,10 @@ def run(options: argparse.Namespace) -> int:
         migrate=options.migrate,
         dev=options.dev,
     )
+    if options.backend and not settings.s3_port:
+        raise UserError(
+            "--backend is reached through the S3 endpoint, which --s3-port 0 leaves out."
+        )
     from snowmelt.server.running import serve
 
     serve(settings)

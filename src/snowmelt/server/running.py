@@ -12,6 +12,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
+from snowmelt.config import unknown_variables
 from snowmelt.errors import ConfigurationError, DataFolderBusy
 from snowmelt.server.app import build_service, create_app
 from snowmelt.server.express import Express
@@ -114,6 +115,8 @@ def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) 
         ConfigurationError: Settings that do not go together, or an address that is taken.
     """
     configure_logging(settings)
+    for name in unknown_variables():
+        _log.warning("%s is no setting (perhaps misspelt), and is not used", name)
     running = RunningService(settings)
     _tune_garbage_collection()
 

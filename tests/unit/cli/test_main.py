@@ -57,6 +57,14 @@ def test_debug_shows_where_an_error_came_from(snowmelt_process):
     assert "DatabaseNotFound" in ended.stderr
 
 
+def test_what_would_be_passed_over_is_said(snowmelt, snowmelt_process):
+    ended = snowmelt("serve", "--backend", "logs=/var/log", "--s3-port", "0")
+    assert (ended.returncode, "--s3-port 0 leaves out" in ended.stderr) == (1, True)
+    ended = snowmelt_process("serve", leese_s="5", stage_url="nowhere://x", s3_port="0")
+    assert ended.returncode == 1
+    assert "SNOWMELT_LEESE_S is no setting" in ended.stderr
+
+
 def test_a_file_that_is_not_there_is_named(snowmelt):
     ended = snowmelt("sql", "-f", "missing.sql")
     assert (ended.returncode, ended.stdout) == (1, "")
