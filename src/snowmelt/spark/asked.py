@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as st
 
+from snowmelt.clock import SystemClock
 from snowmelt.errors import ColumnNotFound, LoadRefused, Unsupported
 from snowmelt.schema.types import Kind, TableName
 from snowmelt.spark.connection import SECRET_CATALOG
@@ -31,6 +32,8 @@ PLACES = frozenset(
     {"data_dir", "catalog", SECRET_CATALOG, "stage", "warehouse", "keys", "role", "table", "path"}
 )
 _PARTS = 3
+# Whoever says "now" may be ahead of this machine.
+_CLOCKS_APART = dt.timedelta(minutes=1)
 
 
 def check_options(options: Mapping[str, str], known: frozenset[str], doing: str) -> None:
@@ -145,7 +148,7 @@ def moment_asked(text: str) -> dt.datetime:
     """Return the instant that the option `as_of` names; without an offset it is UTC.
 
     Raises:
-        LoadRefused: It is no time.
+        LoadRefused: It is no time, or one to come.
     """
     try:
         found = dt.datetime.fromisoformat(text)
@@ -153,7 +156,12 @@ def moment_asked(text: str) -> dt.datetime:
         raise LoadRefused(
             what=f"as_of = {text}", reason="write a time as 2026-01-31T10:00:00+00:00"
         ) from error
-    return found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)
+    moment = found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)
+    if moment > SystemClock().now() + _CLOCKS_APART:
+        raise LoadRefused(
+            what=f"as_of = {text}", reason="it lies in the future; a time without an offset is UTC"
+        )
+    return moment
 
 
 def number_asked(options: Mapping[str, str], name: str, *, least: int = 0) -> int | None:

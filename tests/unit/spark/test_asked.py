@@ -1,0 +1,21 @@
+"""What options of the format are read as."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from snowmelt.clock import SystemClock
+from snowmelt.errors import LoadRefused
+from snowmelt.spark.asked import moment_asked
+
+
+def test_a_moment_is_utc_and_has_been():
+    now = SystemClock().now()
+    assert moment_asked(now.isoformat()) == now
+    assert moment_asked("2026-01-31") == dt.datetime(2026, 1, 31, tzinfo=dt.UTC)
+    with pytest.raises(LoadRefused, match="lies in the future"):
+        moment_asked((now + dt.timedelta(hours=2)).replace(tzinfo=None).isoformat())
+    with pytest.raises(LoadRefused, match="write a time as"):
+        moment_asked("yesterday")
