@@ -142,8 +142,8 @@ class Grown:
             connection.exec_driver_sql(f"{ask}={usual}")
 
     def grow_channels(self, count: int) -> None:
-        """Open channels until there are so many."""
-        while self._opened + 1 < count:
+        """Open channels until there are so many, those with them that measuring opens."""
+        while self._opened + 1 < count - TURNS:
             self.open()
 
     def measure(self) -> dict[str, float]:
