@@ -163,7 +163,9 @@ def _decimal_of_text(text: str) -> Decimal | None:
 
 def _real_of_text(text: str) -> float | None:
     if _DECIMAL_REAL.fullmatch(text):
-        return float(text.rstrip("fFdD") if text[-1:] in "fFdD" else text)
+        found = float(text.rstrip("fFdD") if text[-1:] in "fFdD" else text)
+        # Python's NaN has the text's sign.
+        return math.nan if math.isnan(found) else found
     hexadecimal = _HEX_REAL.fullmatch(text)
     if hexadecimal is None:
         return _SPECIAL_REALS.get(text.lower())
