@@ -11,7 +11,6 @@ from snowmelt.errors import InternalError, SnowmeltError, UserError
 
 _log = logging.getLogger("snowmelt.server")
 _encoder = msgspec.json.Encoder()
-_JSON = (b"content-type", b"application/json")
 # Errors of the conversation itself; every other mistake of a caller is told in a 200 by its
 # `status_code`, because the official clients read nothing else (specification of v1, §2).
 _BY_HTTP_STATUS = {
@@ -26,11 +25,12 @@ _BY_HTTP_STATUS = {
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What goes back: HTTP status, JSON body, headers beside type and length."""
+    """What goes back: HTTP status, body, headers beside type and length; `kind` is the type."""
 
     status: int
     body: bytes
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    kind: bytes = b"application/json"
 
     def start(self) -> dict[str, object]:
         """Return the ASGI message that begins this answer."""
@@ -42,7 +42,8 @@ class Answer(msgspec.Struct, frozen=True):
 
     def all_headers(self) -> list[tuple[bytes, bytes]]:
         """Return the headers with those of type and length."""
-        return [_JSON, (b"content-length", b"%d" % len(self.body)), *self.headers]
+        length = b"%d" % len(self.body)
+        return [(b"content-type", self.kind), (b"content-length", length), *self.headers]
 
 
 class Problem(msgspec.Struct):

@@ -11,6 +11,7 @@ import uuid
 from pathlib import Path
 
 import httpx
+import msgspec
 import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -19,6 +20,7 @@ from authorisation import AuthorisationServer, integration
 from authorisation import token as idp_token
 from conversation import token
 from snowmelt.storage.local import LocalStore
+from snowmelt.wire import rows as wire
 
 PIPE = "/v2/streaming/databases/demo/schemas/public/pipes/T-STREAMING"
 ROWS = PIPE.replace("/streaming/", "/streaming/data/") + "/channels/{}/rows"
@@ -44,16 +46,28 @@ def another_user(service):
     service.service.sql("GRANT ROLE loading TO USER other")
 
 
-def test_every_path_of_the_description_is_answered(http):
+def test_every_path_of_the_description_is_answered_as_it_says(http):
     described = http.get("/openapi.json").json()
+    schemas = described["components"]["schemas"]
+    kinds = [getattr(wire, name) for name in schemas]
+    place = "#/components/schemas/{name}"
+    assert schemas == msgspec.json.schema_components(kinds, ref_template=place)[1]
     values = {"database": "demo", "schema": "public", "pipe": "T-STREAMING", "channel": "described"}
+    seen = set()
     for path, methods in described["paths"].items():
-        for method in methods:
-            answer = http.request(method.upper(), path.format(**values), content=b"")
-            assert answer.status_code not in {404, 405, 500, 503}, (path, answer.text)
-            if answer.status_code == 200:
-                continue
-            assert answer.json().keys() == {"code", "message"}
+        for method, operation in methods.items():
+            for content in (b"", b"{}", b"[]", b"\xff"):
+                answer = http.request(method.upper(), path.format(**values), content=content)
+                assert answer.status_code not in {404, 405, 500, 503}, (path, answer.text)
+                said = operation["responses"][str(answer.status_code)]["content"]
+                (kind,) = said
+                seen.add((operation["operationId"], answer.status_code))
+                assert answer.headers["content-type"].startswith(kind)
+                if "$ref" in said[kind]["schema"]:
+                    schema = schemas[said[kind]["schema"]["$ref"].rpartition("/")[2]]
+                    assert set(schema["required"]) <= answer.json().keys()
+                    assert answer.json().keys() <= schema["properties"].keys()
+    assert sum(status == 200 for _, status in seen) >= 6
     told = re.findall(r"\| (?:\d{3}, )?\d{3} \| ([A-Z_]+)", (DOCS / "row-api.md").read_text())
     assert "STALE_CONTINUATION_TOKEN_SEQUENCER" in told
 

@@ -31,7 +31,7 @@ _WIRE_CODES: dict[type[SnowmeltError], str] = {
 
 def text_answer(text: str) -> Answer:
     """Return a 200 with bare text."""
-    return Answer(HTTPStatus.OK, text.encode())
+    return Answer(HTTPStatus.OK, text.encode(), kind=b"text/plain; charset=utf-8")
 
 
 def code_of(error: Exception) -> str:
