@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _MOST_GOES = 4
 _NEWLINE = 10
 _LEAST_HALVES_BYTES = 4 << 20
+# Each text column has room for all bytes, of which few are written; no system gives any number.
+_MOST_ROOM_BYTES = 1 << 31
 _KINDS = {
     pa.int64(): kernels.WHOLE,
     pa.float64(): kernels.REAL,
@@ -63,6 +65,8 @@ def read_plain(data: bytes, fields: Sequence[Field]) -> pa.Table | None:
 
 def _read(letters: NDArray[np.uint8], fields: Sequence[Field]) -> pa.Table | None:
     kinds = list(map(_kind_of, fields))
+    if len(letters) * sum(kind in kernels.TEXTS for kind in kinds) > _MOST_ROOM_BYTES:
+        return None
     lines = int(np.count_nonzero(letters == _NEWLINE))
     for _ in range(_MOST_GOES):
         reading = _Reading(fields, kinds, lines, len(letters))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from snowmelt.ingest.rows.bodies import lines_of
 from snowmelt.ingest.rows.columnar import columns_of
+from snowmelt.ingest.rows.fields import fields_of
 from snowmelt.ingest.rows.plain_lines import read_plain
 from snowmelt.schema.rows import RowConverter
 from snowmelt.schema.types import Column, Kind, TableSchema
@@ -179,3 +180,9 @@ def test_large_bodies_are_read_in_parts(plain, size):
     for place in (0, 7_999):
         some = [*rows[:place], {**ROW, "id": 1.5}, *rows[place + 1 :]]
         assert columns_of(body_of(some), SCHEMA, plain) is None
+
+
+def test_no_more_room_is_taken_than_there_may_be(monkeypatch):
+    monkeypatch.setattr("snowmelt.ingest.rows.plain_lines._MOST_ROOM_BYTES", 1_000)
+    body = body_of([])
+    assert read_plain(body, fields_of(body[: body.find(b"\n")], SCHEMA)) is None
