@@ -15,6 +15,8 @@ sys.path.insert(0, str(TESTS))
 # Spark workers must run this interpreter, and everything stays on loopback.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+# Each Java lives for minutes at most: it had better not compile for hours of work.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # Hundreds of processes are started. Where Python is told to write no bytecode each of them would
 # compile all it imports, which takes seconds; so theirs goes to a folder that git does not see.

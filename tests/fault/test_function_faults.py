@@ -17,7 +17,7 @@ from snowmelt.clock import SystemClock
 from snowmelt.functions.service import Context, RemoteService
 from snowmelt.testing.crashes import SHORT_LIVED_JAVA
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 DEFINED = """
 def defined(lake, url):
@@ -112,7 +112,7 @@ def run(program, folder, url):
         },
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=800,
     )
     assert answer.returncode == 0, answer.stderr[-5000:]
     return [json.loads(line) for line in answer.stdout.splitlines()], answer.stderr

