@@ -86,11 +86,12 @@ class Workers:
             thread.start()
 
     def stop(self) -> None:
-        """Stop threads and the migrator, waiting for a round that is under way."""
+        """Stop threads and the migrator, waiting a while for rounds that are under way."""
         self._stopping.set()
         for thread in self._threads:
             if thread.ident is not None:
-                thread.join()
+                # The next service makes up for a round that ends with the process.
+                thread.join(_STOP_S)
         if self._migrator is not None:
             self._migrator.stop()
         self._membership.leave()

@@ -206,7 +206,8 @@ def _delete_unregistered(database: Database, stage: Store, clock: Clock) -> int:
     with database.reading() as connection:
         known = stages.registered(connection, lying)
         doomed = {path for path in stages.tombstoned(connection, lying) if path not in known}
-    unknown = [blob for path, blob in lying.items() if path not in known | doomed]
+    spared = known | doomed
+    unknown = [blob for path, blob in lying.items() if path not in spared]
     if unknown:
         with database.writing() as connection:
             stages.sight(connection, unknown, now)
