@@ -62,6 +62,18 @@ def test_a_channel_lives_through_a_kill_a_fence_and_a_drop(loading):
     with pytest.raises(JavaError) as dropped:
         say("token", channel="d")
     assert dropped.value.code == "0028"
+
+    mixed = [*rows(960, 962), {"id": "x"}, *rows(962, 964), {"id": "y"}]
+    loading.open("one", "abort", name="abort", on_error="ABORT")
+    with pytest.raises(JavaError) as refused:
+        loading.insert("abort", mixed, "1")
+    assert refused.value.code == "0030"
+    loading.open("one", "skip", name="skip", on_error="SKIP_BATCH")
+    errors = loading.insert("skip", mixed, "1")
+    assert [(error["row"], error["code"]) for error in errors] == [(2, "0030"), (5, "0030")]
+    for name, first in (("abort", 960), ("skip", 965)):
+        assert loading.insert(name, rows(first, first + 5), "2") == []
+        loading.wait(name, "2")
     say("close client", client="one")
     say("close client", client="two")
-    assert loading.ids() == list(range(960))
+    assert loading.ids() == list(range(970))
