@@ -158,5 +158,7 @@ def test_more_batches_than_allowed_are_429_and_leave_no_trace(store, loop):
     refused = kit.ask(counted.svc, [2], path="/later", batch_id="b", loop=loop)
     assert (refused.status, refused.headers["retry-after"]) == (429, "1")
     assert kit.values(finish(counted, loop, "a")) == [1]
-    assert kit.values(kit.ask(counted.svc, [2], path="/later", batch_id="b", loop=loop)) == [2]
+    # Let in now, whether it is done before or after it is asked for again.
+    assert kit.ask(counted.svc, [2], path="/later", batch_id="b", loop=loop).status in {200, 202}
+    assert kit.values(finish(counted, loop)) == [2]
     assert counted.calls == [1, 2]
