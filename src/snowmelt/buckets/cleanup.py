@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.buckets.indexed import THIS_RUN
+from snowmelt.buckets.indexed import mark_of_this_process
 from snowmelt.catalog import objects
 
 if TYPE_CHECKING:
@@ -42,8 +42,9 @@ def sweep(database: Database, files: LocalStore, before: dt.datetime) -> int:
     """
     removed = files.sweep(before)
     batch: list[str] = []
+    ours = mark_of_this_process()
     for info in files.list():
-        if not info.path.endswith(THIS_RUN) and info.modified_at < before:
+        if not info.path.endswith(ours) and info.modified_at < before:
             batch.append(info.path)
         if len(batch) == _AT_ONCE:
             removed += _delete_unknown(database, files, batch)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from snowmelt import faults
@@ -29,8 +31,19 @@ if TYPE_CHECKING:
 
 # Replaced between the look into the index and the opening: look again, this often.
 _ATTEMPTS = 10
-# In the name of each file that this process writes: only files of earlier ones can be left over.
-THIS_RUN = secrets.token_hex(4)
+
+
+@lru_cache(maxsize=1)
+def _mark_of(_process: int) -> str:
+    return secrets.token_hex(4)
+
+
+def mark_of_this_process() -> str:
+    """Return how the name of each file ends that this process writes.
+
+    Only files of earlier ones can be left over; a fork does not share its parent's.
+    """
+    return _mark_of(os.getpid())
 
 
 class IndexedBucket:
@@ -230,7 +243,7 @@ class _Listing:
 
 def new_file(bucket_id: int) -> str:
     """Return the path of a file that never was: buckets apart, spread over 256 folders."""
-    name = f"{secrets.token_hex(16)}-{THIS_RUN}"
+    name = f"{secrets.token_hex(16)}-{mark_of_this_process()}"
     return f"{bucket_id}/{name[:2]}/{name}"
 
 
