@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import threading
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -88,8 +90,21 @@ _GAUGES = (
 )
 
 
+_offered: list[tuple[weakref.WeakMethod[Callable[[], ClientStatus]], str]] = []
+_offering = threading.Lock()
+
+
 def publish(status: weakref.WeakMethod[Callable[[], ClientStatus]], name: str) -> None:
     """Offer counters of a client to OpenTelemetry, if its package is there; else do nothing."""
+    with _offering:
+        _offered[:] = [(each, whose) for each, whose in _offered if each() is not None]
+        _offered.append((status, name))
+    _instruments()
+
+
+# Of a name it keeps the first instrument, and drops what another one would ask.
+@lru_cache(maxsize=1)
+def _instruments() -> None:
     try:
         metrics: Any = importlib.import_module("opentelemetry.metrics")
     except ImportError:
@@ -98,10 +113,13 @@ def publish(status: weakref.WeakMethod[Callable[[], ClientStatus]], name: str) -
 
     def observed(field: str) -> Callable[[object], Iterable[object]]:
         def observe(_: object) -> Iterable[object]:
-            ask = status()
-            if ask is None:
-                return ()
-            return (metrics.Observation(getattr(ask(), field), {"client": name}),)
+            with _offering:
+                asked = [(each(), whose) for each, whose in _offered]
+            return [
+                metrics.Observation(getattr(ask(), field), {"client": whose})
+                for ask, whose in asked
+                if ask is not None
+            ]
 
         return observe
 

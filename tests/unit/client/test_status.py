@@ -50,7 +50,8 @@ def test_counters_are_offered_as_long_as_their_client_lives():
             if dict(point.attributes) == {"client": "mine"}
         }
 
-    owner = Owner()
+    other, owner = Owner(), Owner()
+    publish(weakref.WeakMethod(other.status), "other")
     publish(weakref.WeakMethod(owner.status), "mine")
     backlog = owner.backlog
     state = ChannelState("c", TARGET, partial(RowConverter, zone=ZoneInfo("UTC")), (0, 0), None)
