@@ -22,7 +22,7 @@ import datetime as dt
 import logging
 import uuid
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 from snowmelt import faults
@@ -68,6 +68,7 @@ UNREGISTERED_AFTER = dt.timedelta(hours=24)
 _YOUNG = dt.timedelta(minutes=10)
 _LEASE_S = 60.0
 _AT_ONCE = 1000
+_LISTED_AT_ONCE = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +203,21 @@ def _delete_blobs(database: Database, stage: Store, clock: Clock) -> int:
 
 def _delete_unregistered(database: Database, stage: Store, clock: Clock) -> int:
     now = clock.now()
-    lying = {blob.path: blob for blob in _lying(stage, now - _YOUNG)}
+    lying = _lying(stage, now - _YOUNG)
+    blobs: set[StagedBlob] = set()
+    # A stage holds a blob for each second of each client: never all of them in memory.
+    while some := list(islice(lying, _LISTED_AT_ONCE)):
+        blobs |= _doomed(database, some, now)
+    with database.writing() as connection:
+        blobs |= set(stages.tombstone(connection, seen_before=now - UNREGISTERED_AFTER, now=now))
+    for blob in blobs:
+        stage.delete(f"{blob.prefix}/{blob.path}")
+    return len(blobs)
+
+
+def _doomed(database: Database, some: Iterable[StagedBlob], now: dt.datetime) -> set[StagedBlob]:
+    """Write down which of these blobs nobody has registered; return those that nobody may any more."""
+    lying = {blob.path: blob for blob in some}
     with database.reading() as connection:
         known = stages.registered(connection, lying)
         doomed = {path for path in stages.tombstoned(connection, lying) if path not in known}
@@ -211,12 +226,7 @@ def _delete_unregistered(database: Database, stage: Store, clock: Clock) -> int:
     if unknown:
         with database.writing() as connection:
             stages.sight(connection, unknown, now)
-    with database.writing() as connection:
-        buried = stages.tombstone(connection, seen_before=now - UNREGISTERED_AFTER, now=now)
-    blobs = {lying[path] for path in doomed} | set(buried)
-    for blob in blobs:
-        stage.delete(f"{blob.prefix}/{blob.path}")
-    return len(blobs)
+    return {lying[path] for path in doomed}
 
 
 def _lying(stage: Store, before: dt.datetime) -> Iterator[StagedBlob]:
