@@ -73,40 +73,6 @@ def test_a_row_sequencer_that_is_not_next_is_refused_and_leaves_no_gap(world, cl
     assert len(_seqs(world)) == 2
 
 
-def parts(client, *tokens):
-    """Chunks that hold together the rows of one row sequencer."""
-    return [client.offer(advance("C", 0, 1, token), parts=len(tokens)) for token in tokens]
-
-
-def test_the_parts_of_one_commit_are_taken_together(world, client):
-    first, last = parts(client, None, "a")
-    assert world.codes(first, last, client.offer(advance("C", 0, 2, "b"))) == [[0], [0], [0]]
-    assert (_channel(world).row_sequencer, _channel(world).offset_token) == (2, "b")
-    assert [chunk.path for chunk in _seqs(world)][:2] == [first.path, last.path]
-    assert world.codes(first, last) == [[0], [0]], "it is not added again"
-    assert len(_seqs(world)) == 3
-
-
-def test_a_part_that_is_refused_costs_the_others(world, client):
-    first, last = parts(client, None, "a")
-    damaged = replace(last, refusal=(28, "It has another MD5."))
-    assert world.codes(first, damaged) == [[22], [28]]
-    assert world.codes(first) == world.codes(last) == [[12]]
-    assert world.codes(first, first) == [[12], [12]]
-    assert (_channel(world).row_sequencer, _channel(world).offset_token) == (0, None)
-    assert _seqs(world) == []
-    assert world.codes(first, last) == [[0], [0]]
-
-
-def test_parts_are_known_again_when_only_the_channel_remembers(world, client):
-    first, last = parts(client, None, "a")
-    world.register(first, last)
-    with world.database.writing() as connection:
-        connection.execute(sa.delete(model.chunks))
-    assert world.codes(first, last) == [[0], [0]]
-    assert world.codes(*parts(client, None, "a")) == [[21], [21]]
-
-
 def test_a_chunk_without_a_token_keeps_the_last_one(world, client):
     world.register(client.offer(advance("C", 0, 1, "a")), client.offer(advance("C", 0, 2, None)))
     assert _channel(world).offset_token == "a"

@@ -26,6 +26,7 @@ from snowmelt.ingest.rows.arithmetic import (
 )
 from snowmelt.ingest.rows.columnar import read_texts
 from snowmelt.ingest.rows.text_calls import count_of, of_texts
+from snowmelt.ingest.rows.transforming import value_column
 from snowmelt.schema.arrow_columns import convert_arrow
 from snowmelt.schema.batches import ColumnConverter
 from snowmelt.schema.types import SEMI_STRUCTURED, TIMESTAMPS, Column, Kind, display_name
@@ -95,16 +96,7 @@ class ColumnwisePipe:
         """Return what converts to the type of a cast."""
         found = self._converters.get(id(cast))
         if found is None:
-            kind = cast.type
-            column = Column(
-                "VALUE",
-                kind.kind,
-                1,
-                precision=kind.precision,
-                scale=kind.scale,
-                length=kind.length,
-                byte_length=kind.byte_length,
-            )
+            column = value_column(cast.type)
             found = self._converters[id(cast)] = ColumnConverter(column, self._zone)
         return found
 

@@ -114,15 +114,7 @@ class _Compiler:
         return evaluate
 
     def _cast(self, operand: Evaluate, kind: ColumnType) -> Evaluate:
-        column = Column(
-            "VALUE",
-            kind.kind,
-            1,
-            precision=kind.precision,
-            scale=kind.scale,
-            length=kind.length,
-            byte_length=kind.byte_length,
-        )
+        column = value_column(kind)
         rule = rule_of(column, self._zone)
 
         def evaluate(row: Mapping[str, object]) -> object:
@@ -142,6 +134,19 @@ class _Compiler:
             return _cast_value(value, stored, column)
 
         return evaluate
+
+
+def value_column(kind: ColumnType) -> Column:
+    """Return the column that a value of a cast's type would be in; errors do not name it."""
+    return Column(
+        "VALUE",
+        kind.kind,
+        1,
+        precision=kind.precision,
+        scale=kind.scale,
+        length=kind.length,
+        byte_length=kind.byte_length,
+    )
 
 
 def _cast_value(value: object, stored: object, column: Column) -> object:

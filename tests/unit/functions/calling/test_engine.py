@@ -5,14 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import subprocess
-import sys
 import tempfile
-import textwrap
 import threading
 from dataclasses import replace
-from multiprocessing import get_context
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -466,39 +461,3 @@ def test_tasks_in_several_threads_have_values_of_their_own(service):
     for thread in threads:
         thread.join()
     assert found == dict.fromkeys(range(4), True)
-
-
-def _in_child(url, results):
-    results.put(called.ask(called.plan(url), called.rows(["b"])))
-
-
-def test_a_forked_process_has_a_thread_of_its_own(service):
-    assert called.ask(called.plan(f"{service}/"), called.rows(["a"])) == ["a"]
-    context = get_context("fork")
-    results = context.SimpleQueue()
-    child = context.Process(target=_in_child, args=(f"{service}/", results))
-    child.start()
-    child.join(20)
-    assert child.exitcode == 0
-    assert results.get() == ["b"]
-    assert called.ask(called.plan(f"{service}/"), called.rows(["c"])) == ["c"]
-
-
-@pytest.mark.slow
-def test_a_process_ends_though_calls_are_under_way(service):
-    script = f"""
-        import sys
-        sys.path.insert(0, {str(Path(called.__file__).parent)!r})
-        import called, calls
-        from snowmelt.functions.calling import engine
-        from snowmelt.functions.calling.ledger import ListLedger
-        with_open_calls = engine.call(
-            called.plan("{service}/late", max_batch_rows=1, max_in_flight=8),
-            calls.place(), iter(called.rows(["a"] * 50)), ListLedger())
-        print(next(with_open_calls).to_pylist()[0])
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (0, "a\n", "")

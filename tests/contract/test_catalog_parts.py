@@ -1,0 +1,63 @@
+"""The chunks of one commit are registered together or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import sqlalchemy as sa
+
+from fix_catalog import advance
+from snowmelt.catalog import channels, chunks, model
+
+
+@pytest.fixture
+def client(world):
+    client = world.client()
+    client.open("C")
+    return client
+
+
+def channel_of(world):
+    with world.database.reading() as connection:
+        return channels.find_channel(connection, world.table(), "C")
+
+
+def chunks_of(world):
+    table_id = world.table().table_id
+    with world.database.reading() as connection:
+        return chunks.chunks_between(connection, table_id, 0, 1 << 60)
+
+
+def parts(client, *tokens):
+    """Chunks that hold together the rows of one row sequencer."""
+    return [client.offer(advance("C", 0, 1, token), parts=len(tokens)) for token in tokens]
+
+
+def test_the_parts_of_one_commit_are_taken_together(world, client):
+    first, last = parts(client, None, "a")
+    assert world.codes(first, last, client.offer(advance("C", 0, 2, "b"))) == [[0], [0], [0]]
+    assert (channel_of(world).row_sequencer, channel_of(world).offset_token) == (2, "b")
+    assert [chunk.path for chunk in chunks_of(world)][:2] == [first.path, last.path]
+    assert world.codes(first, last) == [[0], [0]], "it is not added again"
+    assert len(chunks_of(world)) == 3
+
+
+def test_a_part_that_is_refused_costs_the_others(world, client):
+    first, last = parts(client, None, "a")
+    damaged = replace(last, refusal=(28, "It has another MD5."))
+    assert world.codes(first, damaged) == [[22], [28]]
+    assert world.codes(first) == world.codes(last) == [[12]]
+    assert world.codes(first, first) == [[12], [12]]
+    assert (channel_of(world).row_sequencer, channel_of(world).offset_token) == (0, None)
+    assert chunks_of(world) == []
+    assert world.codes(first, last) == [[0], [0]]
+
+
+def test_parts_are_known_again_when_only_the_channel_remembers(world, client):
+    first, last = parts(client, None, "a")
+    world.register(first, last)
+    with world.database.writing() as connection:
+        connection.execute(sa.delete(model.chunks))
+    assert world.codes(first, last) == [[0], [0]]
+    assert world.codes(*parts(client, None, "a")) == [[21], [21]]
