@@ -54,5 +54,6 @@ _TOPICS = (
     "fix_java",
     "fix_spark",
     "fix_functions",
+    "fix_http",
 )
 pytest_plugins = [topic for topic in _TOPICS if (TESTS / f"{topic}.py").exists()]
