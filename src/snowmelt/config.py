@@ -143,7 +143,9 @@ class Settings:
         256 * 1024 * 1024, "Rows that are held while files are joined, bytes"
     )
     lease_s: float = _setting(60.0, "How long a migrator that died keeps others waiting, s")
-    retention_s: float = _setting(3600.0, "How long migrated blobs and old snapshots are kept, s")
+    retention_s: float = _setting(
+        3600.0, "How long migrated blobs and old snapshots are kept, s; more than 3000"
+    )
     channel_idle_s: float = _setting(
         30 * 86_400.0, "After how long without rows a channel expires with its token, s; 0: never"
     )
@@ -183,7 +185,7 @@ class Settings:
         fields = {each.name: each for each in dataclasses.fields(cls)}
         values: dict[str, object] = {}
         for name, each in fields.items():
-            text = environment.get(_PREFIX + name.upper())
+            text = environment.get(variable_of(name))
             if text is not None:
                 values[name] = _parse(name, text, each.default)
         for name, value in overrides.items():
@@ -203,7 +205,7 @@ class Settings:
         texts: dict[str, str] = {}
         for each in dataclasses.fields(self):
             value = getattr(self, each.name)
-            texts[_PREFIX + each.name.upper()] = (
+            texts[variable_of(each.name)] = (
                 str(int(value)) if isinstance(value, bool) else str(value)
             )
         return texts
@@ -229,12 +231,17 @@ _OTHER_VARIABLES = frozenset({PARENT_PIPE, "SNOWMELT_FAULT"})
 
 def unknown_variables() -> list[str]:
     """Return the variables of the environment that look like settings and are none, sorted."""
-    known = {_PREFIX + each.name.upper() for each in dataclasses.fields(Settings)}
+    known = {variable_of(each.name) for each in dataclasses.fields(Settings)}
     return sorted(
         name
         for name in os.environ
         if name.startswith(_PREFIX) and name not in known | _OTHER_VARIABLES
     )
+
+
+def variable_of(setting: str) -> str:
+    """Return the environment variable that a setting is given in."""
+    return _PREFIX + setting.upper()
 
 
 def environment_value(name: str) -> str | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from snowmelt.cli.checks.finding import Check, Finding, fine, note, wrong
 from snowmelt.cli.opening import settings_of
 from snowmelt.clock import SystemClock
-from snowmelt.config import Settings, unknown_variables
+from snowmelt.config import Settings, unknown_variables, variable_of
 from snowmelt.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _checks(options: argparse.Namespace) -> Iterator[Check]:
 
 
 def _variables() -> Iterator[Check]:
-    names = [f"SNOWMELT_{field.name.upper()}" for field in dataclasses.fields(Settings)]
+    names = [variable_of(field.name) for field in dataclasses.fields(Settings)]
     for name in unknown_variables():
         # All begin alike, which says nothing.
         near = difflib.get_close_matches(name, names, n=1, cutoff=_ALIKE)

@@ -36,6 +36,7 @@ _COMMANDS = (
     "metadata",
     "user",
     "cert",
+    "settings",
     "doctor",
     "demo",
     "version",

@@ -30,7 +30,8 @@ EXAMPLES = """examples:
 
 Small files are joined once there are SNOWMELT_COMPACT_MIN_FILES of about a size, up to files of
 SNOWMELT_COMPACT_TARGET_BYTES; with --full two are enough. Queries, streams, migrations and loads
-go on meanwhile. What a running query may still read is kept for SNOWMELT_RETENTION_S.
+go on meanwhile. What a running query may still read is kept for SNOWMELT_RETENTION_S, more than
+3,000 s.
 snowmelt serve does the same in the background; SNOWMELT_COMPACT=no turns that off.
 """
 _COLUMNS = ("table", "small files", "bytes", "files after", "snapshots to let go of")
@@ -106,7 +107,9 @@ class Maintainer:
 
 def _chosen(settings: Settings, *, full: bool = False, run_bytes: int = 0) -> MaintenanceSettings:
     from snowmelt.table.maintenance import MaintenanceSettings
+    from snowmelt.table.snapshot import check_retention
 
+    check_retention(settings.retention_s)
     return MaintenanceSettings(
         settings.warehouse_url,
         target_bytes=settings.compact_target_bytes,

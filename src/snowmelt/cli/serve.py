@@ -19,7 +19,8 @@ EXAMPLES = """examples:
   snowmelt cert --out certs && snowmelt serve --tls-cert certs/server.pem --tls-key certs/server.key
   snowmelt serve --catalog postgresql://snowmelt@db/snowmelt --no-migrate
 
-Every setting can also be given in the environment, as SNOWMELT_ and its name.
+Every setting can also be given in the environment, as SNOWMELT_ and its name: `snowmelt settings`
+shows all of them.
 """
 
 

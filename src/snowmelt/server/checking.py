@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from snowmelt.errors import ConfigurationError
-from snowmelt.table.snapshot import MAX_AGE_S
+from snowmelt.table.snapshot import check_retention
 
 if TYPE_CHECKING:
     from snowmelt.config import Settings
@@ -32,11 +32,7 @@ def check_settings(settings: Settings) -> None:
                 reason=f"{settings.keys_dir} lies in the {name}, where whoever may read its files"
                 " would find the master key; take a folder outside",
             )
-    if settings.retention_s <= MAX_AGE_S:
-        raise ConfigurationError(
-            setting="retention_s",
-            reason=f"queries may read what they planned for {MAX_AGE_S:,} s; it must be longer",
-        )
+    check_retention(settings.retention_s)
     is_folder = _folder_of(settings.stage_url) is not None
     if not settings.s3_port and (has_clients_elsewhere(settings) or not is_folder):
         raise ConfigurationError(

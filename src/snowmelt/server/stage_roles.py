@@ -125,7 +125,7 @@ def _sts(region: str, endpoint: str | None) -> Any:
         import boto3
         from botocore.config import Config
     except ModuleNotFoundError:
-        _refuse("it needs boto3: pip install boto3")
+        _refuse("it needs boto3; pip install 'snowmelt[aws]'")
     waiting = Config(
         connect_timeout=_PATIENCE_S, read_timeout=_PATIENCE_S, retries={"total_max_attempts": 2}
     )

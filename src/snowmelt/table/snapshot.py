@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.access import require_table
 from snowmelt.catalog.chunks import chunks_between, quarantined_records
 from snowmelt.catalog.tables import find_table, schema_versions
-from snowmelt.errors import PlanExpired, TableInconsistent
+from snowmelt.errors import ConfigurationError, PlanExpired, TableInconsistent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +30,19 @@ if TYPE_CHECKING:
 
 # Ten minutes less than the shipped retention, so that collection waits longer than any query.
 MAX_AGE_S = 3000
+
+
+def check_retention(retention_s: float) -> None:
+    """Check that what a query has planned outlives it.
+
+    Raises:
+        ConfigurationError: `retention_s` (seconds) is not longer than a query may read its plan.
+    """
+    if retention_s <= MAX_AGE_S:
+        raise ConfigurationError(
+            setting="retention_s",
+            reason=f"queries may read what they planned for {MAX_AGE_S:,} s; it must be longer",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,18 @@ from importlib import import_module
 
 import pytest
 
-COMMANDS = ("serve", "sql", "migrate", "maintain", "channels", "user", "doctor", "demo", "version")
+COMMANDS = (
+    "serve",
+    "sql",
+    "migrate",
+    "maintain",
+    "channels",
+    "user",
+    "doctor",
+    "demo",
+    "version",
+    "settings",
+)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

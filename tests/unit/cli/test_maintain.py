@@ -54,16 +54,11 @@ def test_named_tables_alone_are_maintained(snowmelt, loaded):
     assert "DEMO.PUBLIC.THIRD does not exist" in refused.stderr
 
 
-@pytest.mark.slow
-def test_replaced_files_go_after_the_retention(snowmelt, loaded):
-    snowmelt("maintain", "--full")
-    ended = snowmelt("maintain", retention_s="0")
-    *_, expired, cleaned = ended.stdout.splitlines()
-    assert ended.returncode == 0
-    assert expired.endswith("old snapshots let go of") or "DEMO" in expired
-    assert not cleaned.endswith("and 0 native files")
-    data = list((loaded / "snowmelt-data/warehouse").rglob("*.parquet"))
-    assert len(data) == 2
+def test_nothing_is_deleted_while_a_query_may_still_read_it(snowmelt):
+    assert snowmelt("sql", "CREATE DATABASE demo").returncode == 0
+    refused = snowmelt("maintain", retention_s="3000")
+    assert refused.returncode == 1
+    assert refused.stderr.endswith("for 3,000 s; it must be longer.\n")
 
 
 @pytest.mark.slow

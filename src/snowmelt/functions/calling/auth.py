@@ -125,5 +125,5 @@ def _botocore(module: str) -> Any:
     try:
         return import_module(module)
     except ImportError:
-        reason = "signing requests for AWS needs botocore (pip install boto3)"
+        reason = "signing requests for AWS needs botocore; pip install 'snowmelt[aws]'"
         raise SecretMissing(reference="of this integration", reason=reason) from None

@@ -1,0 +1,77 @@
+"""The tables of `docs/settings.md`, made of the settings themselves; run it to renew the page."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from snowmelt.config import Settings, variable_of
+
+PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
+BEGIN, END = "<!-- made by tests/settings_table.py -->\n", "<!-- end -->\n"
+
+# Headings, each with the first setting beneath it.
+HEADINGS = {
+    "data_dir": "Where everything is, and where it listens",
+    "s3_port": "The S3 endpoint",
+    "select_dialect": "S3 Select",
+    "catalog_url": "Catalog, stage, warehouse, keys",
+    "verify": "What is taken in",
+    "rows_timezone": "The row API",
+    "migrate": "Migration and maintenance",
+    "retention_s": "What is kept, and how much may wait",
+    "metrics_token_file": "Operation",
+}
+# What follows from the data folder where nothing is given.
+PLACED = {
+    "catalog_url": "`catalog.db` in `data_dir`",
+    "stage_url": "`stage` in `data_dir`",
+    "warehouse_url": "`warehouse` in `data_dir`",
+    "keys_dir": "`keys` in `data_dir`",
+    "objects_dir": "`objects` in `data_dir`",
+}
+_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20))
+
+
+def default_of(field: dataclasses.Field) -> str:
+    """Return a default as one reads it."""
+    if field.name in PLACED:
+        return PLACED[field.name]
+    value = field.default
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int) and "bytes" in field.name:
+        for unit, size in _UNITS:
+            if value and value % size == 0:
+                return f"{value} ({value // size} {unit})"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        days = value / 86_400
+        return f"{value:.0f} ({days:g} days)" if days > 1 else f"{value:g}"
+    return f"`{value}`" if str(value) else ""
+
+
+def table() -> str:
+    """Return the tables in Markdown."""
+    lines = []
+    for field in dataclasses.fields(Settings):
+        if field.name in HEADINGS:
+            lines += [
+                f"\n## {HEADINGS[field.name]}\n",
+                "| setting | default | |",
+                "| --- " * 3 + "|",
+            ]
+        cells = (f"`{variable_of(field.name)}`", default_of(field), field.metadata["about"])
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n\n"
+
+
+def main() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    PAGE.write_text(before + BEGIN + table() + END + rest.partition(END)[2], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
