@@ -21,7 +21,7 @@ from snowmelt.catalog.database import open_database
 from snowmelt.catalog.execution import Result, execute
 from snowmelt.catalog.keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
-from snowmelt.storage.local import LocalStore
+from snowmelt.storage.opening import open_store
 from snowmelt.table.reading import read_table
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class RowService:
     key_pair: KeyPair
     service: ServiceProcess
     s3_port: int
-    settings: dict[str, object] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
     writers: list[OfficialWriter] = field(default_factory=list)
 
     def start(self, **more: object) -> None:
@@ -142,7 +142,7 @@ class RowService:
             found = read_table(
                 database,
                 KeyRing(load_master_key(settings.keys_dir)),
-                LocalStore(settings.stage_url),
+                open_store(self.settings.get("stage_url", settings.stage_url)),
                 TableName("DEMO", "PUBLIC", table),
                 list(columns),
             )

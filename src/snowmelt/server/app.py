@@ -36,7 +36,7 @@ from snowmelt.server.routes.metrics import MetricsPage, read_token
 from snowmelt.server.routes.streaming import StreamingRoutes
 from snowmelt.server.rows.parts import Shared, build_rows
 from snowmelt.server.rows.routes import row_routes
-from snowmelt.server.stage_roles import role_handing
+from snowmelt.server.stage_roles import over_tls, role_handing
 from snowmelt.storage.local import LocalStore
 from snowmelt.storage.opening import open_store
 
@@ -113,7 +113,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
         clock.follow(connection)
     try:
         keyring = open_keyring(database, settings.keys_dir)
-        handing = _handing(settings, stage, keyring, clock)
+        uploading = _uploading(settings, keyring, clock)
     except BaseException:
         database.close()
         raise
@@ -144,8 +144,20 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
     authenticator = Authenticator(
         database, clock, anonymous_user=_developer(database, clock) if settings.dev else None
     )
-    shared = Shared(settings, database, keyring, stage, durability, pressure, authenticator, clock)
-    rows = build_rows(shared)
+    handing = _handing(settings, stage, uploading)
+    rows = build_rows(
+        Shared(
+            settings,
+            database,
+            keyring,
+            stage,
+            durability,
+            pressure,
+            authenticator,
+            clock,
+            *over_tls(uploading),
+        )
+    )
     return Service(
         settings=settings,
         clock=clock,
@@ -162,10 +174,15 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
     )
 
 
-def _handing(settings: Settings, stage: Store, keyring: KeyRing, clock: Clock) -> Handing:
+def _handing(settings: Settings, stage: Store, uploading: Handing) -> Handing:
     """Return how clients get at the stage: its folder is only for those on this machine."""
     if isinstance(stage, LocalStore) and not has_clients_elsewhere(settings):
         return FolderHanding(stage.root)
+    return uploading
+
+
+def _uploading(settings: Settings, keyring: KeyRing, clock: Clock) -> Handing:
+    """Return how clients that upload are let in: by the S3 endpoint, or into the bucket itself."""
     at_endpoint = EndpointHanding(
         keyring,
         clock,

@@ -120,6 +120,19 @@ def role_handing(settings: Settings, others: Handing) -> RoleHanding:
     )
 
 
+def over_tls(handing: Handing) -> tuple[Handing, str]:
+    """Return how clients that upload by TLS alone are let in, and to which bucket and folder.
+
+    Without TLS before the bucket they go through the service, and that is empty.
+    """
+    if not isinstance(handing, RoleHanding):
+        return handing, ""
+    if not handing.endpoint.startswith("https://"):
+        _log.warning("%s has no TLS: files of rows go through the service", handing.endpoint)
+        return handing.others, ""
+    return handing, "/".join(filter(None, (handing.bucket, handing.folder)))
+
+
 def _sts(region: str, endpoint: str | None) -> Any:
     try:
         import boto3

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
-import threading
 import uuid
 
 import httpx
@@ -13,6 +11,7 @@ import pytest
 from fix_rows import SdkError, row_service_in
 from fix_service import ServiceProcess
 from ports import free_port
+from relay import Relay
 
 pytestmark = pytest.mark.slow
 CHANNEL = "/v2/streaming/databases/demo/schemas/public/pipes/t-STREAMING/channels/c"
@@ -57,56 +56,6 @@ def test_a_writer_killed_goes_on_from_its_committed_token(own_row_service):
     assert service.ids() == list(range(20_000))
     with pytest.raises(SdkError, match=r"timed out|[Tt]imeout"):
         second.tell("commit", "c", "no such token", 2)
-
-
-class Relay:
-    """One address in front of whichever port is set; connections die when it changes."""
-
-    def __init__(self, target):
-        self.port, self.target = free_port(), target
-        self._loop = asyncio.new_event_loop()
-        self._open = set()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        serving = asyncio.start_server(self._relay, "127.0.0.1", self.port)
-        self._server = asyncio.run_coroutine_threadsafe(serving, self._loop).result(60)
-
-    def turn_to(self, target):
-        self.target = target
-        self._loop.call_soon_threadsafe(lambda: [each.close() for each in self._open])
-
-    async def _relay(self, reader, writer):
-        try:
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target)
-        except OSError:
-            writer.close()
-            return
-        self._open |= {writer, far_writer}
-
-        async def carry(source, sink):
-            try:
-                while data := await source.read(65536):
-                    sink.write(data)
-                    await sink.drain()
-            except OSError:
-                pass
-            finally:
-                sink.close()
-
-        await asyncio.gather(carry(reader, far_writer), carry(far_reader, writer))
-        self._open -= {writer, far_writer}
-
-    def close(self):
-        async def end():
-            self._server.close()
-            for each in self._open:
-                each.close()
-            await asyncio.sleep(0)
-
-        asyncio.run_coroutine_threadsafe(end(), self._loop).result(60)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(60)
-        self._loop.close()
 
 
 @pytest.fixture

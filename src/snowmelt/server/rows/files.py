@@ -1,6 +1,7 @@
 """Files of rows: where clients put those that are too large for a request, and how they are read.
 
-The stage takes them through the service's own S3 endpoint, below a prefix of the client's own.
+They go below a prefix of the client's own: through the service's S3 endpoint, or, where clients
+have a role for it, into the stage's bucket itself.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from snowmelt.catalog import stage_credentials, stages
+from snowmelt.catalog import stages
 from snowmelt.clock import milliseconds
 from snowmelt.errors import (
     BodyTooLarge,
@@ -24,15 +25,15 @@ from snowmelt.errors import (
     RequestMalformed,
     SnowmeltError,
 )
-from snowmelt.ingest.handing import STAGE_BUCKET
+from snowmelt.ingest.handing import STAGE_BUCKET, Asker
 from snowmelt.ingest.rows.bodies import unpacked
 from snowmelt.ingest.rows.places import is_row_file
 from snowmelt.wire.rows import PipeEncryption, PipeInfo, StageLocation
 
 if TYPE_CHECKING:
     from snowmelt.catalog.database import Database
-    from snowmelt.catalog.keys import KeyRing
     from snowmelt.clock import Clock
+    from snowmelt.ingest.handing import Handing
     from snowmelt.ingest.rows.places import PipePath, Sender
     from snowmelt.ingest.rows.targets import Targets
     from snowmelt.storage.store import Store
@@ -40,25 +41,23 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("snowmelt.server")
 _IV_BYTES = 16
-# The official client takes only names that AWS has.
-_REGION = "us-east-1"
+_A_DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class RowFiles:
     """Hands out places for files, and reads what was put there.
 
-    `endpoint` is the S3 endpoint as clients reach it, host and port; without a host, that by which
-    the client reached the service.
+    `bucket` is what places in the stage's own bucket begin with, bucket and folder; empty where
+    there are none.
     """
 
     database: Database
-    keyring: KeyRing
     targets: Targets
     stage: Store
     clock: Clock
-    endpoint: str
-    lifetime_s: float
+    handing: Handing
+    bucket: str
     max_file_bytes: int
     flush_ms: int
 
@@ -89,7 +88,7 @@ class RowFiles:
             BodyUnreadable: It does not decrypt to compressed rows.
             BodyTooLarge: It is larger than files may be.
         """
-        where = _stage_path(fragment)
+        where = self._stage_path(fragment)
         with self.database.reading() as connection:
             owner = stages.prefix_owner(connection, where.partition("/")[0])
         if owner != sender.user:
@@ -119,7 +118,7 @@ class RowFiles:
     def forget(self, fragment: Fragment) -> None:
         """Delete a file whose rows are committed."""
         try:
-            self.stage.delete(_stage_path(fragment))
+            self.stage.delete(self._stage_path(fragment))
         except (SnowmeltError, OSError) as error:
             _log.warning("file %s of committed rows stays: %s", fragment.file_path, error)
 
@@ -127,26 +126,22 @@ class RowFiles:
         now = self.clock.now()
         with self.database.writing() as connection:
             prefix = stages.issue_prefix(connection, user, now)
-        expires_at = now + dt.timedelta(seconds=self.lifetime_s)
-        credentials = stage_credentials.issue(
-            self.keyring, user, prefix, any_prefix=False, expires_at=expires_at
-        )
+        # Each place has a prefix of its own: the SDK counts its files from nought.
+        given = self.handing.hand_out(Asker(user, host, renews_by_prefix=True), prefix)
+        lasts = dt.timedelta(seconds=given.expires_in_s or _A_DAY_S)
+        at = given.location
         return StageLocation(
-            expiry_time_ms=milliseconds(expires_at),
-            location=f"{STAGE_BUCKET}/{prefix}/",
-            region=_REGION,
-            creds={
-                "AWS_KEY_ID": credentials.access_key_id,
-                "AWS_SECRET_KEY": credentials.secret,
-                "AWS_TOKEN": credentials.token,
-            },
-            storage_endpoint=self.endpoint if self.endpoint[0] != ":" else host + self.endpoint,
+            expiry_time_ms=milliseconds(now + lasts),
+            location=at.location,
+            region=at.region or "",
+            creds=at.creds or {},
+            # The SDK puts https:// before it, whatever it is.
+            storage_endpoint=(at.endPoint or "").rpartition("://")[2],
         )
 
-
-def _stage_path(fragment: Fragment) -> str:
-    bucket, _, path = fragment.file_path.partition("/")
-    prefix, _, name = path.partition("/")
-    if bucket != STAGE_BUCKET or not prefix or not is_row_file(name):
-        raise RequestMalformed(reason=f"{fragment.file_path[:200]!r} is no file of rows")
-    return posixpath.join(prefix, name)
+    def _stage_path(self, fragment: Fragment) -> str:
+        place, _, name = fragment.file_path.rpartition("/")
+        root, _, prefix = place.rpartition("/")
+        if root not in {STAGE_BUCKET, self.bucket} or not prefix or not is_row_file(name):
+            raise RequestMalformed(reason=f"{fragment.file_path[:200]!r} is no file of rows")
+        return posixpath.join(prefix, name)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.config import Settings
     from snowmelt.ingest.durability import Durability
+    from snowmelt.ingest.handing import Handing
     from snowmelt.ingest.pressure import Pressure
     from snowmelt.ingest.rows.tally import RowTally
     from snowmelt.server.auth import Authenticator
@@ -37,7 +38,10 @@ _THREADS = 8
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the row API has in common with the rest of a service."""
+    """What the row API has in common with the rest of a service.
+
+    `handing` is how the SDK is let into the stage, and `bucket` as `RowFiles` has it.
+    """
 
     settings: Settings
     database: Database
@@ -47,6 +51,8 @@ class Shared:
     pressure: Pressure
     authenticator: Authenticator
     clock: Clock
+    handing: Handing
+    bucket: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +113,11 @@ def build_rows(shared: Shared) -> RowParts:
     )
     files = RowFiles(
         database,
-        keyring,
         targets,
         stage,
         clock,
-        endpoint=_endpoint(settings),
-        lifetime_s=settings.stage_credentials_s,
+        handing=shared.handing,
+        bucket=shared.bucket,
         max_file_bytes=settings.rows_max_file_bytes,
         flush_ms=settings.rows_flush_ms,
     )
@@ -132,13 +137,6 @@ def build_rows(shared: Shared) -> RowParts:
         ThreadPoolExecutor(_THREADS, thread_name_prefix="rows"),
         clock,
     )
-
-
-def _endpoint(settings: Settings) -> str:
-    """Return the S3 endpoint's host and port; the port alone where clients know the host."""
-    if settings.stage_endpoint:
-        return settings.stage_endpoint.partition("://")[2].rstrip("/") or settings.stage_endpoint
-    return f":{settings.s3_port}"
 
 
 def zone_named(name: str) -> ZoneInfo:
