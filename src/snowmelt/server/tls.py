@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 
 class Certificate:
-    """A chain and its key; `reload` reads the files anew, for connections that come later."""
+    """A chain and its key; `reload` reads the files anew, for connections that come later.
+
+    A listener is given `context` once. Each handshake goes on with the context of the moment: a
+    certificate put into the one that connections come from would have those in between fail.
+    """
 
     def __init__(self, certificate: Path, key: Path) -> None:
         """Read both.
@@ -22,9 +26,8 @@ class Certificate:
             ConfigurationError: One cannot be read, or they do not belong together.
         """
         self._files = (certificate, key)
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self.reload()
+        self._newest = self.context = self._read()
+        self.context.sni_callback = self._take_newest
 
     def reload(self) -> None:
         """Read the files again; the old certificate stays where that fails.
@@ -32,19 +35,28 @@ class Certificate:
         Raises:
             ConfigurationError: They cannot be used.
         """
+        self._newest = self._read()
+
+    def _take_newest(
+        self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _: ssl.SSLContext
+    ) -> None:
+        connection.context = self._newest
+
+    def _read(self) -> ssl.SSLContext:
         certificate, key = self._files
         for setting, path in (("tls_cert", certificate), ("tls_key", key)):
             if not path.is_file():
                 raise ConfigurationError(setting=setting, reason=f"there is no file {path}")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            # Tried on a context of its own first: one that failed half-way would be of no use.
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
-            self.context.load_cert_chain(certificate, key)
+            context.load_cert_chain(certificate, key)
         except (ssl.SSLError, OSError) as error:
             raise ConfigurationError(
                 setting="tls_cert",
                 reason=f"{certificate} and {key} are no certificate and its key ({error})",
             ) from None
+        return context
 
 
 def certificate_of(settings: Settings) -> Certificate | None:

@@ -1,0 +1,69 @@
+"""Connections that come while a certificate is read again are shown the old one or the new one."""
+
+from __future__ import annotations
+
+import itertools
+import ssl
+import threading
+
+import pytest
+
+from snowmelt.cli.main import main
+from snowmelt.server.tls import Certificate
+
+
+@pytest.fixture
+def folder(tmp_path, capsys):
+    assert main(["cert", "--out", str(tmp_path)]) == 0
+    capsys.readouterr()
+    return tmp_path
+
+
+def serial_shown(certificate, folder, host):
+    """Shake hands in memory; a client names no host in its greeting where it is an address."""
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    trusting = ssl.create_default_context(cafile=folder / "ca.pem")
+    client = trusting.wrap_bio(to_client, to_server, server_hostname=host)
+    server = certificate.context.wrap_bio(to_server, to_client, server_side=True)
+    for end in (client, server, client, server):
+        try:
+            end.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+    return client.getpeercert()["serialNumber"]
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_a_certificate_that_was_read_again_is_shown_whoever_is_asked_for(folder, host):
+    certificate = Certificate(folder / "server.pem", folder / "server.key")
+    first = serial_shown(certificate, folder, host)
+    assert main(["cert", "--out", str(folder)]) == 0
+    assert serial_shown(certificate, folder, host) == first
+    certificate.reload()
+    assert serial_shown(certificate, folder, host) != first
+
+
+def test_no_connection_fails_while_certificates_change(folder):
+    files = [folder / "server.pem", folder / "server.key"]
+    certificate = Certificate(*files)
+    pairs = [[file.read_bytes() for file in files]]
+    assert main(["cert", "--out", str(folder)]) == 0
+    pairs.append([file.read_bytes() for file in files])
+    over = threading.Event()
+
+    def renew():
+        for pair in itertools.cycle(pairs):
+            for file, content in zip(files, pair, strict=True):
+                file.write_bytes(content)
+            certificate.reload()
+            if over.is_set():
+                break
+
+    renewing = threading.Thread(target=renew)
+    renewing.start()
+    try:
+        shown = {serial_shown(certificate, folder, "localhost") for _ in range(60)}
+    finally:
+        over.set()
+        renewing.join()
+    assert len(shown) <= len(pairs)
