@@ -110,21 +110,40 @@ def test_a_former_owner_does_not_take_an_altered_table_back(connect, service):
     assert sorted(int(row["ID"]) for row in read(service)) == [5, 6, 7, 8, 9, 11]
 
 
-def test_a_renamed_table_is_opened_under_its_new_name(connect, service):
+def test_rows_go_where_their_table_went_and_end_with_it(connect, service):
     client = connect(max_client_lag=dt.timedelta(minutes=5))
-    channel = client.open_channel("c", table=T)
+    channel, idle = client.open_channel("c", table=T), client.open_channel("idle", table=T)
     channel.insert_rows(rows(0, 5), "4")
     channel.flush(LATER)
     channel.insert_rows(rows(5, 10), "9")
-    service.sql(f"ALTER TABLE {T} RENAME TO u")
-    with pytest.raises(ChannelInvalid, match=r"is called DEMO\.PUBLIC\.U now"):
-        channel.flush(LATER)
-    channel = client.open_channel("c", table="demo.public.u")
+    service.sql(
+        f"ALTER TABLE {T} RENAME TO u",
+        f"CREATE TABLE {T} LIKE demo.public.u",
+        f"GRANT INSERT ON TABLE {T} TO ROLE loading",
+    )
+    # Of the same name and count as the one that went away: they must not be taken for each other.
+    other = client.open_channel("c", table=T)
+    assert other.latest_committed_offset_token() is None
     assert channel.latest_committed_offset_token() == "4"
-    channel.insert_rows(rows(5, 10), "9")
-    channel.flush(LATER)
-    found = read(service, "U")
-    assert [int(row["ID"]) for row in found] == list(range(10))
+    other.insert_rows(rows(100, 105), "104")
+    client.flush(LATER)
+    for change in ("t RENAME TO x", "u RENAME TO t", "x RENAME TO u"):
+        service.sql(f"ALTER TABLE demo.public.{change}")
+    channel.insert_rows(rows(10, 15), "14")
+    other.insert_rows(rows(105, 110), "109")
+    client.flush(LATER)
+    idle.close(drop=True)
+    assert (str(channel.table), str(other.table)) == ("DEMO.PUBLIC.T", "DEMO.PUBLIC.U")
+    assert channel.client_sequencer == 0
+    assert sorted(int(row["ID"]) for row in read(service, "T")) == list(range(15))
+    assert sorted(int(row["ID"]) for row in read(service, "U")) == list(range(100, 110))
+    service.sql(f"DROP TABLE {T}", f"CREATE TABLE {T} LIKE demo.public.u")
+    channel.insert_rows(rows(15, 20), "19")
+    with pytest.raises(ChannelInvalid, match="last committed offset token is '14'"):
+        channel.flush(LATER)
+    other.insert_rows(rows(110, 115), "114")
+    other.flush(LATER)
+    assert len(read(service, "U")) == 15
 
 
 def test_columns_are_added_as_rows_bring_them(connect, service):

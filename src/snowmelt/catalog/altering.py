@@ -56,7 +56,7 @@ def rename_table(
 ) -> TableRecord:
     """Give a table another name, perhaps in another schema; rows, grants and channels stay.
 
-    Client sequencers stay above those that channels under either name have had.
+    A channel that is open stays so; one that is opened counts on above all that the name has seen.
 
     Raises:
         AlreadyExists: There is a table of that name.
@@ -73,7 +73,7 @@ def rename_table(
         pass
     else:
         raise AlreadyExists(kind="Table", name=name)
-    carry_over(connection, table.table_id, name, now)
+    carry_over(connection, table.table_id, now)
     _update(connection, table, name=name.table, schema_id=schema_id)
     return table_by_id(connection, table.table_id)
 
@@ -97,7 +97,7 @@ def rename_schema(
     if name in {each.name for each in schemas_of(connection, database.name)}:
         shown = f"{display_name(database.name)}.{display_name(name)}"
         raise AlreadyExists(kind="Schema", name=shown)
-    _carry_all(connection, [schema.schema_id], (database.name, name), now)
+    _carry_all(connection, [schema.schema_id], now)
     connection.execute(
         sa.update(_S)
         .where(_S.c.schema_id == schema.schema_id)
@@ -118,19 +118,14 @@ def rename_database(
     if name in {each.name for each in databases_of(connection)}:
         raise AlreadyExists(kind="Database", name=display_name(name))
     schemas = [each.schema_id for each in schemas_of(connection, database.name)]
-    _carry_all(connection, schemas, (name, None), now)
+    _carry_all(connection, schemas, now)
     connection.execute(
         sa.update(_D).where(_D.c.database_id == database.database_id).values(name=name)
     )
 
 
-def _carry_all(
-    connection: sa.Connection,
-    schema_ids: Sequence[int],
-    place: tuple[str, str | None],
-    now: dt.datetime,
-) -> None:
-    """Before schemas get to another place: let their tables' channels count on there."""
+def _carry_all(connection: sa.Connection, schema_ids: Sequence[int], now: dt.datetime) -> None:
+    """Before schemas get to another place: leave what their tables' channels count to."""
     connection.execute(
         sa.select(_S.c.schema_id)
         .where(_S.c.schema_id.in_(schema_ids))
@@ -140,10 +135,8 @@ def _carry_all(
     inside = sa.select(_T.c.table_id).where(
         _T.c.schema_id.in_(schema_ids), _T.c.dropped_at.is_(None)
     )
-    database, schema = place
     for table_id in lock_tables(connection, list(connection.execute(inside).scalars())):
-        old = table_by_id(connection, table_id).name
-        carry_over(connection, table_id, TableName(database, schema or old.schema, old.table), now)
+        carry_over(connection, table_id, now)
 
 
 def _update(connection: sa.Connection, table: TableRecord, **values: object) -> None:

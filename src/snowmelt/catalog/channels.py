@@ -142,7 +142,9 @@ def open_channel(  # noqa: PLR0913 - what an open request carries
         changed |= _new_channel(connection, table, channel)
         write: sa.Insert | sa.Update = sa.insert(_C)
     else:
-        changed["client_sequencer"] = previous.client_sequencer + 1
+        # Others may have counted further under the name that its table has now.
+        last = last_sequencer(connection, table.name, channel) or 0
+        changed["client_sequencer"] = max(previous.client_sequencer, last) + 1
         write = sa.update(_C).where(_C.c.channel_id == previous.channel_id)
     record = _record(connection.execute(write.values(changed).returning(*_C.c)).one())
     connection.execute(

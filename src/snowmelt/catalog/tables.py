@@ -79,6 +79,7 @@ _T = model.tables
 _S = model.schemas
 _D = model.databases
 _V = model.schema_versions
+_K = model.data_keys
 _NAMED = _T.join(_S, _T.c.schema_id == _S.c.schema_id).join(
     _D, _S.c.database_id == _D.c.database_id
 )
@@ -114,6 +115,28 @@ def table_by_id(connection: sa.Connection, table_id: int) -> TableRecord:
     if row is None:
         raise TableNotFound(table=f"number {table_id}")
     return _record(row)
+
+
+def name_now(
+    connection: sa.Connection, name: TableName, key_id: int | None, user: str
+) -> TableName:
+    """Return what the live table is called for which `user` was given a key; else `name`.
+
+    Who has opened a channel has such a key, and keeps the table whatever it is called later.
+    """
+    if key_id is None:
+        return name
+    query = (
+        sa.select(_D.c.name.label("database"), _S.c.name.label("schema"), _T.c.name)
+        .select_from(_NAMED.join(_K, _K.c.table_id == _T.c.table_id))
+        .where(
+            _K.c.key_id == key_id,
+            _K.c.user == user,
+            *(each.c.dropped_at.is_(None) for each in (_D, _S, _T)),
+        )
+    )
+    row = connection.execute(query).first()
+    return name if row is None else TableName(row.database, row.schema, row.name)
 
 
 def tables_of(

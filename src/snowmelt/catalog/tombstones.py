@@ -93,21 +93,12 @@ def expire_channels(
     _bury(connection, _C.c.channel_id.in_(channel_ids), "expired", now, user=None)
 
 
-def carry_over(connection: sa.Connection, table_id: int, new: TableName, now: dt.datetime) -> None:
-    """Before a table gets the name `new`: leave what its channels count to under the old name.
+def carry_over(connection: sa.Connection, table_id: int, now: dt.datetime) -> None:
+    """Before a table gets another name: leave what its channels count to under the old one.
 
-    Channels that others of the new name have counted further than go on from there.
+    The channels stay who they are: a writer that has one open goes on under the new name.
     """
     _leave(connection, _C.c.table_id == table_id, now)
-    _raise(
-        connection,
-        _C.c.table_id == table_id,
-        sa.and_(
-            _X.c.database_name == new.database,
-            _X.c.schema_name == new.schema,
-            _X.c.table_name == new.table,
-        ),
-    )
 
 
 def last_sequencer(connection: sa.Connection, table: TableName, channel: str) -> int | None:
@@ -208,11 +199,15 @@ def _leave(connection: sa.Connection, which: sa.ColumnElement[bool], now: dt.dat
         .select_from(named)
         .where(which),
     )
+    left = stones.excluded.client_sequencer
     connection.execute(
         stones.on_conflict_do_update(
             index_elements=["database_name", "schema_name", "table_name", "channel"],
             set_={
-                "client_sequencer": stones.excluded.client_sequencer,
+                # A table that came by its name later may have counted less far.
+                "client_sequencer": sa.case(
+                    (left > _X.c.client_sequencer, left), else_=_X.c.client_sequencer
+                ),
                 "dropped_at": stones.excluded.dropped_at,
             },
         )

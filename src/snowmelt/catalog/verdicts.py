@@ -297,10 +297,11 @@ def _chunk_refusal(offer: ChunkOffer, table: TableState, ledger: Ledger) -> Verd
     role = ledger.roles.get((offer.user, offer.role))
     if role is None:
         return Verdict(Code.ROLE_MISSING, f"Role {offer.role} is not granted to {offer.user}.")
+    # The key first: what the role may do with another table that has the name now does not matter.
     return (
-        ledger.refused_access.get((role, table.table_id))
+        _key_refusal(offer, table, ledger)
+        or ledger.refused_access.get((role, table.table_id))
         or _age_refusal(offer, ledger)
-        or _key_refusal(offer, table, ledger)
         or _schema_refusal(offer, table)
     )
 

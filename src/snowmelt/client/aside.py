@@ -103,6 +103,6 @@ class Asides:
             where = state.target.table
             name = ChannelName(where.database, where.schema, where.table, state.name)
             try:
-                self._calls.drop(name, state.client_sequencer)
+                self._calls.drop(name, state.client_sequencer, state.target.key_id)
             except SnowmeltError as error:
                 _log.info("Channel %s of %s was not dropped: %s", state.name, where, error)

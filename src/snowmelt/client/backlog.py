@@ -7,7 +7,6 @@ before, encoding and requests after. Nothing polls: without rows, nobody wakes u
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import queue
 import threading
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from snowmelt.schema.quick import QuickForm, Values
     from snowmelt.schema.types import TableName, TableSchema
 
-_log = logging.getLogger(__name__)
-
 # A channel's buffer of this size is flushed at once, far below the 64 MiB that the specification
 # of v1, §3.6, allows: so a fast loader's rows are encoded while it goes on, not after its last one.
 MAX_CHANNEL_BYTES = 16 * 1024 * 1024
@@ -51,7 +48,9 @@ class Backlog:
         self._unhindered = min(self._most_bytes, MAX_CHUNK_BYTES)
         self._lag_s = settings.max_client_lag.total_seconds()
         self._trouble = trouble
-        self._states: dict[tuple[TableName, str], ChannelState] = {}
+        self._states: dict[tuple[int, str], ChannelState] = {}
+        # Those of them that have failed.
+        self._failed: dict[ChannelState, None] = {}
         self._dirty: dict[ChannelState, None] = {}
         self._due_at: float | None = None
         self._bytes = 0
@@ -86,17 +85,21 @@ class Backlog:
                 return
             if other is not None:
                 self._fail(other, replaced)
-                self._forget(other)
+                self._remove(other)
+            # Of a table that was dropped, and created again since.
+            for failed in [each for each in self._failed if each.place == state.place]:
+                self._remove(failed)
             self._states[state.key] = state
 
     def detach(self, state: ChannelState) -> None:
         """Forget a channel that is closed."""
         with self._lock:
             if self._states.get(state.key) is state:
-                del self._states[state.key]
-                self._forget(state)
+                self._remove(state)
 
-    def _forget(self, state: ChannelState) -> None:
+    def _remove(self, state: ChannelState) -> None:
+        del self._states[state.key]
+        self._failed.pop(state, None)
         if not state.is_aside:
             self._detached.add(state.counts)
 
@@ -181,10 +184,12 @@ class Backlog:
         state.buffer.add_quick(form, values, token, milliseconds(self._clock.now()))
         self._schedule(state)
 
-    def adopt(self, state: ChannelState, schema: TableSchema) -> None:
-        """Let a channel go on with newer columns of its table."""
+    def adopt(
+        self, state: ChannelState, schema: TableSchema, table: TableName | None = None
+    ) -> None:
+        """Let a channel go on with newer columns of its table, or under its table's name of now."""
         with self._lock:
-            state.adopt(schema)
+            state.adopt(schema, table)
 
     def _admit(self, state: ChannelState, size_bytes: int) -> None:
         if not self._is_full(state, size_bytes):
@@ -276,22 +281,15 @@ class Backlog:
         with self._lock:
             failed = [state for state in states if self._fail(state, failure)]
         for state in failed:
-            self._tell(state)
-
-    def _tell(self, state: ChannelState) -> None:
-        told = self._settings.on_problem
-        error = state.error
-        if told is None or error is None:
-            return
-        try:
-            told(error)
-        except Exception:  # noqa: BLE001 - whatever the application does, rows go on
-            _log.exception("on_problem failed.")
+            if state.error is not None:
+                self._settings.tell(state.error)
 
     def _fail(self, state: ChannelState, failure: Failure) -> bool:
         if state.failure is not None:
             return False
         state.failure = failure
+        if self._states.get(state.key) is state:
+            self._failed[state] = None
         self._dirty.pop(state, None)
         self._bytes -= state.buffer.take().size_bytes
         self._bytes -= sum(entry.portion.size_bytes for entry in state.in_flight)

@@ -115,6 +115,7 @@ class Calls:
                 channel_name=channel.name,
                 client_sequencer=channel.client_sequencer,
                 with_columns=with_columns,
+                encryption_key_id=channel.target.key_id,
             )
             for channel in channels
         ]
@@ -124,13 +125,14 @@ class Calls:
         return answer.channels
 
     def evolve(
-        self, table: TableName, new: Mapping[str, str], no_longer_required: Sequence[str]
+        self, target: Target, new: Mapping[str, str], no_longer_required: Sequence[str]
     ) -> EvolveResponse:
         """Add columns to a table, by internal names and types, and take NOT NULL off others.
 
         Raises:
             SnowmeltError: The service refused, or does not answer.
         """
+        table = target.table
         request = EvolveRequest(
             database=table.database,
             schema=table.schema,
@@ -138,11 +140,16 @@ class Calls:
             role=self._role,
             columns=[NewColumn(display_name(name), kind) for name, kind in new.items()],
             drop_not_null=[display_name(name) for name in no_longer_required],
+            encryption_key_id=target.key_id,
         )
         return self._ask(_EVOLVE, request, EvolveResponse)
 
-    def drop(self, name: ChannelName, client_sequencer: int | None = None) -> DropResponse:
+    def drop(
+        self, name: ChannelName, client_sequencer: int | None = None, key_id: int | None = None
+    ) -> DropResponse:
         """Drop a channel; with a sequencer only if it is still that epoch.
+
+        With the id of its key it is found under whatever name its table has now.
 
         Raises:
             SnowmeltError: The service refused, or does not answer.
@@ -155,6 +162,7 @@ class Calls:
             database=name.database,
             schema=name.schema,
             client_sequencer=client_sequencer,
+            encryption_key_id=key_id,
         )
         try:
             return self._ask(_DROP, request, DropResponse)

@@ -117,7 +117,7 @@ class Client:
         )
         # The threads end when neither client nor channels are left, and their rows are committed.
         weakref.finalize(self._desk, self._flusher.orphan).atexit = False
-        transport.on_trouble = encoder.on_trouble = settings.on_problem
+        transport.on_trouble = encoder.on_trouble = settings.tell
         publish(weakref.WeakMethod(self.status), settings.name)
 
     @property
@@ -197,7 +197,7 @@ class Client:
         where = TableName(*(internal_name(part) for part in typed[:3]))
         dropped = answer.channel or internal_name(name)
         for state in self._backlog.states():
-            if state.key == (where, dropped):
+            if state.place == (where, dropped):
                 self._backlog.fail([state], DROPPED)
                 self._backlog.detach(state)
 

@@ -16,7 +16,7 @@ from snowmelt.client.fitting import misfit
 from snowmelt.client.refusals import reason_of
 from snowmelt.client.state import Failure
 from snowmelt.schema.inference import left_out, new_columns
-from snowmelt.schema.types import internal_name
+from snowmelt.schema.types import TableName, internal_name
 from snowmelt.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 # How long a table is not asked again for columns that it did not have.
-_ASKED_AGAIN_S = 10.0
+_ASKED_AGAIN_S = 1.0
 _MAX_REMEMBERED = 1_000
 
 
@@ -53,7 +53,9 @@ class Columns:
         self._clock = clock
 
     def refresh(self, state: ChannelState) -> Standing:
-        """Let a channel go on with the columns that its table has now, if it is still its owner's.
+        """Let a channel go on with its table as it is now, if it is still its owner's.
+
+        That is its columns, and what it is called.
 
         Raises:
             Unsupported: The table has got a column that cannot be streamed into.
@@ -64,13 +66,21 @@ class Columns:
             return Standing(None, lost(status))
         columns, version = status.table_columns, status.schema_version
         if not isinstance(columns, msgspec.UnsetType) and isinstance(version, int):
-            self._backlog.adopt(state, schema_of(columns, version))
+            table = _name_of(status) or state.target.table
+            if table != state.target.table:
+                _log.warning(
+                    "Table %s is called %s now; channel %s goes on there.",
+                    state.target.table,
+                    table,
+                    state.name,
+                )
+            self._backlog.adopt(state, schema_of(columns, version), table)
         return Standing(status.persisted_row_sequencer, None)
 
     def follow(self, state: ChannelState, errors: Sequence[RowError], given: Given) -> bool:
         """Tell whether rows that were refused for their columns may be tried again.
 
-        The table's columns are asked for, at most every ten seconds for the same ones; a channel
+        The table's columns are asked for, at most once a second for the same ones; a channel
         that evolves its table adds what the rows have.
 
         Raises:
@@ -86,7 +96,7 @@ class Columns:
             return False
         before = state.target.schema
         answer = self._calls.evolve(
-            state.target.table, new_columns(given, before), left_out(given, before)
+            state.target, new_columns(given, before), left_out(given, before)
         )
         self._backlog.adopt(state, schema_of(answer.table_columns, answer.schema_version))
         return state.target.schema is not before
@@ -124,8 +134,7 @@ class Columns:
                 f" and had confirmed them up to {entry.row_sequencer - 1}"
             )
         current = state.target
-        if current == entry.target:
-            return Failure("the service does not take its rows, and its table was not altered")
+        # Equal where a name was given away and came back since; once more, then.
         reason = misfit(entry.target.schema, current.schema)
         if reason is not None:
             return Failure(
@@ -133,7 +142,7 @@ class Columns:
             )
         entry.adopt(current)
         _log.info(
-            "Channel %s of %s goes on with the columns that the table has got.",
+            "Channel %s of %s goes on with the table as it is now.",
             state.name,
             current.table,
         )
@@ -144,6 +153,12 @@ def lost(status: ChannelStatus) -> Failure:
     """Return what a status other than 0 means for the channel."""
     fenced = status.status_code == ResponseCode.STALE_CLIENT_SEQUENCER
     return Failure(reason_of(status.status_code, status.message), fenced=fenced)
+
+
+def _name_of(status: ChannelStatus) -> TableName | None:
+    names = (status.database, status.schema, status.table)
+    found = [name for name in names if isinstance(name, str)]
+    return TableName(*found) if len(found) == len(names) else None
 
 
 def _known(state: ChannelState, names: frozenset[str]) -> bool:

@@ -127,5 +127,5 @@ class Desk:
         """
         where = channel.target.table
         name = ChannelName(where.database, where.schema, where.table, channel.name)
-        self._calls.drop(name, channel.client_sequencer)
+        self._calls.drop(name, channel.client_sequencer, channel.target.key_id)
         self.backlog.fail([channel], DROPPED)

@@ -18,7 +18,12 @@ from snowmelt.client.fitting import misfit
 from snowmelt.client.planning import MAX_CHUNKS, ChunkPlan, plan_chunks
 from snowmelt.client.refusals import TRANSIENT, reason_of
 from snowmelt.client.state import Failure
-from snowmelt.errors import AuthenticationFailed, ServiceUnavailable, SnowmeltError
+from snowmelt.errors import (
+    AuthenticationFailed,
+    ConfigurationError,
+    ServiceUnavailable,
+    SnowmeltError,
+)
 from snowmelt.wire.codes import ResponseCode
 from snowmelt.wire.streaming import (
     BlobMetadata,
@@ -144,15 +149,14 @@ class Registrar:
         try:
             with tracing.span("snowmelt.register", chunks[0].path, chunks=len(chunks)):
                 answer = self._transport.ask(_PATH, request, RegisterResponse, patience)
-        except AuthenticationFailed as error:
-            # Such as while a key is being replaced: no reason to lose rows.
-            self._wait(error, chunks, patience)
-            return [chunk for chunk in chunks if _alive(chunk)]
         except ServiceUnavailable as error:
             self._give_up(chunks, error)
             return []
         except SnowmeltError as error:
-            return self._apart(chunks, error)
+            if not _may_pass(error):
+                return self._apart(chunks, error)
+            self._wait(error, chunks, patience)
+            return [chunk for chunk in chunks if _alive(chunk)]
         faults.point(faults.Point.REGISTERED)
         verdicts = verdicts_of(answer)
         again: list[StagedChunk] = []
@@ -310,7 +314,8 @@ def _weight(verdict: ChannelVerdict) -> int:
 
 def verdict_on(entry: Entry, verdicts: dict[Identity, ChannelVerdict]) -> ChannelVerdict:
     """Return what the service said about an entry; silence counts as an unknown outcome."""
-    state, where = entry.state, entry.state.target.table
+    # What it was sent for: the channel may have gone on to newer columns or names meanwhile.
+    state, where = entry.state, entry.target.table
     identity = (where.database, where.schema, where.table, state.name, state.client_sequencer)
     silence = ChannelVerdict(
         int(ResponseCode.TRY_AGAIN),
@@ -323,6 +328,15 @@ def verdict_on(entry: Entry, verdicts: dict[Identity, ChannelVerdict]) -> Channe
 
 def _reason(verdict: ChannelVerdict) -> str:
     return reason_of(verdict.status_code, verdict.message)
+
+
+def _may_pass(error: SnowmeltError) -> bool:
+    """Tell whether a refusal says nothing about the rows, and so is no reason to lose them.
+
+    Such as while a key or a certificate is being replaced, or a load balancer knows of no service.
+    """
+    passing = isinstance(error, AuthenticationFailed | ConfigurationError)
+    return passing or bool(error.fields.get("elsewhere"))
 
 
 def _alive(chunk: StagedChunk) -> bool:

@@ -102,8 +102,13 @@ class ChannelState:
         self._recent: deque[str] = deque(maxlen=_REMEMBERED_TOKENS)
 
     @property
-    def key(self) -> tuple[TableName, str]:
-        """What is unique among the open channels of a client."""
+    def key(self) -> tuple[int, str]:
+        """What is unique among the open channels of a client, whatever their tables are called."""
+        return self.target.key_id, self.name
+
+    @property
+    def place(self) -> tuple[TableName, str]:
+        """Where it is by the names of now."""
         return self.target.table, self.name
 
     @property
@@ -167,8 +172,13 @@ class ChannelState:
             self.failure_told = True
             raise self._error(self.failure) from self.failure.cause
 
-    def adopt(self, schema: TableSchema) -> None:
-        """Go on with newer columns of the table; what is held keeps those it was made for."""
+    def adopt(self, schema: TableSchema, table: TableName | None = None) -> None:
+        """Go on with newer columns of the table, or under its name of now.
+
+        What is held keeps the columns it was made for.
+        """
+        if table is not None and table != self.target.table:
+            self.target = replace(self.target, table=table)
         older = self.target.schema
         if schema.version <= older.version:
             return

@@ -160,7 +160,7 @@ class Desk:
         """
         with self.database.reading() as connection:
             access.effective_role(connection, user, _role(request.role))
-            seen: dict[TableName, TableRecord | UserError] = {}
+            seen: dict[tuple[TableName, int | None], TableRecord | UserError] = {}
             found = [
                 self._named(connection, query, (user, request.role), seen)
                 for query in request.channels
@@ -186,6 +186,7 @@ class Desk:
         """
         name, channel = _table_name(request), _channel_name(request.channel)
         with self.database.writing() as connection:
+            name = tables.name_now(connection, name, request.encryption_key_id, user)
             table = self._writable(connection, name, user, request.role)
             try:
                 channels.drop_channel(
@@ -227,19 +228,21 @@ class Desk:
         connection: sa.Connection,
         query: ChannelStatusQuery,
         caller: tuple[str, str | None],
-        seen: dict[TableName, TableRecord | UserError],
+        seen: dict[tuple[TableName, int | None], TableRecord | UserError],
     ) -> tuple[TableRecord, str] | UserError:
         """Return table and channel that a query names, or what is wrong with the names."""
         try:
             name, channel = _table_name(query), _channel_name(query.channel_name)
         except NameMissing as error:
             return error
-        if name not in seen:
+        asked = name, query.encryption_key_id
+        if asked not in seen:
+            name = tables.name_now(connection, *asked, caller[0])
             try:
-                seen[name] = self._writable(connection, name, *caller)
+                seen[asked] = self._writable(connection, name, *caller)
             except UserError as error:
-                seen[name] = error
-        table = seen[name]
+                seen[asked] = error
+        table = seen[asked]
         return table if isinstance(table, UserError) else (table, channel)
 
     def _identity(self, request_id: str | None, user: str) -> tuple[str | None, str | None]:
@@ -280,6 +283,9 @@ def _status(
     elif query.with_columns:
         status.table_columns = [columns.to_wire(column) for column in table.schema.columns]
         status.schema_version = table.schema.version
+        status.database = display_name(table.name.database)
+        status.schema = display_name(table.name.schema)
+        status.table = display_name(table.name.table)
     return status
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.access import effective_role
 from snowmelt.catalog.evolving import evolve_table, new_column
+from snowmelt.catalog.tables import name_now
 from snowmelt.errors import RequestMalformed
 from snowmelt.schema.types import TableName, display_name, internal_name
 from snowmelt.wire import columns
@@ -36,7 +37,7 @@ def evolve(database: Database, clock: Clock, request: EvolveRequest, user: str) 
         role = internal_name(request.role) if request.role else None
         done = evolve_table(
             connection,
-            TableName(*parts),
+            name_now(connection, TableName(*parts), request.encryption_key_id, user),
             new_columns=wanted,
             no_longer_required=[_column(name) for name in request.drop_not_null],
             role=effective_role(connection, user, role),

@@ -15,7 +15,10 @@ class NewColumn(msgspec.Struct):
 
 
 class EvolveRequest(msgspec.Struct):
-    """`POST /v1/snowmelt/tables/evolve`; names are written as in SQL."""
+    """`POST /v1/snowmelt/tables/evolve`; names are written as in SQL.
+
+    `encryption_key_id` tells the table of an open channel whatever it is called now.
+    """
 
     database: str | None = None
     schema: str | None = None
@@ -23,6 +26,7 @@ class EvolveRequest(msgspec.Struct):
     role: str | None = None
     columns: list[NewColumn] = []
     drop_not_null: list[str] = []
+    encryption_key_id: int | None = None
 
 
 class EvolveResponse(msgspec.Struct):

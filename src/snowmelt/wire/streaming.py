@@ -120,7 +120,11 @@ class OpenResponse(msgspec.Struct):
 
 
 class ChannelStatusQuery(msgspec.Struct, omit_defaults=True):
-    """One channel of a status request; `with_columns` is an addition of ours."""
+    """One channel of a status request; `with_columns` and `encryption_key_id` are additions of ours.
+
+    The key is the one that the channel was opened with: it tells its table whatever that is called
+    now.
+    """
 
     database: str | None = None
     schema: str | None = None
@@ -128,6 +132,7 @@ class ChannelStatusQuery(msgspec.Struct, omit_defaults=True):
     channel_name: str | None = None
     client_sequencer: int | None = None
     with_columns: bool = False
+    encryption_key_id: int | None = None
 
 
 class StatusRequest(msgspec.Struct):
@@ -141,7 +146,8 @@ class StatusRequest(msgspec.Struct):
 class ChannelStatus(msgspec.Struct):
     """Answer for the channel at the same position of the request.
 
-    `table_columns` and `schema_version` are the table's as it is now, only where asked for.
+    `table_columns` and `schema_version` are the table's as it is now, and the names what it is
+    called now, only where columns were asked for.
     """
 
     status_code: int
@@ -151,6 +157,9 @@ class ChannelStatus(msgspec.Struct):
     message: str | None = None
     table_columns: list[ColumnMetadata] | msgspec.UnsetType = msgspec.UNSET
     schema_version: int | msgspec.UnsetType = msgspec.UNSET
+    database: str | msgspec.UnsetType = msgspec.UNSET
+    schema: str | msgspec.UnsetType = msgspec.UNSET
+    table: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class StatusResponse(msgspec.Struct):
@@ -162,7 +171,10 @@ class StatusResponse(msgspec.Struct):
 
 
 class DropRequest(msgspec.Struct):
-    """`POST /v1/streaming/channels/drop/`; with a sequencer only that epoch is dropped."""
+    """`POST /v1/streaming/channels/drop/`; with a sequencer only that epoch is dropped.
+
+    `encryption_key_id` is an addition of ours, as in a status request.
+    """
 
     request_id: str | None = None
     role: str | None = None
@@ -172,6 +184,7 @@ class DropRequest(msgspec.Struct):
     schema: str | None = None
     client_sequencer: int | None = None
     is_iceberg: bool = False
+    encryption_key_id: int | None = None
 
 
 class DropResponse(msgspec.Struct):
