@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import math
 from collections.abc import Callable  # noqa: TC003 - get_type_hints of Options
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from typing import Literal, TypedDict
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import ConfigurationError, SnowmeltError
 from snowmelt.schema.compatibility import Compatibility
+
+_log = logging.getLogger(__name__)
 
 _SHORTEST_LAG = dt.timedelta(milliseconds=100)
 _LONGEST_LAG = dt.timedelta(minutes=10)
@@ -83,6 +86,15 @@ class ClientSettings:
         if self.when_full not in {"wait", "raise"}:
             reason = f"{self.when_full!r} is neither 'wait' nor 'raise'"
             raise ConfigurationError(setting="when_full", reason=reason)
+
+    def tell(self, error: SnowmeltError) -> None:
+        """Call `on_problem`; whatever the application does there, rows go on."""
+        if self.on_problem is None:
+            return
+        try:
+            self.on_problem(error)
+        except Exception:  # noqa: BLE001 - it would end the thread that delivers rows
+            _log.exception("on_problem failed.")
 
     @property
     def give_up_s(self) -> float:

@@ -42,6 +42,8 @@ _IDLE_CONNECTIONS = 4
 _BROKEN = (OSError, http.client.HTTPException)
 _STALE = (http.client.RemoteDisconnected, ConnectionError)
 _LONGEST_REASON = 500
+# What proxies and load balancers answer while the service behind them is changed.
+_ELSEWHERE = frozenset({403, 404, 405, 407, 421, 425})
 
 
 class Answer(Protocol):
@@ -206,7 +208,9 @@ class Transport:
             raise AuthenticationFailed(reason=said)
         if reply.status in {408, 429} or reply.status >= 500:
             raise self.unavailable(said)
-        raise RequestRefused(url=self.service.url, reason=said, status=reply.status)
+        raise RequestRefused(
+            url=self.service.url, reason=said, status=reply.status, elsewhere=_is_elsewhere(reply)
+        )
 
     def _exchange(self, path: str, body: bytes) -> _Reply:
         if self._tokens is None:
@@ -304,6 +308,17 @@ def trusting(ca_file: str | None) -> ssl.SSLContext:
         raise ConfigurationError(
             setting="ca_file", reason=f"{ca_file} holds no certificates ({error})"
         ) from None
+
+
+def _is_elsewhere(reply: _Reply) -> bool:
+    """Tell whether somebody on the way answered that the service is not to be had here."""
+    if not (reply.status in _ELSEWHERE or 300 <= reply.status < 400):
+        return False
+    try:
+        document = msgspec.json.decode(reply.body)
+    except msgspec.DecodeError:
+        return True
+    return not (isinstance(document, dict) and "status_code" in document)
 
 
 def _words(reply: _Reply) -> str:
