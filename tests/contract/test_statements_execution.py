@@ -170,6 +170,18 @@ def test_show_is_narrowed_by_pattern_prefix_scope_and_limit(demo):
     assert len(demo("SHOW TABLES IN DATABASE demo").rows) == 6
 
 
+def test_terse_tells_the_columns_of_snowflake_alone(demo):
+    shown = demo("SHOW TERSE TABLES LIKE 'flights'")
+    assert shown.columns == ("created_on", "name", "kind", "database_name", "schema_name")
+    assert shown.rows == ((NOW, "FLIGHTS", "TABLE", "DEMO", "PUBLIC"),)
+    assert demo("SHOW TERSE SCHEMAS IN demo").rows == ((NOW, "PUBLIC", None, "DEMO", None),)
+    assert demo("SHOW TERSE DATABASES").rows == ((NOW, "DEMO", "STANDARD", None, None),)
+    demo("DROP TABLE demo.public.flights")
+    gone = demo("SHOW TERSE TABLES HISTORY LIKE 'flights'")
+    assert gone.columns[5:] == ("dropped_on",)
+    assert gone.rows[0][1:] == ("FLIGHTS", "TABLE", "DEMO", "PUBLIC", NOW)
+
+
 def test_show_channels_lists_where_each_channel_stands(demo, database):
     with database.writing() as connection:
         table = find_table(connection, FLIGHTS)

@@ -322,8 +322,8 @@ def _describe(cursor: Cursor) -> Statement:
 def _show(cursor: Cursor) -> Show | ShowGrants | ShowFutureGrants:
     if cursor.accept("FUTURE", "GRANTS"):
         return read_show_future_grants(cursor)
-    cursor.accept("TERSE")
-    kind = _shown_kind(cursor)
+    terse = cursor.accept("TERSE")
+    kind = _shown_kind(cursor, terse=terse)
     if kind == "GRANTS":
         return read_show_grants(cursor)
     with_history = kind in _WITH_HISTORY and cursor.accept("HISTORY")
@@ -332,14 +332,15 @@ def _show(cursor: Cursor) -> Show | ShowGrants | ShowFutureGrants:
     prefix = cursor.string("a prefix") if cursor.accept("STARTS", "WITH") else None
     limit = cursor.integer("the limit", 1, 10_000) if cursor.accept("LIMIT") else None
     cursor.end(f"SHOW {kind}")
-    return Show(kind, like, level, scope, prefix, limit, with_history)
+    return Show(kind, like, level, scope, prefix, limit, with_history, terse)
 
 
-def _shown_kind(cursor: Cursor) -> str:
+def _shown_kind(cursor: Cursor, *, terse: bool) -> str:
     for words in _SHOWN:
         if " " in words and cursor.accept(*words.split()):
             return words
-    return cursor.expect_one_of(*(each for each in _SHOWN if " " not in each), "GRANTS")
+    others = () if terse else ("GRANTS",)
+    return cursor.expect_one_of(*(each for each in _SHOWN if " " not in each), *others)
 
 
 def _scope(cursor: Cursor, deepest: Level) -> tuple[Level | None, Name | None]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from functools import singledispatch
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, cast
 
 from snowmelt.catalog import (
     access,
@@ -36,6 +35,7 @@ from snowmelt.catalog.showing_functions import (
     shown_translators,
 )
 from snowmelt.catalog.showing_pipes import PIPE_COLUMNS, shown_pipes
+from snowmelt.catalog.showing_rows import narrowed, terse
 from snowmelt.catalog.sight import Sight
 from snowmelt.catalog.statements import (
     Describe,
@@ -59,10 +59,9 @@ if TYPE_CHECKING:
     from snowmelt.catalog.future import Scope
     from snowmelt.catalog.libraries import FunctionKind
     from snowmelt.catalog.namespaces import DatabaseRecord, SchemaRecord
+    from snowmelt.catalog.showing_rows import Row
     from snowmelt.catalog.statements import Statement
     from snowmelt.catalog.tables import TableRecord
-
-_Row: TypeAlias = tuple[object, ...]
 
 _GRANT_COLUMNS = ("privilege", "granted_on", "name", "granted_to", "grantee_name")
 
@@ -115,7 +114,9 @@ def _show(statement: Show, session: Session) -> Result:
     columns, rows_of = _SHOWN[statement.kind]
     if statement.with_history:
         columns = (*columns, "dropped_on")
-    rows = _narrowed(rows_of(statement, session), columns.index("name"), statement)
+    rows = narrowed(rows_of(statement, session), columns.index("name"), statement)
+    if statement.terse:
+        columns, rows = terse(statement, columns, rows)
     return Result(columns, tuple(rows))
 
 
@@ -192,7 +193,7 @@ def _to_call(statement: ShowGrants, session: Session) -> tuple[Kind, int]:
     return "INTEGRATION", record.integration_id
 
 
-def _databases(statement: Show, session: Session) -> Iterator[_Row]:
+def _databases(statement: Show, session: Session) -> Iterator[Row]:
     sight = Sight(session.connection, session.role, with_dropped=statement.with_history)
     found = namespaces.databases_of(session.connection)
     if statement.with_history:
@@ -203,7 +204,7 @@ def _databases(statement: Show, session: Session) -> Iterator[_Row]:
             yield (each.created_at, each.name, each.owner, *kept, *_gone(statement, each))
 
 
-def _shown_schemas(statement: Show, session: Session) -> Iterator[_Row]:
+def _shown_schemas(statement: Show, session: Session) -> Iterator[Row]:
     database, _, _ = _scope(statement, session)
     found = _schemas(session, database)
     if statement.with_history:
@@ -225,7 +226,7 @@ def _shown_schemas(statement: Show, session: Session) -> Iterator[_Row]:
         )
 
 
-def _shown_tables(statement: Show, session: Session) -> Iterator[_Row]:
+def _shown_tables(statement: Show, session: Session) -> Iterator[Row]:
     database, schema, _ = _scope(statement, session)
     found = _tables(session, database, schema)
     if statement.with_history:
@@ -264,7 +265,7 @@ def _gone(statement: Show, each: DatabaseRecord | SchemaRecord | TableRecord) ->
     return (each.dropped_at,) if statement.with_history else ()
 
 
-def _shown_channels(statement: Show, session: Session) -> Iterator[_Row]:
+def _shown_channels(statement: Show, session: Session) -> Iterator[Row]:
     database, schema, table = _scope(statement, session)
     seen = {
         each.table_id: each.name
@@ -290,14 +291,14 @@ def _shown_channels(statement: Show, session: Session) -> Iterator[_Row]:
         )
 
 
-def _users(_statement: Show, session: Session) -> Iterator[_Row]:
+def _users(_statement: Show, session: Session) -> Iterator[Row]:
     for each in access.users_of(session.connection):
         if session.is_administrator or each.name == session.user:
             prints = ", ".join(each.fingerprints)
             yield each.created_at, each.name, each.default_role, prints
 
 
-def _roles(_statement: Show, session: Session) -> Iterator[_Row]:
+def _roles(_statement: Show, session: Session) -> Iterator[Row]:
     known = {session.role, access.PUBLIC}
     if session.user is not None:
         known |= set(access.roles_of(session.connection, session.user))
@@ -306,36 +307,36 @@ def _roles(_statement: Show, session: Session) -> Iterator[_Row]:
             yield (each,)
 
 
-def _buckets(_statement: Show, session: Session) -> Iterator[_Row]:
+def _buckets(_statement: Show, session: Session) -> Iterator[Row]:
     holders = {session.role, access.PUBLIC}
     for each in buckets.buckets_of(session.connection):
         if not buckets.reach(session.connection, holders, each).is_empty:
             yield each.created_at, each.name, each.owner, each.backend, each.select_dialect
 
 
-def _access_keys(_statement: Show, session: Session) -> Iterator[_Row]:
+def _access_keys(_statement: Show, session: Session) -> Iterator[Row]:
     mine = None if session.is_administrator else session.user or ""
     for each in access_keys.access_keys_of(session.connection, mine):
         yield each.created_at, each.access_key_id, each.user
 
 
-def _libraries(_statement: Show, session: Session) -> Iterator[_Row]:
+def _libraries(_statement: Show, session: Session) -> Iterator[Row]:
     for each in libraries.libraries_of(session.connection):
         yield each.created_at, each.name, each.language, each.origin, len(each.files), each.owner
 
 
-def _functions(statement: Show, session: Session) -> Iterator[_Row]:
+def _functions(statement: Show, session: Session) -> Iterator[Row]:
     kind = cast("FunctionKind", statement.kind.removesuffix("S").lower())
     for each in libraries.functions_of(session.connection, kind):
         yield each.created_at, each.name, each.factory, each.library, each.owner
 
 
-def _external_functions(statement: Show, session: Session) -> Iterator[_Row]:
+def _external_functions(statement: Show, session: Session) -> Iterator[Row]:
     database, schema, _ = _scope(statement, session)
     yield from shown_functions(session, database, schema)
 
 
-def _all_functions(statement: Show, session: Session) -> Iterator[_Row]:
+def _all_functions(statement: Show, session: Session) -> Iterator[Row]:
     database, schema, _ = _scope(statement, session)
     found = [
         *shown_functions(session, database, schema),
@@ -346,7 +347,7 @@ def _all_functions(statement: Show, session: Session) -> Iterator[_Row]:
 
 
 _FUNCTIONS = ("created_on", "name", "factory", "library", "owner")
-_SHOWN: dict[str, tuple[tuple[str, ...], Callable[[Show, Session], Iterator[_Row]]]] = {
+_SHOWN: dict[str, tuple[tuple[str, ...], Callable[[Show, Session], Iterator[Row]]]] = {
     "DATABASES": (("created_on", "name", "owner", "comment", "retention_time"), _databases),
     "SCHEMAS": (
         ("created_on", "name", "database_name", "owner", "comment", "retention_time"),
@@ -429,46 +430,18 @@ def _scope(statement: Show, session: Session) -> tuple[str | None, str | None, s
     return table.database, table.schema, table.table
 
 
-def _narrowed(rows: Iterable[_Row], at: int, statement: Show) -> Iterator[_Row]:
-    pattern = None if statement.like is None else _pattern(statement.like)
-    left = statement.limit
-    for row in rows:
-        name = str(row[at])
-        if pattern is not None and not pattern.fullmatch(name):
-            continue
-        if statement.starts_with is not None and not name.startswith(statement.starts_with):
-            continue
-        if left is not None:
-            if not left:
-                return
-            left -= 1
-        yield row
-
-
-def _pattern(like: str) -> re.Pattern[str]:
-    r"""Translate `%`, `_` and `\` of LIKE; SHOW compares without regard to case."""
-    parts: list[str] = []
-    letters = iter(like)
-    for letter in letters:
-        if letter == "\\":
-            parts.append(re.escape(next(letters, letter)))
-        else:
-            parts.append({"%": ".*", "_": "."}.get(letter) or re.escape(letter))
-    return re.compile("".join(parts), re.IGNORECASE | re.DOTALL)
-
-
 def _require_self(session: Session, own: bool, shown: str) -> None:
     if not (own or session.is_administrator):
         raise PrivilegeMissing(role=session.role, privilege="SHOW GRANTS", object=shown)
 
 
-def _member_row(role: str, user: str) -> _Row:
+def _member_row(role: str, user: str) -> Row:
     return "USAGE", "ROLE", role, "USER", user
 
 
 def _grant_rows(
     grants: Iterable[GrantRecord], session: Session, beneath: Iterable[PrefixGrant] = ()
-) -> Iterator[_Row]:
+) -> Iterator[Row]:
     connection = session.connection
     names = _scope_names(connection)
     for table in tables.tables_of(connection):

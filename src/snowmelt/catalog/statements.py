@@ -171,7 +171,7 @@ class Show:
 
     `like` is an SQL pattern without regard to case, `starts_with` a prefix with it.
     `level` is None where a bare name follows IN: its parts say what it is. `with_history` adds
-    what is dropped and still kept.
+    what is dropped and still kept; `terse` tells less about each.
     """
 
     kind: str
@@ -181,6 +181,7 @@ class Show:
     starts_with: str | None = None
     limit: int | None = None
     with_history: bool = False
+    terse: bool = False
 
 
 @dataclass(frozen=True, slots=True)

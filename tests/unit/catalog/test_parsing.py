@@ -158,7 +158,7 @@ MEANINGS = {
     "DESCRIBE SCHEMA s": Describe(Level.SCHEMA, Name(("S",), Place(1, 17))),
     "SHOW TABLES": Show("TABLES"),
     "SHOW TERSE TABLES LIKE 'a%' IN SCHEMA d.s STARTS WITH 'A' LIMIT 5": Show(
-        "TABLES", "a%", Level.SCHEMA, Name(("D", "S"), Place(1, 39)), "A", 5
+        "TABLES", "a%", Level.SCHEMA, Name(("D", "S"), Place(1, 39)), "A", 5, terse=True
     ),
     "SHOW SCHEMAS IN d": Show("SCHEMAS", None, None, Name(("D",), Place(1, 17))),
     "SHOW CHANNELS IN TABLE t": Show("CHANNELS", None, Level.TABLE, Name(("T",), Place(1, 24))),
@@ -295,6 +295,7 @@ REFUSED = {
     "COMMENT ON COLUMN t.a IS 'x'": ("Comments on columns are not kept", 12),
     "ALTER SCHEMA s SWAP WITH t": ("SWAP WITH is not supported", 16),
     "SHOW CHANNELS HISTORY": ("Nothing may follow SHOW CHANNELS", 15),
+    "SHOW TERSE GRANTS": ("Expected DATABASES", 12),
     "CREAT TABLE t": ("CREAT begins no statement; there are CREATE, DROP", 1),
     "": ("There is no statement here", 1),
     "-- nothing": ("There is no statement here", 11),
