@@ -93,14 +93,15 @@ def read_pipe_copy(cursor: Cursor) -> PipeCopy:
         cursor.expect(")")
     else:
         _streaming(cursor)
-    by_name = _options(cursor)
+    matching = _options(cursor)
+    by_name = matching != "NONE"
     if items is None and not by_name:
         raise cursor.error("Whole rows need MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE", at)
     if by_name and columns is not None:
         raise cursor.error("A list of columns and MATCH_BY_COLUMN_NAME exclude each other", at)
     if by_name and items is not None:
         items = tuple(_with_alias(cursor, item) for item in items)
-    return PipeCopy(table, columns, items, by_name)
+    return PipeCopy(table, columns, items, by_name, matching == "CASE_SENSITIVE")
 
 
 def _columns(cursor: Cursor) -> tuple[str, ...]:
@@ -144,8 +145,8 @@ def _streaming(cursor: Cursor) -> None:
     cursor.expect(")", ")")
 
 
-def _options(cursor: Cursor) -> bool:
-    by_name = False
+def _options(cursor: Cursor) -> str:
+    matching = "NONE"
     while cursor.token.kind is TokenKind.WORD:
         option = cursor.expect_one_of("MATCH_BY_COLUMN_NAME", "ON_ERROR")
         cursor.expect("=")
@@ -155,9 +156,8 @@ def _options(cursor: Cursor) -> bool:
                     "ON_ERROR is CONTINUE for streamed rows: those refused are counted"
                 )
         else:
-            chosen = cursor.expect_one_of("CASE_INSENSITIVE", "CASE_SENSITIVE", "NONE")
-            by_name = chosen != "NONE"
-    return by_name
+            matching = cursor.expect_one_of("CASE_INSENSITIVE", "CASE_SENSITIVE", "NONE")
+    return matching
 
 
 def _with_alias(cursor: Cursor, item: Item) -> Item:

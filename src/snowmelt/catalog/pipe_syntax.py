@@ -60,13 +60,15 @@ class PipeCopy:
     """The COPY of a pipe.
 
     `items` None takes the row's own fields. With `by_name` an item's alias is its column, else
-    its position among `columns`, or among the table's.
+    its position among `columns`, or among the table's. With `case_sensitive` the row's own fields
+    name columns letter by letter.
     """
 
     table: Name
     columns: tuple[str, ...] | None
     items: tuple[Item, ...] | None
     by_name: bool
+    case_sensitive: bool = False
 
 
 @dataclass(frozen=True, slots=True)

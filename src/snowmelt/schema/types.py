@@ -144,11 +144,12 @@ def internal_name(text: str) -> str:
 
 def display_name(name: str) -> str:
     """Return an internal name as SQL must write it: quoted where folding would change it."""
-    return (
-        name
-        if _PLAIN.match(name) and name not in RESERVED_WORDS
-        else '"' + name.replace('"', '""') + '"'
-    )
+    return name if _PLAIN.match(name) and name not in RESERVED_WORDS else quoted_name(name)
+
+
+def quoted_name(name: str) -> str:
+    """Return an internal name in quotes, in which nothing is folded."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _fixed_physical(precision: int) -> str:

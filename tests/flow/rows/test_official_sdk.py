@@ -18,7 +18,8 @@ def writer(row_service):
 def test_rows_arrive_with_their_values(row_service):
     row_service.service.sql(
         "CREATE TABLE demo.public.kinds (id NUMBER NOT NULL, price NUMBER(12,4), ratio DOUBLE,"
-        " flag BOOLEAN, name VARCHAR, raw BINARY, day DATE, at TIMESTAMP_NTZ, doc VARIANT)",
+        " flag BOOLEAN, name VARCHAR, raw BINARY, day DATE, at TIMESTAMP_NTZ, doc VARIANT,"
+        ' "Home town" VARCHAR)',
         "GRANT INSERT ON TABLE demo.public.kinds TO ROLE loading",
     )
     writer = row_service.writer("KINDS", table_mode=True)
@@ -33,12 +34,13 @@ def test_rows_arrive_with_their_values(row_service):
         "day": "2024-02-29",
         "at": "2024-01-02T03:04:05.678901",
         "doc": {"a": [1, None]},
+        "home town": "here",
     }
     writer.tell("append", "values", [first, {"ID": 2}], "0", "1")
     writer.tell("commit", "values", "1")
-    columns = ["ID", "PRICE", "RATIO", "FLAG", "NAME", "RAW", "DAY", "AT", "DOC"]
+    columns = ["ID", "PRICE", "RATIO", "FLAG", "NAME", "RAW", "DAY", "AT", "DOC", "Home town"]
     empty, full = row_service.rows("KINDS", columns)
-    assert empty == (2, *[None] * 8)
+    assert empty == (2, *[None] * 9)
     assert full == (
         12345678901234567890123,
         Decimal("123.4500"),
@@ -49,6 +51,7 @@ def test_rows_arrive_with_their_values(row_service):
         dt.date(2024, 2, 29),
         dt.datetime(2024, 1, 2, 3, 4, 5, 678901),
         '{"a":[1,null]}',
+        "here",
     )
 
 

@@ -67,6 +67,21 @@ def test_expressions_go_to_columns_by_position(row_service, sql):
     assert row_service.rows("NARROW", ["A", "B"]) == [(0, "y"), (3, "none")]
 
 
+def test_names_count_letter_by_letter_where_a_pipe_says_so(row_service, sql):
+    sql(
+        'CREATE TABLE demo.public.lettered (id NUMBER, "id" NUMBER)',
+        "GRANT INSERT ON TABLE demo.public.lettered TO ROLE loading",
+        f"CREATE PIPE demo.public.exactly AS COPY INTO lettered FROM {STREAM}"
+        " MATCH_BY_COLUMN_NAME = CASE_SENSITIVE",
+    )
+    for pipe in ("exactly", "lettered-STREAMING"):
+        writer = row_service.writer(pipe)
+        writer.tell("open", pipe)
+        writer.tell("append", pipe, [{"ID": 2, "id": 1}], "0", "0")
+        writer.tell("commit", pipe, "0")
+    assert row_service.rows("LETTERED", ["ID", "id"]) == [(1, None), (2, 1)]
+
+
 @pytest.mark.parametrize(
     ("text", "column", "reason"),
     [

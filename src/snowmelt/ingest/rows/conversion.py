@@ -15,6 +15,7 @@ from snowmelt.ingest.rows.columnar import columns_of, fields_alone
 from snowmelt.ingest.rows.computing import ColumnwisePipe
 from snowmelt.ingest.rows.evolution import lacking
 from snowmelt.ingest.rows.readiness import Readiness
+from snowmelt.ingest.rows.spellings import exact, spelled
 from snowmelt.ingest.rows.transforming import Transformation
 from snowmelt.schema.refused import refusal_of
 from snowmelt.schema.rows import RowConverter
@@ -95,7 +96,7 @@ class Conversions:
             copy: What is computed from them first, None for nothing.
         """
         converter = self._converter(table.table_id, table.schema)
-        if copy is not None and copy.items is None:
+        if copy is not None and copy.items is None and not copy.case_sensitive:
             copy = None
         plain = self.readiness.reader(len(data))
         if len(data) < _FEW_BYTES:
@@ -105,7 +106,7 @@ class Conversions:
             at_once = None if columns is None else converter.convert_arrow(columns)
             if at_once is not None and not at_once.errors:
                 return Converted(at_once.table, at_once.row_count, 0, ())
-        else:
+        elif copy.items is not None:
             found = self._piped(data, table.schema, copy, converter, plain)
             if found is not None:
                 return Converted(found, found.num_rows, 0, ())
@@ -115,9 +116,14 @@ class Conversions:
         self, data: bytes, table: TableRecord, copy: PipeCopy | None, converter: RowConverter
     ) -> Converted:
         lines = lines_of(data)
-        if copy is not None:
+        if copy is None:
+            rows = spelled(lines.rows, table.schema)
+        elif copy.items is None:
+            rows = exact(lines.rows)
+        else:
             lines = self._transformed(lines, table.schema, copy)
-        converted = converter.convert(lines.rows)
+            rows = lines.rows
+        converted = converter.convert(rows)
         refused = [_refused(error) for error in converted.errors]
         if lines.unreadable:
             refused = numbered(refused, lines.unreadable)

@@ -1,0 +1,66 @@
+"""Fields of rows name columns whatever their letters, where that is clear; or letter by letter."""
+
+from __future__ import annotations
+
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from snowmelt.catalog.pipe_grammar import parse_pipe_copy
+from snowmelt.ingest.rows.spellings import exact, spelled
+from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.types import Column, Kind, TableSchema
+
+SCHEMA = TableSchema(
+    1,
+    tuple(
+        Column(name, Kind.TEXT, place, length=10, byte_length=40)
+        for place, name in enumerate(("ID", "city", 'odd "Name', "BOTH", "both"), 1)
+    ),
+)
+CONVERTER = RowConverter(SCHEMA, zone=ZoneInfo("UTC"))
+
+
+def stored(row, how):
+    """Return what is stored of a row, or the refused row's fields that are no columns."""
+    found = CONVERTER.convert(how([row]))
+    if found.errors:
+        return found.errors[0].extra_columns
+    (only,) = found.table.to_pylist()
+    return {name: value for name, value in only.items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"id": "1", "city": "x"}, {"ID": "1", "city": "x"}),
+        ({"CITY": "x", 'ODD "name': "y"}, {"city": "x", 'odd "Name': "y"}),
+        ({"City": "w", '"city"': "x"}, {"city": "x"}),
+        ({"town": "x"}, ("town",)),
+        ({"both": "x", '"both"': "y"}, {"BOTH": "x", "both": "y"}),
+    ],
+)
+def test_letters_do_not_matter_where_one_column_has_them(row, expected):
+    assert stored(row, lambda rows: spelled(rows, SCHEMA)) == expected
+
+
+def test_rows_that_are_none_stay_what_they_are():
+    assert spelled([None, [1]], SCHEMA) == exact([None, [1]]) == [None, [1]]
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"ID": "1", "city": "x", 'odd "Name': "y"}, {"ID": "1", "city": "x", 'odd "Name': "y"}),
+        ({"both": "x"}, {"both": "x"}),
+        ({"id": "1"}, ('"id"',)),
+    ],
+)
+def test_letter_by_letter(row, expected):
+    assert stored(row, exact) == expected
+
+
+def test_a_pipe_says_which():
+    copy = "COPY INTO t FROM TABLE(DATA_SOURCE(TYPE => 'STREAMING')) MATCH_BY_COLUMN_NAME = CASE_"
+    assert parse_pipe_copy(copy + "SENSITIVE").case_sensitive
+    assert not parse_pipe_copy(copy + "INSENSITIVE").case_sensitive
