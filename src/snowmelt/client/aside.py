@@ -13,6 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+import msgspec
+
 from snowmelt.client.buffer import Batch
 from snowmelt.client.calls import ChannelName
 from snowmelt.client.naming import split_table_name
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+# How long a table is not asked again for its error table.
+_ASKED_AGAIN_S = 1.0
 _REOPENED = Failure("it was opened again by this client", fenced=True)
 
 
@@ -43,6 +47,8 @@ class Asides:
         self._backlog = backlog
         self._clock = clock
         self._states: dict[str, ChannelState | None] = {}
+        # By the keys of tables: the error table that each had, and when that was asked.
+        self._told: dict[int, tuple[float, str | None]] = {}
         self._lock = threading.Lock()
 
     def prepare(self, channel: ChannelState) -> ChannelState | None:
@@ -82,6 +88,7 @@ class Asides:
         tokens: tuple[str | None, str | None],
     ) -> tuple[ChannelState, Batch] | None:
         """Return refused rows of a call as rows of the error table, and the channel for them."""
+        self._follow(channel)
         state = self.prepare(channel)
         if state is None:
             return None
@@ -90,6 +97,32 @@ class Asides:
         )
         made = converted(state.target.schema, rows_of(origin, map(refusal_of, errors)))
         return state, Batch(made.table, made.row_count, made.size_bytes)
+
+    def _follow(self, channel: ChannelState) -> None:
+        """Learn which error table a channel's table has by now: it may be altered, or restored.
+
+        It is asked for at most once a second for each table, and not while the service is away.
+        """
+        key, now = channel.target.key_id, self._clock.monotonic()
+        with self._lock:
+            asked_at, name = self._told.get(key, (-_ASKED_AGAIN_S, channel.error_table))
+            is_new = now - asked_at >= _ASKED_AGAIN_S and self._calls.is_answered
+            if is_new:
+                self._told[key] = now, name
+        if is_new:
+            try:
+                status = self._calls.statuses([channel], with_columns=True, timeout_s=0)[0]
+            except SnowmeltError as error:
+                _log.info("The error table of %s is not known: %s", channel.target.table, error)
+                return
+            if isinstance(status.error_table, msgspec.UnsetType):
+                return
+            name = status.error_table
+            with self._lock:
+                self._told[key] = now, name
+                if name is not None and self._states.get(name, channel) is None:
+                    del self._states[name]
+        channel.error_table = name
 
     def of(self, channel: ChannelState) -> ChannelState | None:
         """Return the channel that was opened for what this one's table refuses."""

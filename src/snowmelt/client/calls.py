@@ -99,10 +99,21 @@ class Calls:
         )
         return opened(self._ask(_OPEN, request, OpenResponse), converter_for)
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether the service answered the last time."""
+        return self._transport.trouble is None
+
     def statuses(
-        self, channels: Sequence[ChannelState], *, with_columns: bool = False
+        self,
+        channels: Sequence[ChannelState],
+        *,
+        with_columns: bool = False,
+        timeout_s: float | None = None,
     ) -> list[ChannelStatus]:
         """Return the status of each channel, in the same order.
+
+        `timeout_s` is for how long the service is asked again, None that of all requests.
 
         Raises:
             SnowmeltError: The service refused, or does not answer.
@@ -119,7 +130,9 @@ class Calls:
             )
             for channel in channels
         ]
-        answer = self._ask(_STATUS, StatusRequest(queries, self._role), StatusResponse)
+        request = StatusRequest(queries, self._role)
+        patience = self._transport.patience(self._timeout_s if timeout_s is None else timeout_s)
+        answer = self._transport.ask(_STATUS, request, StatusResponse, patience)
         if len(answer.channels) != len(queries):
             raise InternalError("The service's answer does not fit the channels asked for.")
         return answer.channels

@@ -130,7 +130,7 @@ class Desk:
                 now=self.clock.now(),
             )
             data_key = self.keyring.data_key(connection, table, user)
-            errors = error_tables.error_table_of(connection, table)
+            error_table = _error_table(connection, table)
         record = opened.record
         return OpenResponse(
             status_code=0,
@@ -149,7 +149,7 @@ class Desk:
             last_path=record.last_path,
             last_chunk_offset=record.last_chunk_offset,
             schema_version=table.schema.version,
-            error_table=None if errors is None else str(errors.name),
+            error_table=error_table,
         )
 
     def status(self, request: StatusRequest, user: str) -> StatusResponse:
@@ -169,10 +169,13 @@ class Desk:
                 connection,
                 [(named[0].table_id, named[1]) for named in found if isinstance(named, tuple)],
             )
-        answers = [
-            _status(query, named, records)
-            for query, named in zip(request.channels, found, strict=True)
-        ]
+            answers = [
+                _status(query, named, records)
+                for query, named in zip(request.channels, found, strict=True)
+            ]
+            for answer, named in zip(answers, found, strict=True):
+                if isinstance(answer.schema_version, int) and isinstance(named, tuple):
+                    answer.error_table = _error_table(connection, named[0])
         return StatusResponse(status_code=0, message="Success", channels=answers)
 
     def drop(self, request: DropRequest, user: str) -> DropResponse:
@@ -287,6 +290,11 @@ def _status(
         status.schema = display_name(table.name.schema)
         status.table = display_name(table.name.table)
     return status
+
+
+def _error_table(connection: sa.Connection, table: TableRecord) -> str | None:
+    found = error_tables.error_table_of(connection, table)
+    return None if found is None else str(found.name)
 
 
 def _refused_status(error: UserError) -> ChannelStatus:

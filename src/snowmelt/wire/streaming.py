@@ -146,8 +146,9 @@ class StatusRequest(msgspec.Struct):
 class ChannelStatus(msgspec.Struct):
     """Answer for the channel at the same position of the request.
 
-    `table_columns` and `schema_version` are the table's as it is now, and the names what it is
-    called now, only where columns were asked for.
+    `table_columns` and `schema_version` are the table's as it is now, `error_table` the full name
+    of the table that takes its refused rows, and the names what it is called now, only where
+    columns were asked for.
     """
 
     status_code: int
@@ -160,6 +161,7 @@ class ChannelStatus(msgspec.Struct):
     database: str | msgspec.UnsetType = msgspec.UNSET
     schema: str | msgspec.UnsetType = msgspec.UNSET
     table: str | msgspec.UnsetType = msgspec.UNSET
+    error_table: str | None | msgspec.UnsetType = msgspec.UNSET
 
 
 class StatusResponse(msgspec.Struct):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import time
 from decimal import Decimal
 
 import pyarrow as pa
@@ -68,5 +69,22 @@ def test_without_the_table_refused_rows_are_reported_alone(connect, ids, kept, s
         assert len(channel.insert_rows([{"id": token}, {"id": "x"}], str(token)).errors) == 1
         channel.flush(timeout=dt.timedelta(seconds=60))
     assert ids() == [0, 2, 3, 4]
+    service.sql(f"UNDROP TABLE {ERRORS}")
+    until_kept(channel, kept, 2)
+    service.sql(f"ALTER TABLE {T} UNSET ERROR_TABLE")
+    stays = connect(max_client_lag=QUICK).open_channel("d", table=T, on_error="continue")
+    stays.insert_rows([{"id": "x"}])
+    service.sql(f"ALTER TABLE {T} SET ERROR_TABLE = {ERRORS}")
+    until_kept(stays, kept, len(kept()) + 1)
     assert channel.is_valid
     client.close()
+
+
+def until_kept(channel, kept, count):
+    """Insert bad rows until some of them are kept: a table is asked for its own once a second."""
+    give_up_at = time.monotonic() + 60
+    while len(kept()) < count:
+        assert time.monotonic() < give_up_at
+        channel.insert_rows([{"id": "x"}])
+        channel.flush(timeout=SOON)
+        time.sleep(0.1)
