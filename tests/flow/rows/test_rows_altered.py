@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import time
 
 import httpx
@@ -105,31 +106,45 @@ def test_rows_on_their_way_are_what_they_would_be_in_the_table_of_now(
     assert (status["rows_inserted"], status["rows_error_count"]) == (2 - refused, refused)
 
 
+DROP, CREATE = "DROP TABLE demo.public.{}", "CREATE TABLE demo.public.{} (id INT)"
+AWAY = "ALTER TABLE demo.public.{0} RENAME TO demo.public.{0}_OLD"
+BACK = "ALTER TABLE demo.public.{0}_NEW RENAME TO demo.public.{0}"
+NO_PIPE, STALE = "ERR_PIPE_DOES_NOT_EXIST_OR_NOT_AUTHORIZED", "STALE_CONTINUATION_TOKEN_SEQUENCER"
+
+
 @pytest.mark.parametrize(
-    ("again", "code"),
+    ("name", "changes", "code", "reason"),
     [
-        ("", "ERR_PIPE_DOES_NOT_EXIST_OR_NOT_AUTHORIZED"),
-        (
-            "CREATE TABLE demo.public.{} (id INT)",
-            "ERR_CHANNEL_DOES_NOT_EXIST_OR_IS_NOT_AUTHORIZED",
-        ),
+        ("DROPPED", [DROP], NO_PIPE, "does not exist"),
+        ("AGAIN", [DROP, CREATE], STALE, "The table of channel c is gone"),
+        ("AWAY", [AWAY], NO_PIPE, r"is called DEMO\.PUBLIC\.AWAY_OLD now"),
+        ("SWAPPED", [AWAY, BACK], STALE, r"is called DEMO\.PUBLIC\.SWAPPED_OLD now"),
     ],
 )
-def test_a_table_that_is_dropped_meanwhile_gets_nothing(sender, again, code):
-    name = f"GONE{len(again)}"
-    sender.sql(f"CREATE TABLE demo.public.{name} (id INT)")
-    token = sender.open(name)
+def test_a_table_of_the_same_name_gets_nothing_of_one_that_went(
+    sender, name, changes, code, reason
+):
+    tables = [name, f"{name}_NEW"]
+    for table in tables:
+        sender.sql(CREATE.format(table))
+    # Of the same channel, at the same place.
+    token, other = (sender.open(table) for table in tables)
 
-    def drop() -> None:
-        sender.sql(f"DROP TABLE demo.public.{name}")
-        if again:
-            sender.sql(again.format(name))
+    def change() -> None:
+        for text in changes:
+            sender.sql(text.format(name))
 
-    faults.arm(faults.Point.ROWS_STAGED, drop)
+    faults.arm(faults.Point.ROWS_STAGED, change)
     answer = sender.send(name, token, {"id": 1})
-    assert (answer.status_code, answer.json()["code"]) == (404, code)
-    if again:
-        assert sender.rows(name) == []
+    assert answer.json()["code"] == code, answer.text
+    assert re.search(reason, answer.json()["message"])
+    if AWAY in changes:
+        assert sender.rows(f"{name}_OLD") == []
+        # A request that was answered by nobody is not taken by the table that came.
+        assert sender.send(name, token, {"id": 1}).json()["code"] == code
+    if BACK in changes:
+        assert sender.send(name, other, {"id": 2}).status_code == 200
+        assert sender.rows(name) == [{"ID": 2}]
 
 
 def test_a_long_backlog_is_told_by_a_code_that_the_sdk_sends_again(sender):

@@ -19,7 +19,7 @@ from snowmelt.errors import (
 from snowmelt.ingest.rows.appends import Append, Committed
 from snowmelt.ingest.rows.continuation import Continuation, parse_continuation
 from snowmelt.ingest.rows.places import ELASTIC, elastic_channel, is_elastic
-from snowmelt.ingest.rows.targets import writable
+from snowmelt.ingest.rows.targets import name_of, writable
 from snowmelt.ingest.rows.writing import standing
 from snowmelt.schema.types import internal_name
 from snowmelt.wire.rows import ChannelStatus, OpenAnswer, StatusAnswer
@@ -102,7 +102,7 @@ class RowDesk:
             except TableNotFound:
                 raise PipeNotFound(pipe=path) from None
             known = row_channels.find_row_channels(connection, table.table_id, [name])
-        following = Continuation(opened.client_sequencer, opened.row_sequencer + 1)
+        following = Continuation(opened.client_sequencer, opened.row_sequencer + 1, table.table_id)
         if name not in known:
             # Dropped since this request was first answered: whoever asks is fenced already.
             raise ContinuationStale(token=following, channel=channel)
@@ -159,11 +159,25 @@ class RowDesk:
         Raises:
             PipeNotFound: There is no such pipe, or this role may not insert by it.
         """
-        target = self.targets.find(request.path, request.sender, again=again)
+        at = None if request.continuation is None else parse_continuation(request.continuation)
+        try:
+            target = self.targets.find(request.path, request.sender, again=again)
+            if at is not None and not at.is_of(target.table.table_id) and not again:
+                # What was found a moment ago may have another name by now.
+                target = self.targets.find(request.path, request.sender, again=True)
+        except PipeNotFound as error:
+            if at is None or (went := self._went(request, at)) is None:
+                raise
+            raise PipeNotFound(f"{error} {went}") from None
         if request.continuation is None:
             return target, elastic_channel(request.sender.user), None
         name = channel_name(request.channel)
-        at = parse_continuation(request.continuation)
+        if at is not None and not at.is_of(target.table.table_id):
+            went = self._went(request, at) or (
+                f"The table of channel {request.channel} is gone, and {request.path} is another one"
+                " now. Open the channel again: it begins anew."
+            )
+            return target, name, ContinuationStale(went)
         with self.database.reading() as connection:
             table_id = target.table.table_id
             found = row_channels.find_row_channels(connection, table_id, [name]).get(name)
@@ -172,6 +186,19 @@ class RowDesk:
         if found is None:
             return target, name, ChannelGone(channel=request.channel, pipe=request.path)
         return target, name, standing(found, at, request.request_id, request.sender.user)
+
+    def _went(self, request: RowsRequest, at: Continuation) -> str | None:
+        """Say what the table of a channel is called now, if there is something to say."""
+        if at.table_id is None:
+            return None
+        with self.database.reading() as connection:
+            name = name_of(connection, at.table_id, request.sender)
+        if name is None:
+            return None
+        return (
+            f"The table of channel {request.channel} is called {name} now: open the channel there,"
+            " and send the rows since its committed offset token."
+        )
 
     def append(
         self,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.pipe_syntax import PipeCopy
     from snowmelt.catalog.tables import TableRecord
     from snowmelt.clock import Clock
+    from snowmelt.schema.types import TableName
 
 _WRITES = "INSERT"
 # A grant that is taken away is noticed by the registering transaction in any case.
@@ -75,6 +76,18 @@ class Targets:
                     prefix = stages.issue_prefix(connection, user, self._clock.now())
                 self._prefixes[user] = prefix
         return prefix
+
+
+def name_of(connection: sa.Connection, table_id: int, sender: Sender) -> TableName | None:
+    """Return what a table is called now; None where the sender may not insert into it any more."""
+    role = internal_name(sender.role) if sender.role else None
+    try:
+        table = tables.table_by_id(connection, table_id)
+        effective = access.effective_role(connection, sender.user, role)
+        access.require_table(connection, effective, table, _WRITES)
+    except UserError:
+        return None
+    return table.name if table.dropped_at is None else None
 
 
 def writable(
