@@ -127,17 +127,19 @@ def test_once_goes_on_where_it_was_and_removes_what_is_done(tailing):
 
 def test_forms_of_lines(tailing, tmp_path):
     (tailing.logs / "a.csv").write_text('id;name\n1;"x;y"\n2;\n')
-    (tailing.logs / "b.csv").write_text("name;id\nz;3\n")
+    (tailing.logs / "b.csv").write_text("name;id\nz;3\n", "utf-8-sig")
     done = tmp_path / "done"
     more = ("--csv", "--header", "--delimiter", ";", "--move-to", str(done))
     code, said = tailing.once(*more, pattern="*.csv")
     assert (code, said) == (0, "3 rows of 2 files are committed, 2 files were removed.\n")
     assert sorted(path.name for path in done.iterdir()) == ["a.csv", "b.csv"]
     tailing.service.sql(f"ALTER TABLE {tailing.database}.public.t ALTER COLUMN id DROP NOT NULL")
-    (tailing.logs / "c.txt").write_text("a whole line\r\n")
-    assert tailing.once("--column", "name", pattern="*.txt")[0] == 0
+    (tailing.logs / "c.txt").write_text("a whole line: ß\r\n", "latin-1", newline="")
+    whole = ("--column", "name", "--encoding")
+    assert tailing.once(*whole, "latin-1", pattern="*.txt")[0] == 0
+    assert "told apart by bytes" in tailing.once(*whole, "utf-16", pattern="*.txt")[1]
     names = tailing.rows("NAME")
-    assert sorted(names, key=str) == [None, "a whole line", "x;y", "z"]
+    assert sorted(names, key=str) == [None, "a whole line: ß", "x;y", "z"]
     tailing.service.sql(
         f"ALTER TABLE {tailing.database}.public.t SET ENABLE_SCHEMA_EVOLUTION = TRUE",
         f"GRANT EVOLVE SCHEMA ON TABLE {tailing.database}.public.t TO ROLE loading",

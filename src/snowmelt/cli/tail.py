@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="add columns for keys that the table lacks; it needs ENABLE_SCHEMA_EVOLUTION",
     )
+    form.add_argument(
+        "--encoding", metavar="NAME", default="utf-8", help="such as latin-1 (default: %(default)s)"
+    )
     after = parser.add_argument_group("files that are read to the end and committed")
     after.add_argument("--delete", action="store_true")
     after.add_argument("--move-to", type=Path, metavar="FOLDER")
@@ -78,6 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     service.add_argument("--user")
     service.add_argument("--private-key", type=Path, metavar="FILE")
     service.add_argument("--role")
+    service.add_argument("--ca-file", type=Path, metavar="FILE")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -104,7 +109,11 @@ def run(options: argparse.Namespace) -> int:
         stopped_by_signals() as stop,
         contextlib.ExitStack() as opened,
         Client(
-            options.url, user=options.user, private_key=options.private_key, role=options.role
+            options.url,
+            user=options.user,
+            private_key=options.private_key,
+            role=options.role,
+            ca_file=options.ca_file,
         ) as client,
     ):
         clock = SystemClock()
@@ -117,18 +126,21 @@ def run(options: argparse.Namespace) -> int:
 def _parser_of(
     options: argparse.Namespace,
 ) -> tuple[Callable[[], Callable[[bytes, int], Parsed]], int]:
-    from snowmelt.client.lines import CsvRows, json_row, text_row
+    from snowmelt.client.lines import CsvRows, json_row, recoded, text_row
 
+    # Said now, not when the first file is there.
+    known = recoded(json_row, options.encoding)
     if options.column is not None:
-        whole = text_row(options.column)
+        whole = recoded(text_row(options.column), options.encoding)
         return lambda: whole, 0
     if options.csv is None:
-        return lambda: json_row, 0
+        return lambda: known, 0
     header = 1 if options.header else 0
     columns = [name.strip() for name in options.csv.split(",")] if options.csv else None
     if columns is None and not header:
         raise UserError("--csv needs the names of the columns, or --header.")
-    return lambda: CsvRows(columns, delimiter=options.delimiter, header=header), header
+    rows = partial(CsvRows, columns, delimiter=options.delimiter, header=header)
+    return lambda: recoded(rows(), options.encoding), header
 
 
 def _refused(path: Path | None, opened: contextlib.ExitStack) -> Callable[[Refused], None]:

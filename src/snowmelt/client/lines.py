@@ -6,6 +6,7 @@ is written over it is another file. A line counts once its end is written.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import hashlib
 import os
@@ -116,6 +117,8 @@ class Lines:
         while lines := self._whole_lines():
             for line in lines:
                 self._line += 1
+                if self._line == 1:
+                    line = line.removeprefix(codecs.BOM_UTF8)
                 if self._line <= self._header:
                     self._parse(line, self._line)
                 elif self._line > self._behind:
@@ -157,6 +160,29 @@ def _mark(file: int, header: int) -> str | None:
     if len(lines) <= header + 1 and len(head) < _MARK_BYTES:
         return None
     return hashlib.sha256(lines[-2] if len(lines) > 1 else head).hexdigest()[:16]
+
+
+def recoded(parse: Callable[[bytes, int], Parsed], encoding: str) -> Callable[[bytes, int], Parsed]:
+    """Return a parser of lines in another encoding than UTF-8.
+
+    Raises:
+        UserError: There is no such encoding, or its line ends are more than one byte.
+    """
+    try:
+        ends_alike = "\n".encode(encoding) == b"\n"
+    except LookupError:
+        raise UserError(f"{encoding!r} is no encoding such as latin-1 or cp1252.") from None
+    if not ends_alike:
+        raise UserError(f"Lines in {encoding} cannot be told apart by bytes: convert the files.")
+
+    def parse_text(line: bytes, number: int) -> Parsed:
+        try:
+            text = line.decode(encoding)
+        except UnicodeDecodeError as error:
+            return f"it is not {encoding}: {error}"
+        return parse(text.encode(), number)
+
+    return parse_text
 
 
 def json_row(line: bytes, _: int) -> Parsed:
