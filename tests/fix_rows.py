@@ -88,14 +88,15 @@ class RowService:
         )
 
     def properties(self, **more: object) -> dict[str, object]:
-        """Everything that a user of the SDK gives, but for the certificate."""
-        return {
+        """Everything that a user of the SDK gives, but for the certificate; None leaves one out."""
+        given = {
             "url": self.service.url,
             "account": "local",
             "user": "loader",
             "private_key": self.key_pair.private_pem,
             **more,
         }
+        return {name: value for name, value in given.items() if value is not None}
 
     def authorization(self) -> dict[str, str]:
         """Return the headers of a user of the REST API."""

@@ -25,10 +25,11 @@ EXAMPLES = """examples:
 The role must exist: snowmelt sql "CREATE ROLE loading". It becomes the user's default.
 """
 _ADD = "add a user with a new key pair"
-_ACCESS_KEY = "give a user an access key for the S3 endpoint"
+_ACCESS_KEY = "give a user an access key for the S3 endpoint and the row API"
 _ACCESS_KEY_EXAMPLES = """examples:
   snowmelt user access-key loader
   eval "$(snowmelt user access-key loader)"
+  PAT=$(snowmelt user access-key loader --token)
 
 The output is for a shell, and the only place where the secret is ever shown. A user may have
 several keys: SHOW ACCESS KEYS lists them, ALTER USER loader DROP ACCESS KEY 'SMAK…' withdraws one.
@@ -64,6 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         formatter_class=parser.formatter_class,
     )
     giving.add_argument("name", help="the user, as in SQL")
+    giving.add_argument(
+        "--token",
+        action="store_true",
+        help="print it as one word, a programmatic access token for the row API",
+    )
     add_global(giving)
     giving.set_defaults(action=_give_access_key)
 
@@ -87,6 +93,9 @@ def _give_access_key(options: argparse.Namespace) -> int:
             key = access_keys.create_access_key(
                 connection, keyring, internal_name(options.name), now=SystemClock().now()
             )
+    if options.token:
+        print(f"{key.access_key_id}.{key.secret}")
+        return 0
     print(f"export AWS_ACCESS_KEY_ID={key.access_key_id}")
     print(f"export AWS_SECRET_ACCESS_KEY={key.secret}")
     return 0

@@ -142,7 +142,10 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
     durability = Durability(stage, verifier, clock)
     registrar = Registrar(database, durability, verifier, clock=clock, pace=pace)
     authenticator = Authenticator(
-        database, clock, anonymous_user=_developer(database, clock) if settings.dev else None
+        database,
+        keyring,
+        clock,
+        anonymous_user=_developer(database, clock) if settings.dev else None,
     )
     handing = _handing(settings, stage, uploading)
     rows = build_rows(

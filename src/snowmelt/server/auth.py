@@ -1,10 +1,15 @@
-"""Who is asking: key-pair JWTs (specification of v1, §1.3) and OAuth tokens, RS256 only."""
+"""Who is asking: key-pair JWTs (specification of v1, §1.3) and OAuth tokens, RS256 only; access keys.
+
+An access key, its id and secret with a point between, is what clients of the row API send as a
+programmatic access token.
+"""
 
 from __future__ import annotations
 
 import base64
 import logging
 import math
+import secrets
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,9 +17,9 @@ from typing import TYPE_CHECKING
 import jwt
 from cryptography.hazmat.primitives.serialization import load_der_public_key
 
-from snowmelt.catalog import access
+from snowmelt.catalog import access, access_keys
 from snowmelt.errors import AuthenticationFailed, NotFound
-from snowmelt.server.oauth import ExternalTokens
+from snowmelt.server.oauth import ExternalTokens, RoleScope
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,8 +30,8 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.access import UserRecord
     from snowmelt.catalog.database import Database
+    from snowmelt.catalog.keys import KeyRing
     from snowmelt.clock import Clock
-    from snowmelt.server.oauth import RoleScope
 
 _log = logging.getLogger("snowmelt.server")
 
@@ -36,7 +41,7 @@ SKEW_S = 30
 RECHECK_S = 5.0
 _MAX_TOKEN_CHARACTERS = 8192
 _MAX_REMEMBERED = 10_000
-_KEY_PAIR, _OAUTH = b"KEYPAIR_JWT", b"OAUTH"
+_KEY_PAIR, _OAUTH, _ACCESS = b"KEYPAIR_JWT", b"OAUTH", b"PROGRAMMATIC_ACCESS_TOKEN"
 # No token of this millennium was given so many seconds, or so few milliseconds.
 _MILLISECONDS_FROM = 1e11
 # Expiry is checked here, by the service's own clock.
@@ -46,7 +51,7 @@ _SIGNATURE_ONLY: Options = {"verify_exp": False, "verify_iat": False, "verify_si
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks; an OAuth token bears a scope, which narrows the roles."""
+    """Who asks; what is no key-pair token bears a scope, and that of OAuth narrows the roles."""
 
     user: str
     scope: RoleScope | None = None
@@ -66,9 +71,15 @@ class Authenticator:
     """
 
     def __init__(
-        self, database: Database, clock: Clock, *, anonymous_user: str | None = None
+        self,
+        database: Database,
+        keyring: KeyRing,
+        clock: Clock,
+        *,
+        anonymous_user: str | None = None,
     ) -> None:
         self._database = database
+        self._keyring = keyring
         self._clock = clock
         self._anonymous = None if anonymous_user is None else Caller(anonymous_user)
         self._external = ExternalTokens(database, clock)
@@ -104,7 +115,7 @@ class Authenticator:
         return caller.user
 
     def identify(self, headers: Mapping[bytes, bytes]) -> Caller:
-        """Return who a token of either kind speaks for; may read the catalog and ask its issuer.
+        """Return who a token of any kind speaks for; may read the catalog and ask its issuer.
 
         Raises:
             AuthenticationFailed: No token, or one that does not hold.
@@ -120,11 +131,15 @@ class Authenticator:
         if scheme.lower() != "bearer":
             _refuse("the Authorization header must say Bearer")
         kind = headers.get(b"x-snowflake-authorization-token-type", _KEY_PAIR)
-        if kind not in {_KEY_PAIR, _OAUTH}:
-            _refuse("tokens are of type KEYPAIR_JWT or OAUTH")
+        verify = {
+            _KEY_PAIR: self._verify,
+            _OAUTH: self._verify_external,
+            _ACCESS: self._verify_access,
+        }.get(kind)
+        if verify is None:
+            _refuse("tokens are of type KEYPAIR_JWT, OAUTH or PROGRAMMATIC_ACCESS_TOKEN")
         if len(token) > _MAX_TOKEN_CHARACTERS:
             _refuse("it is too long")
-        verify = self._verify_external if kind == _OAUTH else self._verify
         verified = verify(token.strip())
         self._remember(text, verified)
         return verified.caller
@@ -135,6 +150,15 @@ class Authenticator:
             _refuse("it has expired")
         caller = Caller(bearer.user, bearer.scope)
         return _Verified(caller, bearer.expires_at, self._clock.monotonic() + RECHECK_S)
+
+    def _verify_access(self, token: str) -> _Verified:
+        key_id, _, secret = token.partition(".")
+        with self._database.reading() as connection:
+            key = access_keys.find_access_key(connection, self._keyring, key_id)
+        if key is None or not secrets.compare_digest(key.secret.encode(), secret.encode()):
+            raise _unknown(f"there is no access key {key_id[:80]!r} with this secret")
+        caller = Caller(key.user, RoleScope(()))
+        return _Verified(caller, math.inf, self._clock.monotonic() + RECHECK_S)
 
     def _verify(self, token: str) -> _Verified:
         try:

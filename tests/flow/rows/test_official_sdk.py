@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import subprocess
+import sys
 from decimal import Decimal
 
 import pytest
@@ -124,6 +126,22 @@ def test_the_elastic_channel_takes_rows_without_order(row_service):
         writer.tell("append_elastic", [{"id": number}, {"id": number + 100}])
     writer.tell("close")
     assert [row[0] for row in row_service.rows("LOOSE")] == [*range(5), *range(100, 105)]
+
+
+def test_a_programmatic_access_token_is_an_access_key(row_service):
+    making = [sys.executable, "-m", "snowmelt", "user", "access-key", "loader", "--token"]
+    data_dir = str(row_service.service.data_dir)
+    made = subprocess.run(
+        [*making, "--data-dir", data_dir], capture_output=True, text=True, check=True
+    )
+    token = made.stdout.strip()
+    given = {"authorization_type": "PAT", "user": None, "private_key": None}
+    writer = row_service.writer(personal_access_token=token, **given)
+    before = len(row_service.ids())
+    writer.tell("open", "by a token")
+    writer.tell("append", "by a token", [{"id": 1}], "1", "1")
+    writer.tell("commit", "by a token", "1")
+    assert len(row_service.ids()) == before + 1
 
 
 def test_a_pipe_that_there_is_not_is_named(row_service):

@@ -8,8 +8,9 @@ import pytest
 
 from catalog_file import new_catalog
 from fix_service import KeyPair
-from snowmelt.catalog import access
+from snowmelt.catalog import access, access_keys
 from snowmelt.catalog.database import open_database
+from snowmelt.catalog.keys import KeyRing
 from snowmelt.clock import ManualClock
 from snowmelt.errors import AuthenticationFailed
 from snowmelt.server.auth import RECHECK_S, Authenticator
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
+KEYRING = KeyRing(bytes(32))
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def database(tmp_path: Path, key_pair: KeyPair, clock: ManualClock):
 
 @pytest.fixture
 def authenticator(database, clock: ManualClock) -> Authenticator:
-    return Authenticator(database, clock)
+    return Authenticator(database, KEYRING, clock)
 
 
 @pytest.fixture
@@ -163,9 +165,36 @@ def test_a_token_that_expires_while_remembered_is_refused(
 def test_without_a_token_the_anonymous_user_is_taken_only_when_there_is_one(
     database, clock, authenticator
 ) -> None:
-    assert Authenticator(database, clock, anonymous_user="D").authenticate({}) == "D"
+    assert Authenticator(database, KEYRING, clock, anonymous_user="D").authenticate({}) == "D"
     with pytest.raises(AuthenticationFailed, match="needed"):
         authenticator.authenticate({})
+
+
+def test_an_access_key_is_a_token_until_it_is_taken_away(database, clock, authenticator) -> None:
+    def asked(text: str) -> str:
+        kind = b"PROGRAMMATIC_ACCESS_TOKEN"
+        headers = {b"x-snowflake-authorization-token-type": kind}
+        return authenticator.identify(bearer(text) | headers).user
+
+    with database.writing() as connection:
+        key = access_keys.create_access_key(connection, KEYRING, "U.X", now=NOW)
+    whole = f"{key.access_key_id}.{key.secret}"
+    assert asked(whole) == "U.X"
+    for text in (
+        key.access_key_id,
+        key.secret,
+        whole[:-1],
+        whole + "x",
+        "SMAK." + key.secret,
+        "é.",
+    ):
+        with pytest.raises(AuthenticationFailed, match="do not go together"):
+            asked(text)
+    with database.writing() as connection:
+        access_keys.drop_access_key(connection, "U.X", key.access_key_id)
+    clock.advance(RECHECK_S)
+    with pytest.raises(AuthenticationFailed):
+        asked(whole)
 
 
 def test_who_has_an_account_cannot_be_found_out(

@@ -12,6 +12,7 @@ from fix_service import KeyPair
 from snowmelt.catalog import access
 from snowmelt.catalog.database import open_database
 from snowmelt.catalog.execution import execute
+from snowmelt.catalog.keys import KeyRing
 from snowmelt.clock import ManualClock
 from snowmelt.errors import AuthenticationFailed
 from snowmelt.server.auth import RECHECK_S, Authenticator
@@ -39,7 +40,7 @@ def test_either_key_signs_until_it_is_unset(tmp_path, key_pair):
         with database.reading() as connection:
             first, second = access.user_by_name(connection, "ANN").fingerprints
         old, new = headers_of(key_pair, first), headers_of(other, second)
-        authenticator = Authenticator(database, clock)
+        authenticator = Authenticator(database, KeyRing(bytes(32)), clock)
         assert [authenticator.authenticate(each) for each in (old, new)] == ["ANN", "ANN"]
         run("ALTER USER ann UNSET RSA_PUBLIC_KEY")
         clock.advance(RECHECK_S)
