@@ -106,6 +106,18 @@ def test_rows_on_their_way_are_what_they_would_be_in_the_table_of_now(
     assert (status["rows_inserted"], status["rows_error_count"]) == (2 - refused, refused)
 
 
+def test_refused_rows_follow_their_table_too(sender):
+    sender.sql("CREATE TABLE demo.public.watched (id INT) ERROR_TABLE = demo.public.unkept")
+
+    def rename() -> None:
+        sender.sql("ALTER TABLE demo.public.unkept RENAME TO demo.public.kept")
+
+    faults.arm(faults.Point.ROWS_STAGED, rename)
+    assert sender.send("WATCHED", sender.open("WATCHED"), {"id": "x"}, {"id": 1}).is_success
+    assert sender.rows("WATCHED") == [{"ID": 1}]
+    assert [row["ROW_DATA"] for row in sender.rows("KEPT")] == ['{"id": "x"}']
+
+
 DROP, CREATE = "DROP TABLE demo.public.{}", "CREATE TABLE demo.public.{} (id INT)"
 AWAY = "ALTER TABLE demo.public.{0} RENAME TO demo.public.{0}_OLD"
 BACK = "ALTER TABLE demo.public.{0}_NEW RENAME TO demo.public.{0}"

@@ -40,6 +40,10 @@ class Torn(Exception):
     """Refused rows would be kept whose request is not taken now: tried another way."""
 
 
+class Moved(Exception):
+    """The error table was altered or renamed since refused rows were staged for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Aside:
     """Refused rows of some requests, on the stage."""

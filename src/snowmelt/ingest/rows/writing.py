@@ -24,7 +24,7 @@ from snowmelt.errors import (
     TableNotFound,
 )
 from snowmelt.ingest.rows.appends import Append, Committed, Outcome, Outdated
-from snowmelt.ingest.rows.aside import Torn, tell_lost
+from snowmelt.ingest.rows.aside import Moved, Torn, tell_lost
 from snowmelt.ingest.rows.chunking import plans_of
 from snowmelt.ingest.rows.continuation import Continuation
 from snowmelt.ingest.rows.tally import RowTally
@@ -51,6 +51,9 @@ _OUTAGES = (CatalogBusy, CatalogUnavailable)
 # What another member of the chunk is to blame for.
 _ALONE = {Code.SIBLING_REFUSED, Code.CHANNEL_TWICE}
 _MOVED = {Code.STALE_CLIENT_SEQUENCER, Code.ROW_SEQUENCER_NOT_NEXT, Code.CHANNEL_MISSING}
+# What looking at a table anew may mend.
+_ALTERED = {Code.TABLE_MISSING, Code.REOPEN, Code.COLUMN_MISSING}
+_MOST_LOOKS = 3
 _FIRST = Continuation(-1, -1)
 _RACE = RowsBusy(reason="another request came in between")
 
@@ -136,12 +139,20 @@ class RowWriter:
     def _tried(self, group: Sequence[Append]) -> list[Outcome | None]:
         failures = self._durability.failures
         aside = self._keeper.stage(group)
-        try:
-            return self._commit(group, aside, failures)
-        except Torn:
-            if len(group) > 1:
-                raise
-            return self._commit(group, [], failures)
+        looks = 1
+        while True:
+            try:
+                return self._commit(group, aside, failures)
+            except Moved as error:
+                if looks == _MOST_LOOKS:
+                    for each in aside:
+                        tell_lost(each, str(error))
+                aside = self._keeper.stage(group) if looks < _MOST_LOOKS else []
+                looks += 1
+            except Torn:
+                if len(group) > 1:
+                    raise
+                aside = []
 
     def _commit(
         self, group: Sequence[Append], aside: Sequence[Aside], failures: int
@@ -150,6 +161,7 @@ class RowWriter:
 
         Raises:
             Torn: Refused rows in `aside` are of requests that are not taken now.
+            Moved: Their table has changed since they were staged.
             RowsBusy: A sync has failed since there had been so many `failures`.
         """
         staged = self._stager.stage_all(plans_of(group))
@@ -289,6 +301,8 @@ class _Transaction:
         verdicts: Sequence[Sequence[Verdict]],
     ) -> None:
         for aside, (verdict,) in zip(self._aside, verdicts, strict=True):
+            if verdict.code in _ALTERED:
+                raise Moved(verdict.message)
             if verdict.code:
                 tell_lost(aside, verdict.message)
             elif not all(_is_new(found[id(each)]) for each in aside.sources):
