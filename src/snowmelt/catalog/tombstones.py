@@ -16,7 +16,7 @@ from snowmelt.catalog.rows_model import row_channels
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from snowmelt.schema.types import TableName
 
@@ -27,6 +27,7 @@ _S = model.schemas
 _D = model.databases
 _X = model.channel_tombstones
 _R = row_channels
+_AT_ONCE = 500
 # What a channel does not take along to another table.
 _OF_ONE_CHANNEL = frozenset({"channel_id", "table_id", "client_sequencer"})
 
@@ -111,6 +112,27 @@ def last_sequencer(connection: sa.Connection, table: TableName, channel: str) ->
             _X.c.channel == channel,
         )
     ).scalar()
+
+
+def left_at(
+    connection: sa.Connection, table: TableName, channels: Collection[str]
+) -> dict[str, dt.datetime]:
+    """Return of these channels when one of that name, under that table's name, went away last.
+
+    A channel that was opened before has come by the name since, with its table: who asks for it by
+    the name may mean the one that went.
+    """
+    found: dict[str, dt.datetime] = {}
+    ordered = sorted(channels)
+    for start in range(0, len(ordered), _AT_ONCE):
+        query = sa.select(_X.c.channel, _X.c.dropped_at).where(
+            _X.c.database_name == table.database,
+            _X.c.schema_name == table.schema,
+            _X.c.table_name == table.table,
+            _X.c.channel.in_(ordered[start : start + _AT_ONCE]),
+        )
+        found.update({row.channel: row.dropped_at for row in connection.execute(query)})
+    return found
 
 
 def _bury(

@@ -49,9 +49,12 @@ class Sender:
         return read_table(running.database, running.keyring, running.stage, name).to_pylist()
 
     def status(self, table: str) -> dict:
+        return self.statuses(table)["c"]
+
+    def statuses(self, table: str) -> dict:
         path = f"/v2/streaming/databases/demo/schemas/public/pipes/{table}-STREAMING"
         asked = self.http.post(path + ":bulk-channel-status", content=b'{"channel_names":["c"]}')
-        return asked.json()["channel_statuses"]["c"]
+        return asked.json()["channel_statuses"]
 
     def samples(self) -> dict[str, dict[tuple[str, ...], float]]:
         found: dict[str, dict[tuple[str, ...], float]] = {}
@@ -155,8 +158,12 @@ def test_a_table_of_the_same_name_gets_nothing_of_one_that_went(
         # A request that was answered by nobody is not taken by the table that came.
         assert sender.send(name, token, {"id": 1}).json()["code"] == code
     if BACK in changes:
+        # Nor is the other channel's state told as its own, before it is opened by the name.
+        assert sender.statuses(name) == {}
         assert sender.send(name, other, {"id": 2}).status_code == 200
         assert sender.rows(name) == [{"ID": 2}]
+        sender.open(name)
+        assert sender.status(name)["rows_inserted"] == 1
 
 
 def test_a_long_backlog_is_told_by_a_code_that_the_sdk_sends_again(sender):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog import channels, row_channels
+from snowmelt.catalog.tombstones import left_at
 from snowmelt.clock import milliseconds
 from snowmelt.errors import (
     ChannelGone,
@@ -143,10 +144,14 @@ class RowDesk:
             known = row_channels.find_row_channels(
                 connection, table.table_id, list(wanted.values())
             )
+            left = left_at(connection, table.name, known)
         found = {
             name: status_of(path, name, known[internal])
             for name, internal in wanted.items()
+            # One that came by the name since is told to nobody before it is opened by it: another
+            # channel's committed token would be taken for one's own.
             if internal in known
+            and (internal not in left or left[internal] <= known[internal].opened_at)
         }
         for name in names:
             if is_elastic(name) and name not in found:
