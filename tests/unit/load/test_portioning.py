@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.load.portion import InputFile, Portion
@@ -16,7 +16,6 @@ MIB = 2**20
     tasks=st.integers(0, 9),
     smallest=st.integers(1, 900),
 )
-@settings(max_examples=50)
 def test_every_byte_is_in_one_portion(sizes, tasks, smallest):
     files = [InputFile(f"f{number}", size) for number, size in enumerate(sizes)]
     portions = cut(files, tasks=tasks, splittable=lambda file: True, smallest=smallest)

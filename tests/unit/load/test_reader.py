@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.load.reader import Reader
@@ -52,7 +52,6 @@ def test_closing_ends_the_pieces_and_what_is_held():
     assert (ended, reader.read(), reader.at_end) == ([True], b"", True)
 
 
-@settings(max_examples=50)
 @given(
     st.lists(st.binary(max_size=10)),
     st.lists(st.one_of(st.none(), st.integers(0, 12)), max_size=20),

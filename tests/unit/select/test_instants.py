@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.select.instants import extract_part, parse_instants, utc_micros
@@ -37,7 +37,6 @@ def slices(texts):
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
 @given(_TEXTS)
 def test_timestamps_are_read_as_the_evaluator_reads_them(texts):
     instants, odd = parse_instants(slices(texts))
@@ -53,7 +52,6 @@ def test_timestamps_are_read_as_the_evaluator_reads_them(texts):
             assert parts[part][row] == extract(part, expected), (text, part)
 
 
-@settings(max_examples=60)
 @given(st.datetimes(), st.sampled_from(["", "Z", "+01:00", "-11:30"]))
 def test_the_usual_form_is_left_to_nobody(moment, offset):
     # Years are written with four digits.

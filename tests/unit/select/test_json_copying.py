@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.select.json_lines import decoded
@@ -53,7 +53,6 @@ def encoded(lines, output):
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None)
 @given(
     st.lists(_LINES, min_size=1, max_size=12),
     st.sampled_from([JsonOutput(), JsonOutput(record_delimiter=b"\r\n;")]),

@@ -1,7 +1,7 @@
 """LIKE and comparisons of whole columns say what Python says of each text."""
 
 import numpy as np
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from snowmelt.select.likeness import compare_text, is_like
@@ -22,7 +22,6 @@ def slices(texts):
 
 
 @example(["_"], "\udcff", None)
-@settings(max_examples=60)
 @given(_TEXTS, st.text("aabcé%%__\udcff", max_size=6), st.sampled_from([None, "c", "é"]))
 def test_texts_are_like_a_pattern_as_the_evaluator_says(texts, pattern, escape):
     if escape is not None:
@@ -35,7 +34,6 @@ def test_texts_are_like_a_pattern_as_the_evaluator_says(texts, pattern, escape):
         assert not (is_odd and text.isascii() and pattern.isascii())
 
 
-@settings(max_examples=60)
 @given(_TEXTS, st.data())
 def test_texts_are_ordered_by_their_bytes(texts, data):
     others = data.draw(st.lists(st.sampled_from(texts), min_size=len(texts), max_size=len(texts)))

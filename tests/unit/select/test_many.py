@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.select.engine import open_select
@@ -94,7 +94,6 @@ def test_a_scan_range_means_one_object(tmp_path: Path) -> None:
     assert caught.value.s3_code == "UnsupportedScanRangeInput"
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.lists(st.integers(-1000, 1000), max_size=20), min_size=1, max_size=6),
     st.integers(1, 4),

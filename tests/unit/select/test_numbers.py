@@ -3,7 +3,7 @@
 import struct
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.select.numbers import (
@@ -41,7 +41,6 @@ def plain(text):
     return (whole + rest).isascii() and (whole + rest).isdigit()
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(_TEXTS, min_size=1, max_size=1200), st.sampled_from([0, 3, 64]))
 def test_what_is_read_is_what_is_written(texts, padding):
     given_texts = slices(texts, padding)

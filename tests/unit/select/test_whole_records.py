@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.select.dialect import Dialect
@@ -39,7 +39,6 @@ def answer(request, data, **limits):
     return b"".join(parts), None
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     st.lists(_RECORDS, min_size=1, max_size=6),
     st.lists(st.integers(0, 5), min_size=40, max_size=120),

@@ -73,7 +73,7 @@ def slowly(body, type_text, count):
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=settings.default.max_examples * 5)
 @given(
     st.sampled_from(["NUMBER(10,2)", "NUMBER(38,0)", "NUMBER(38,2)", "NUMBER(38,37)"]),
     st.from_regex(r"-?(0|[1-9][0-9]{0,90})(\.[0-9]{1,90})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
@@ -87,7 +87,6 @@ def test_a_number_of_any_length_is_exact_or_refused(type_text, number):
 
 
 @pytest.mark.parametrize("type_text", TYPES)
-@settings(max_examples=60)
 @given(data=st.data())
 def test_columns_are_read_as_values_are(type_text, data):
     fragments = data.draw(st.lists(JSONS, min_size=1, max_size=4))

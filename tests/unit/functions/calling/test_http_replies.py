@@ -119,7 +119,9 @@ def damaged(draw):
 
 
 @settings(
-    max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=settings.default.max_examples * 5 // 2,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
 )
 @given(pieces=damaged())
 def test_whatever_comes_is_a_reply_or_a_failure_and_nothing_else(with_client, pieces):

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import functions_service as kit
@@ -126,7 +126,6 @@ _JSON = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=50)
 @given(st.lists(_JSON, max_size=5))
 def test_whatever_json_says_comes_back_with_every_digit(values):
     svc = RemoteService("echo")

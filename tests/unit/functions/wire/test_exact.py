@@ -6,7 +6,7 @@ import json
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.functions.wire.exact import NotJson, parse, write
@@ -27,13 +27,11 @@ def test_a_number_is_a_float_only_where_that_says_the_same():
     ]  # fmt: skip
 
 
-@settings(max_examples=50)
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=12))
 def test_every_decimal_comes_back_as_it_went(value):
     assert Decimal(str(parse(write([value]))[0])) == value
 
 
-@settings(max_examples=50)
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))
 def test_json_that_python_writes_is_read_alike(value):
     assert parse(json.dumps(value).encode()) == value

@@ -183,7 +183,7 @@ def test_zstd_of_all_kinds_of_blocks_and_frames():
     size=st.integers(1, 500),
     cut=st.integers(0, 400),
 )
-@settings(max_examples=15)
+@settings(max_examples=settings.default.max_examples // 4)
 def test_every_cut_either_ends_a_member_or_is_told(name, parts, size, cut):
     members = [COMPRESS[name](part) for part in parts]
     ends = [sum(map(len, members[:number])) for number in range(len(members) + 1)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused, PhaseFailed
@@ -26,7 +26,6 @@ def converted(data: bytes, size: int = 1 << 20, **parameters) -> bytes:
     target=st.sampled_from(["UTF-8", "UTF-16", "UTF-32LE", "GB18030"]),
     size=st.integers(1, 11),
 )
-@settings(max_examples=50)
 def test_any_text_in_any_cut(text, source, target, size):
     data = text.encode(source)
     found = converted(data, size, from_encoding=source, to_encoding=target)

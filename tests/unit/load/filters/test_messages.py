@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused
@@ -24,7 +24,6 @@ def joined(name, lists, **parameters) -> bytes:
 
 
 @given(lists=batches, delimiter=st.text(min_size=1, max_size=4))
-@settings(max_examples=40)
 def test_delimiters_are_appended_or_put_between(lists, delimiter):
     messages, end = [each for batch in lists for each in batch], delimiter.encode()
     appended = joined("KafkaInsertDelimiters", lists, delimiter=delimiter)
@@ -34,7 +33,6 @@ def test_delimiters_are_appended_or_put_between(lists, delimiter):
 
 
 @given(lists=batches)
-@settings(max_examples=40)
 def test_lengths_stand_before_messages(lists):
     messages = [each for batch in lists for each in batch]
     found = joined("KafkaInsertLengths", lists)

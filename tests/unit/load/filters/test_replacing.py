@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused
@@ -23,14 +23,12 @@ def filtered(name, data: bytes, size: int, **parameters) -> bytes:
 )
 @example(text="aaaaaaa", pattern="aa", new="b", size=3)
 @example(text="abababab", pattern="aba", new="ab", size=2)
-@settings(max_examples=50)
 def test_search_and_replace_is_that_of_the_whole(text, pattern, new, size):
     found = filtered("SearchAndReplace", text.encode(), size, pattern=pattern, replace_with=new)
     assert found == text.encode().replace(pattern.encode(), new.encode())
 
 
 @given(text=texts, size=st.integers(1, 9), end=st.sampled_from(["LF", "crlf", "CR"]))
-@settings(max_examples=50)
 def test_line_ends_become_alike(text, size, end):
     wanted = {"LF": "\n", "crlf": "\r\n", "CR": "\r"}[end]
     whole = text.replace("\r\n", "\n").replace("\r", "\n").replace("\n", wanted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.errors import PhaseFailed
@@ -55,7 +55,6 @@ class BrokenFactory(Factory):
 """
 
 
-@settings(max_examples=50)
 @given(
     numbers=st.lists(st.integers(0, 10**6), max_size=40),
     cuts=st.lists(st.integers(1, 250), max_size=4),

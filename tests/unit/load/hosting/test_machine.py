@@ -357,7 +357,7 @@ def test_text_without_an_encoding_is_utf_8_and_said_once():
     assert len(said) == 1
 
 
-@settings(max_examples=30)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     data=st.binary(max_size=200), sizes=st.lists(st.integers(1, 50), max_size=20), seed=st.randoms()
 )
@@ -436,7 +436,6 @@ class F:
 """
 
 
-@settings(max_examples=50)
 @given(
     pieces=st.lists(st.binary(max_size=30), max_size=10),
     chunk=st.integers(1, 64),

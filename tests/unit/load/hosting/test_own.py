@@ -99,7 +99,7 @@ def test_what_is_no_filter_is_refused():
         build("Repeat", tims=3)
 
 
-@settings(max_examples=30)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(st.lists(st.binary(max_size=20), max_size=8), st.integers(1, 16))
 def test_a_generator_does_the_same_as_a_state_machine(pieces, chunk):
     data = b"".join(pieces)

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused, PhaseFailed
@@ -125,7 +125,6 @@ def test_rows_are_in_native_form_with_companions_and_quoted_names():
     assert block.rows.column_names == ["when", "when$ns", "when$tz", "V"]
 
 
-@settings(max_examples=40)
 @given(
     lengths=st.lists(st.integers(0, 6), max_size=30),
     cuts=st.lists(st.integers(1, 200), max_size=4),

@@ -190,7 +190,6 @@ _OBJECTS = st.lists(
 ).map(lambda pairs: "{" + ",".join(f'"{key}":{value}' for key, value in pairs) + "}")
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     objects=st.lists(_OBJECTS | st.sampled_from(["", "x", "{", '{"a":1', "}"]), max_size=6),
     gap=st.sampled_from(["\n", "\n\n", "", " \r\n", ","]),
@@ -204,7 +203,6 @@ def test_blocks_are_read_as_each_object_is_by_itself(objects, gap, name):
     assert repr(fast) == repr(slow)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(_OBJECTS, max_size=6))
 def test_messages_that_python_reads_are_rows_and_others_rejects(messages):
     rows, rejects = load_records("kafkajsonparser", [text.encode() for text in messages], SCHEMA)
@@ -275,7 +273,7 @@ _FLAT_OBJECTS = st.lists(
 ).map(lambda pairs: "{" + ",".join(f'"{key}":{value}' for key, value in pairs) + "}")  # fmt: skip
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=settings.default.max_examples * 5 // 3)
 @given(
     odd=st.lists(
         _FLAT_OBJECTS
