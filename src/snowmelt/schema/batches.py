@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from snowmelt.errors import InvalidRow
+from snowmelt.schema import packed
 from snowmelt.schema.arrow import (
     chunk_type,
     decimal_from_int64,
@@ -64,6 +65,8 @@ _ONLY = {
 }
 _NO_OFFSET = np.array(0, dtype=np.int64)
 _MAX_OFFSET = timedelta(hours=18)
+# So many times a column is not tried as one of the plainest values after it was none.
+_PAUSE = 15
 _ISO = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}"
     r"(?:\.[0-9]{1,6})?(?:Z|[+-][0-9]{2}:[0-5][0-9])?"
@@ -87,6 +90,8 @@ class ColumnConverter:
         # A clock time of TIMESTAMP_NTZ that passes through no zone is never moved.
         self._unzoned = column.kind is Kind.TIMESTAMP_NTZ and compatibility is Compatibility.STRICT
         self._limit = _int64_limit(column)
+        self._most_text = MAX_TEXT_BYTES if column.length is None else column.length
+        self._pause = 0
         self._fast = self._choose()
 
     def convert(self, values: list[object]) -> tuple[pa.Array | pa.ChunkedArray, list[int]]:
@@ -103,7 +108,9 @@ class ColumnConverter:
         if not values:
             return self.convert(values)
         try:
-            array = self._unasked(values)
+            array = self._packed(values)
+            if array is None:
+                array = self._unasked(values)
         except (AttributeError, TypeError, OverflowError):  # some are None, or of other types
             array = None
         return self.convert(values) if array is None else (array, [])
@@ -120,6 +127,9 @@ class ColumnConverter:
         return self._fast(values, {_ONLY[kind]}, True)
 
     def _at_once(self, values: Sequence[object]) -> pa.Array | None:
+        array = self._packed(values)
+        if array is not None:
+            return array
         types = set(map(type, values))
         nulls = type(None) in types
         types.discard(type(None))
@@ -128,6 +138,30 @@ class ColumnConverter:
         if not types:
             return pa.nulls(len(values), self.type)
         return self._fast(values, types, nulls)
+
+    def _packed(self, values: Sequence[Any]) -> pa.Array | None:
+        """Read values that are all of the plainest type; None where they may not be."""
+        if self._pause or not values:
+            self._pause = max(self._pause - 1, 0)
+            return None
+        kind = self.column.kind
+        array = None
+        if kind is Kind.TEXT:
+            array = packed.texts(values, self._most_text)
+        elif kind is Kind.REAL:
+            array = packed.floats(values)
+        elif kind is Kind.BOOLEAN:
+            array = packed.booleans(values)
+        elif kind in TIMESTAMPS:
+            array = self._packed_moments(values)
+        if array is None:
+            self._pause = _PAUSE
+        return array
+
+    def _packed_moments(self, values: Sequence[Any]) -> pa.Array | None:
+        zone = getattr(values[0], "tzinfo", None)
+        clock = packed.clocks(values, zone) if type(zone) is timezone else None
+        return None if clock is None else self._shown(clock, zone, None)
 
     def stored(self, values: Sequence[Stored]) -> pa.Array | pa.ChunkedArray:
         """Return the array of values that are stored values already."""
@@ -281,7 +315,10 @@ class ColumnConverter:
         array = None if since is None else _array(since, _DURATION)
         if array is None:
             return None
-        clock, nulls = _int64s(array), _nulls(array)
+        return self._shown(_int64s(array), zone, _nulls(array))
+
+    def _shown(self, clock: Int64s, zone: tzinfo | None, nulls: Mask | None) -> pa.Array | None:
+        """Return timestamps whose clocks show so many µs since 1970, all in one zone or none."""
         if self.column.kind is Kind.TIMESTAMP_NTZ and (zone is not None or self._unzoned):
             return self._scaled(clock, 6, _NO_OFFSET, nulls)
         offsets = self._offset_of(zone, clock)
