@@ -10,6 +10,7 @@ import contextlib
 import math
 import queue
 import threading
+from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     from snowmelt.schema.quick import QuickForm, Values
     from snowmelt.schema.types import TableName, TableSchema
 
-# A channel's buffer of this size is flushed at once, far below the 64 MiB that the specification
-# of v1, §3.6, allows: so a fast loader's rows are encoded while it goes on, not after its last one.
+# A channel's buffer of this size is a flush by itself, far below the 64 MiB that the specification
+# of v1, §3.6, allows: so a fast loader's rows are encoded while it goes on, not after its last one,
+# and what encoding takes stays small however many rows wait.
 MAX_CHANNEL_BYTES = 16 * 1024 * 1024
 
 _AT_ONCE = -math.inf
@@ -52,6 +54,7 @@ class Backlog:
         # Those of them that have failed.
         self._failed: dict[ChannelState, None] = {}
         self._dirty: dict[ChannelState, None] = {}
+        self._full: deque[Entry] = deque()
         self._due_at: float | None = None
         self._bytes = 0
         self._detached = Counts()
@@ -222,10 +225,13 @@ class Backlog:
         )
 
     def _schedule(self, state: ChannelState) -> None:
-        self._dirty[state] = None
         if state.buffer.size_bytes >= MAX_CHANNEL_BYTES:
-            self._hurry()
-        elif self._due_at is None:
+            self._dirty.pop(state, None)
+            self._full.append(state.take())
+            self._wake.put(None)
+            return
+        self._dirty[state] = None
+        if self._due_at is None:
             self._due_at = self._clock.monotonic() + self._lag_s
             self._wake.put(None)
 
@@ -241,12 +247,19 @@ class Backlog:
             return state.inserted_sequencer if state is not None else 0
 
     def take(self) -> list[Entry] | None:
-        """Wait until a flush is due and return every buffered row; None at the end."""
+        """Wait until a flush is due and return its rows; None at the end.
+
+        What a channel has filled up comes by itself, before anything else.
+        """
         while True:
             left_s = None
             with self._lock:
                 if self._stopped:
                     return None
+                while self._full:
+                    entry = self._full.popleft()
+                    if entry.state.failure is None:
+                        return [entry]
                 if self._due_at is not None:
                     left_s = self._due_at - self._clock.monotonic()
                     if left_s <= 0:

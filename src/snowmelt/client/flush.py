@@ -1,7 +1,8 @@
-"""The background of a client: one thread encodes and stages, one registers.
+"""The background of a client: threads that encode and stage, and one that registers.
 
-So flush n+1 is encoded while flush n is being registered; flushes are registered one after the
-other. Both threads start with the first row and sleep without a timeout when there is none.
+So flushes n+1 and n+2 are encoded while flush n is being registered; they are registered one
+after the other, as they were taken. All threads start with the first row and sleep without a
+timeout when there is none.
 """
 
 from __future__ import annotations
@@ -19,10 +20,16 @@ from snowmelt.client.state import Failure
 from snowmelt.clock import SystemClock
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from snowmelt.client.backlog import Backlog
     from snowmelt.client.encoding import Encoder, StagedChunk
     from snowmelt.client.registration import Registrar
+    from snowmelt.client.state import Entry
     from snowmelt.client.transport import Transport
+
+    # Where the chunks of a flush will be once they are staged.
+    _Staged: TypeAlias = queue.SimpleQueue[list[StagedChunk]]
 
 _log = logging.getLogger(__name__)
 
@@ -32,13 +39,16 @@ _JOIN_S = 10.0
 # Flushes that are encoded before one is registered; while the service is away, rows gather in
 # their buffers and not in ever more blobs.
 _AHEAD = 8
+# More would only help where the inserting thread leaves more processors idle; each takes the
+# memory of a flush.
+_ENCODERS = 2
 
 _CLOSED = Failure("its client was closed")
 _FORKED = Failure("this process was forked from the one that opened it; make a client of its own")
 
 
 class Flusher:
-    """The two threads of one client."""
+    """The threads of one client."""
 
     def __init__(
         self, backlog: Backlog, encoder: Encoder, registrar: Registrar, transport: Transport
@@ -47,9 +57,12 @@ class Flusher:
         self._encoder = encoder
         self._registrar = registrar
         self._transport = transport
-        self._staged: queue.Queue[list[StagedChunk] | None] = queue.Queue(_AHEAD)
+        # In the order of the flushes, each before it is encoded.
+        self._flushes: queue.Queue[_Staged | None] = queue.Queue(_AHEAD)
         self._threads: tuple[threading.Thread, ...] = ()
         self._starting = threading.Lock()
+        self._taking = threading.Lock()
+        self._ended = False
         _running.add(self)
 
     def start(self) -> None:
@@ -59,9 +72,11 @@ class Flusher:
         with self._starting:
             if self._threads:
                 return
-            threads = (
-                threading.Thread(target=self._encode, name="snowmelt-encode", daemon=True),
-                threading.Thread(target=self._register, name="snowmelt-register", daemon=True),
+            work = {"register": self._register}
+            work |= {f"encode-{number}": self._encode for number in range(_ENCODERS)}
+            threads = tuple(
+                threading.Thread(target=target, name=f"snowmelt-{name}", daemon=True)
+                for name, target in work.items()
             )
             for thread in threads:
                 thread.start()
@@ -102,16 +117,32 @@ class Flusher:
         self._threads = ()
 
     def _encode(self) -> None:
-        while (entries := self._backlog.take()) is not None:
+        while (taken := self._taken()) is not None:
+            entries, place = taken
+            staged: list[StagedChunk] = []
+            try:
+                staged = self._encoder.stage_all(plan_chunks(entries))
+            finally:
+                place.put(staged)
             # Held no longer than needed: a flush may be hundreds of megabytes.
-            self._staged.put(self._encoder.stage_all(plan_chunks(entries)))
-            del entries
-        self._staged.put(None)
+            del taken, entries, place, staged
+
+    def _taken(self) -> tuple[list[Entry], _Staged] | None:
+        """Wait for a flush, and give it its place among the others; None at the end."""
+        with self._taking:
+            entries = None if self._ended else self._backlog.take()
+            if entries is None:
+                if not self._ended:
+                    self._ended = True
+                    self._flushes.put(None)
+                return None
+            place: _Staged = queue.SimpleQueue()
+            self._flushes.put(place)
+            return entries, place
 
     def _register(self) -> None:
-        while (staged := self._staged.get()) is not None:
-            self._registered(staged)
-            del staged
+        while (place := self._flushes.get()) is not None:
+            self._registered(place.get())
         self._transport.stop()
         self._encoder.close()
 

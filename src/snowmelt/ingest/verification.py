@@ -289,7 +289,8 @@ class Verifier:
                     " are taken.",
                 )
             data = _Bytes(self._stage, place.stored_at, info.size, start)
-            md5 = data.md5()
+            chunks = blob.chunks or []
+            md5 = data.md5(first=(chunks[0].chunk_length or 0) if chunks else 0)
         except ObjectMissing:
             raise _Refused(
                 ResponseCode.BLOB_FORMAT_WRONG, f"Blob {place.path} is not on the stage."
@@ -350,7 +351,7 @@ class Verifier:
                 f" {data.size:,} bytes.",
             )
         cipher = data.part(offer.offset, offer.length)
-        md5 = hashlib.md5(cipher, usedforsecurity=False).hexdigest()
+        md5 = data.known_md5(offer.offset, offer.length) or _md5(cipher).hexdigest()
         if md5 != offer.md5:
             raise _Refused(
                 ResponseCode.CHUNK_MD5_MISSING, f"{where} has MD5 {md5}, not {offer.md5}."
@@ -415,20 +416,34 @@ class _Bytes:
         self._stage = stage
         self._stored_at = stored_at
         self._whole = start if size <= _WHOLE_BYTES else None
+        self._first: tuple[int, str | None] = (0, None)
 
-    def md5(self) -> str:
-        """Return the MD5 of the whole blob, hex."""
-        digest = hashlib.md5(self._whole or b"", usedforsecurity=False)
+    def md5(self, *, first: int) -> str:
+        """Return the MD5 of the whole blob, hex; that of its `first` bytes becomes known with it."""
         if self._whole is None:
+            digest = _md5(b"")
             for offset in range(0, self.size, _PIECE_BYTES):
                 digest.update(self._stage.get_range(self._stored_at, offset, _PIECE_BYTES))
+            return digest.hexdigest()
+        whole = memoryview(self._whole)
+        digest = _md5(whole[:first])
+        self._first = (first, digest.hexdigest())
+        digest.update(whole[first:])
         return digest.hexdigest()
+
+    def known_md5(self, offset: int, length: int) -> str | None:
+        """Return the MD5 of a part, hex, if it is the one that came with the whole blob's."""
+        return self._first[1] if offset == 0 and length == self._first[0] else None
 
     def part(self, offset: int, length: int) -> bytes | memoryview:
         """Return the bytes of one chunk."""
         if self._whole is None:
             return self._stage.get_range(self._stored_at, offset, length)
         return memoryview(self._whole)[offset : offset + length]
+
+
+def _md5(data: bytes | memoryview) -> hashlib._Hash:
+    return hashlib.md5(data, usedforsecurity=False)
 
 
 def _end_token(channel: ChunkChannel) -> str | None:

@@ -123,19 +123,21 @@ class RowConverter:
         if not len(rows) or places is None or not set(self._required) <= set(places.values()):
             return self.convert(rows[:], stop_at_first=stop_at_first)
         given = given.combine_chunks()
-        arrays: list[pa.Array | pa.ChunkedArray] = [
-            pa.nulls(len(rows), converter.type) for converter in self._converters
-        ]
+        names = {place: name for name, place in places.items()}
+        arrays: list[pa.Array | pa.ChunkedArray] = []
         refused: set[int] = set()
-        for name, place in places.items():
+        for place, converter in enumerate(self._converters):
+            if place not in names:
+                arrays.append(pa.nulls(len(rows), converter.type))
+                continue
             pieces: list[pa.Array] = []
             start = 0
-            for chunk in given.column(name).chunks:
-                piece, positions = convert_arrow(self._converters[place], chunk)
+            for chunk in given.column(names[place]).chunks:
+                piece, positions = convert_arrow(converter, chunk)
                 refused.update(start + position for position in positions)
                 pieces += piece.chunks if isinstance(piece, pa.ChunkedArray) else [piece]
                 start += len(chunk)
-            arrays[place] = pieces[0] if len(pieces) == 1 else pa.chunked_array(pieces)
+            arrays.append(pieces[0] if len(pieces) == 1 else pa.chunked_array(pieces))
         return self._converted(arrays, refused, rows, stop_at_first=stop_at_first)
 
     def _converted(

@@ -15,7 +15,11 @@ from snowmelt.schema.types import SEMI_STRUCTURED, Column, Kind, TableSchema
 if TYPE_CHECKING:
     from decimal import Decimal
 
+    from snowmelt.schema.arrow import Int64s
+
 _EXACT = Context(prec=80)
+# Digits of a decimal whose unscaled value has 64 bits.
+_WORD_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +73,20 @@ def _integers(array: pa.ChunkedArray, nulls: int) -> ColumnStatistics:
 
 
 def _decimals(array: pa.ChunkedArray, nulls: int) -> ColumnStatistics:
+    if not nulls and array.type.precision <= _WORD_DIGITS:
+        words = [_low_words(chunk) for chunk in array.chunks if len(chunk)]
+        low, high = min(each.min() for each in words), max(each.max() for each in words)
+        return ColumnStatistics(int(low), int(high), 0)
     bounds = pc.min_max(array)
     scale = array.type.scale
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
     return ColumnStatistics(_unscaled(low, scale), _unscaled(high, scale), nulls)
+
+
+def _low_words(array: pa.Decimal128Array) -> Int64s:
+    """Return the lower halves of the unscaled values, which hold small ones whole."""
+    words = np.frombuffer(array.buffers()[1], np.int64)
+    return words[2 * array.offset : 2 * (array.offset + len(array)) : 2]
 
 
 def _unscaled(value: Decimal, scale: int) -> int:

@@ -11,8 +11,10 @@ import pytest
 
 from fix_sdk import QUICK
 from sdk_table import BAD, GRANT, LATE, SOON, T, blobs, rows
+from snowmelt import faults
 from snowmelt.catalog.database import open_database
 from snowmelt.catalog.keys import KeyRing, load_master_key
+from snowmelt.client import backlog
 from snowmelt.errors import (
     CommitTimeout,
     ConfigurationError,
@@ -20,6 +22,7 @@ from snowmelt.errors import (
     InvalidValue,
     TokenNotInserted,
 )
+from snowmelt.faults import Point
 from snowmelt.schema.types import TableName
 from snowmelt.storage.opening import open_store
 from snowmelt.table.reading import read_table
@@ -33,6 +36,21 @@ def test_inserted_rows_are_committed_with_their_token(connect, ids):
     channel.wait_for_commit("1000", timeout=SOON)
     assert channel.latest_committed_offset_token() == "1000"
     assert ids() == list(range(1001))
+
+
+def test_a_flush_that_is_encoded_first_is_not_registered_first(connect, ids, monkeypatch):
+    monkeypatch.setattr(backlog, "MAX_CHANNEL_BYTES", 1)
+    staged = threading.Event()
+    found = []
+    faults.arm(Point.BLOB_BUILT, lambda: found.append(staged.wait(SOON.total_seconds())))
+    faults.arm(Point.BLOB_STAGED, staged.set)
+    channel = connect(max_client_lag=LATE).open_channel("c", table=T)
+    for first in range(0, 40, 10):
+        channel.insert_arrow(pa.table({"id": range(first, first + 10)}), str(first + 9))
+    channel.wait_for_commit("39", SOON)
+    assert found == [True]
+    assert ids() == list(range(40))
+    assert channel.latest_committed_offset_token() == "39"
 
 
 def test_rows_are_copied_by_the_insert(connect, ids):

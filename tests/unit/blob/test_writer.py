@@ -84,6 +84,38 @@ def test_a_column_of_different_values_gets_no_dictionary():
     assert not column.has_dictionary_page
 
 
+def test_numbers_are_written_by_their_differences_or_byte_by_byte():
+    rows = 20_000
+    columns = [("SHORT", 9), ("LONG", 18), ("BYTES", 38), ("FEW", 18)]
+    schema = TableSchema(
+        1,
+        tuple(
+            Column(name, Kind.FIXED, number, precision=precision, scale=0)
+            for number, (name, precision) in enumerate(columns, 1)
+        ),
+    )
+    numbers = [number * 7919 % 99_991 for number in range(rows)]
+    values = [numbers, numbers, numbers, [number % 5 for number in numbers]]
+    arrays = [
+        pa.chunked_array([given[:12_000], given[12_000:]])
+        .cast(pa.decimal128(38, 0))
+        .cast(pa.decimal128(precision, 0))
+        for given, (_, precision) in zip(values, columns, strict=True)
+    ]
+    table = pa.table(arrays, names=[name for name, _ in columns])
+    parquet = encode_chunk(ChunkSource(table, schema, DATA_KEY), PATH, 0)
+    group = pq.ParquetFile(pa.BufferReader(parquet)).metadata.row_group(0)
+    encodings = [set(group.column(place).encodings) - {"RLE"} for place in range(4)]
+    assert encodings == [
+        {"DELTA_BINARY_PACKED"},
+        {"DELTA_BINARY_PACKED"},
+        {"BYTE_STREAM_SPLIT"},
+        {"PLAIN_DICTIONARY"},
+    ]
+    found = read_chunk(parquet, schema)
+    assert [column.to_pylist() for column in found.columns] == values
+
+
 def test_the_file_says_what_the_official_client_says():
     schema = TableSchema(
         1,

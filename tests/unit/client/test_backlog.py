@@ -54,6 +54,25 @@ def test_a_full_channel_is_due_at_once():
     assert len(backlog.take()) == 1
 
 
+def test_what_a_channel_fills_up_is_a_flush_by_itself_and_comes_first():
+    backlog = backlog_with(max_client_lag=LONG)
+    first, second, failed = (opened(backlog, name) for name in "abc")
+    backlog.insert(second, row())
+    backlog.insert(failed, row(size=MAX_CHANNEL_BYTES))
+    for token in ("1", "2"):
+        backlog.insert(first, row(token, MAX_CHANNEL_BYTES))
+    backlog.insert(first, row("3"))
+    backlog.fail([failed], Failure("the table is gone"))
+    backlog.hurry()
+    taken = [backlog.take() for _ in range(3)]
+    assert [[(e.state.name, e.row_sequencer, e.portion.end_token) for e in t] for t in taken] == [
+        [("a", 1, "1")],
+        [("a", 2, "2")],
+        [("b", 1, None), ("a", 3, "3")],
+    ]
+    assert backlog.uncommitted_bytes == 2 * MAX_CHANNEL_BYTES + 16
+
+
 def test_a_chunk_that_is_full_is_taken_before_more_comes(monkeypatch):
     monkeypatch.setattr(backlog_module, "MAX_CHUNK_BYTES", 100)
     backlog = backlog_with(max_client_lag=LONG)

@@ -6,6 +6,7 @@ import math
 from functools import cmp_to_key
 from zoneinfo import ZoneInfo
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -57,6 +58,15 @@ def test_bounds_of_numbers_are_unscaled(values, scale):
     assert got == ColumnStatistics(
         min(given, default=None), max(given, default=None), len(values) - len(given)
     )
+
+
+@given(st.lists(st.integers(-(10**18) + 1, 10**18 - 1), min_size=1), st.integers(0, 5))
+def test_bounds_of_short_numbers_are_found_in_pieces_too(values, first):
+    schema = TableSchema(1, (Column("C", Kind.FIXED, 1, precision=18, scale=2),))
+    whole = RowConverter(schema, zone=ZONE).table_of([(value,) for value in values])
+    for table in (whole, pa.concat_tables([whole[:first], whole[first:], whole[:0]])):
+        bounds = collect(table, schema).columns[0]
+        assert bounds == ColumnStatistics(min(values), max(values), 0)
 
 
 @given(st.lists(st.none() | st.text(), min_size=1))
