@@ -259,6 +259,7 @@ def test_buckets_come_and_go(client, s3):
 
 def test_what_is_not_offered_is_said(client, bucket):
     client.put_object(Bucket=bucket, Key="k", Body=b"x")
+    own_key = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": "k" * 32}
     for call in (
         lambda: client.get_bucket_acl(Bucket=bucket),
         lambda: client.get_bucket_policy(Bucket=bucket),
@@ -269,11 +270,36 @@ def test_what_is_not_offered_is_said(client, bucket):
         lambda: client.put_object(Bucket=bucket, Key="k", Body=b"y", ACL="public-read"),
         lambda: client.put_object(Bucket=bucket, Key="k", Body=b"y", Tagging="a=b"),
         lambda: client.put_object(Bucket=bucket, Key="k", Body=b"y", ServerSideEncryption="AES256"),
+        lambda: client.put_object(Bucket=bucket, Key="k", Body=b"y", **own_key),
+        lambda: client.put_object(Bucket=bucket, Key="k", Body=b"y", GrantReadACP="id=1"),
+        lambda: client.put_object(
+            Bucket=bucket, Key="k", Body=b"y", ObjectLockRetainUntilDate="2030-01-01"
+        ),
+        lambda: client.put_object(Bucket=bucket, Key="k", Body=b"y", StorageClass="GLACIER"),
+        lambda: client.create_multipart_upload(Bucket=bucket, Key="k", **own_key),
+        lambda: client.create_bucket(Bucket="shown-to-all", ACL="public-read"),
     ):
         with pytest.raises(ClientError) as refused:
             call()
         assert code_of(refused) == "NotImplemented"
     assert body_of(client.get_object(Bucket=bucket, Key="k")) == b"x"
+    whole = {"InputSerialization": {"CSV": {}}, "OutputSerialization": {"CSV": {}}}
+    for call in (
+        lambda: client.get_object(Bucket=bucket, Key="k", **own_key),
+        lambda: client.select_object_content(
+            Bucket=bucket, Key="k", ExpressionType="SQL", Expression="select 1 from s3object",
+            **whole, **own_key,
+        ),
+        lambda: client.copy_object(
+            Bucket=bucket, Key="l", CopySource=f"{bucket}/k", CopySourceSSECustomerAlgorithm="AES256",
+            CopySourceSSECustomerKey="k" * 32,
+        ),
+    ):  # fmt: skip
+        with pytest.raises(
+            ClientError, match="encryption parameters are not applicable"
+        ) as refused:
+            call()
+        assert code_of(refused) == "InvalidRequest"
 
 
 @pytest.mark.parametrize("algorithm", ["CRC32", "SHA1", "SHA256"])

@@ -96,7 +96,13 @@ def test_what_cannot_be_read_is_told_in_a_sentence(lakehouse, reading, spark):
     with pytest.raises(PySparkException, match="give the option `table`, in full"):
         reading("numbers")
     with pytest.raises(PySparkException, match="Option condition: reading with the format"):
-        reading(condition="n = 1").collect()
+        reading(condition="n = 1")
+    with pytest.raises(PySparkException, match="(?i)Option maxRows: reading with the format"):
+        spark.readStream.format("snowmelt").options(table=TABLE, maxRows=1).load()
+    with pytest.raises(PySparkException, match="(?i)Option writeId: writing with the format"):
+        spark.range(1).write.format("snowmelt").options(table=TABLE, writeId=1).mode(
+            "append"
+        ).save()
     url = "postgresql://me:hush@127.0.0.1/lake"
     with pytest.raises(PySparkException, match="plans would show its password") as caught:
         spark.read.format("snowmelt").options(catalog=url, table=TABLE).load()

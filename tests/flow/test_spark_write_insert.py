@@ -49,7 +49,7 @@ def test_documents_and_offsets_go_in_as_they_are_read(lake, lakehouse):
     lake.sql("CREATE TABLE demo.public.docs (id INT, doc VARIANT, list ARRAY, at TIMESTAMP_TZ)")
     lake.sql(
         "INSERT INTO demo.public.docs SELECT 1, parse_json('{\"a\": [1, 2]}'), array(1, 2), "
-        "'2026-01-01T10:00:00+02:00'"
+        "'2026-01-01 10:00:00 +0200'"
     )
     [row] = lake.sql(
         "SELECT doc:a[1]::int, list:[0]::int, at, `at$tz` FROM demo.public.docs"

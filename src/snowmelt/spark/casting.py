@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from snowmelt.errors import InvalidRow, LoadFailed
 from snowmelt.schema.batches import ColumnConverter
 from snowmelt.schema.native import native_columns, to_native
+from snowmelt.schema.sql_moments import iso_moment, iso_time
 from snowmelt.schema.types import TIMESTAMPS, Column, Kind, TableSchema
 from snowmelt.schema.values import rule_of
 
@@ -161,6 +162,12 @@ _QUICK: dict[Kind, Quick] = {
 
 # --- everything else, by the rules of a value
 
+_READ_AS_SQL: dict[Kind, Callable[[str], str]] = {
+    Kind.DATE: iso_moment,
+    Kind.TIME: iso_time,
+    **dict.fromkeys(TIMESTAMPS, iso_moment),
+}
+
 
 def _by_rule(column: Column, array: pa.Array) -> list[pa.Array]:
     values = _python_values(column, array)
@@ -182,11 +189,20 @@ def _python_values(column: Column, array: pa.Array) -> list[object]:
             return _variants(array)
         if pa.types.is_map(array.type):
             return [None if each is None else dict(each) for each in array.to_pylist()]
+        if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+            return _texts(column, array)
         if pa.types.is_time(array.type):
             array = array.cast(pa.time64("us"), safe=False)
         return list(array.to_pylist())
     except (ValueError, OverflowError, pa.ArrowException) as error:
         raise _refused(column, str(error)) from error
+
+
+def _texts(column: Column, array: pa.Array) -> list[object]:
+    """Return texts; dates and times as SQL writes them, and Spark's own casts to text, in ISO 8601."""
+    read = _READ_AS_SQL.get(column.kind)
+    values = array.to_pylist()
+    return values if read is None else [None if each is None else read(each) for each in values]
 
 
 def _is_variant(kind: pa.StructType) -> bool:

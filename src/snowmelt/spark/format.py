@@ -16,10 +16,10 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from snowmelt.spark.asked import FORMAT
+from snowmelt.spark.asked import FORMAT, check_options
 from snowmelt.spark.connection import Connection, connection_of
-from snowmelt.spark.format_read import TableReader, schema_asked
-from snowmelt.spark.format_stream import TableStreamReader
+from snowmelt.spark.format_read import READ_OPTIONS, TableReader, schema_asked
+from snowmelt.spark.format_stream import STREAM_OPTIONS, TableStreamReader
 from snowmelt.spark.format_write import StreamWriter, TableWriter
 
 if TYPE_CHECKING:
@@ -42,7 +42,11 @@ class TableSource(DataSource):
 
         Raises:
             TableNotFound: It does not exist, or the role may not read it.
+            LoadRefused: There is no such option.
         """
+        # Asked by `load()`, which does not say whether a stream is read: the reader, which is made
+        # by the first action, knows which of them are its own.
+        check_options(self.options, READ_OPTIONS | STREAM_OPTIONS, "reading")
         return schema_asked(self._connection(), self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:

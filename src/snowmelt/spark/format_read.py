@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from snowmelt.spark.connection import Connection
     from snowmelt.table.snapshot import TableSnapshot
 
-_OPTIONS = frozenset({"where", "columns", "snapshot", "as_of"})
+READ_OPTIONS = frozenset({"where", "columns", "snapshot", "as_of"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class TableReader(DataSourceReader):
     def __init__(
         self, connection: Connection, options: Mapping[str, str], schema: StructType
     ) -> None:
-        check_options(options, _OPTIONS, "reading")
+        check_options(options, READ_OPTIONS, "reading")
         self._connection = connection
         self._asked = _Asked(
             table_asked(options),

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
     from snowmelt.spark.connection import Connection
 
-_OPTIONS = frozenset(
+STREAM_OPTIONS = frozenset(
     {"where", "columns", "startingOffset", "maxRowsPerTrigger", "maxChunksPerTrigger"}
 )
 
@@ -98,7 +98,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(
         self, connection: Connection, options: Mapping[str, str], schema: StructType
     ) -> None:
-        check_options(options, _OPTIONS, "reading a stream")
+        check_options(options, STREAM_OPTIONS, "reading a stream")
         self._connection = connection
         self._name = table_asked(options)
         self._where = options.get("where")

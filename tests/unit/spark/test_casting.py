@@ -86,3 +86,17 @@ def test_columns_are_found_by_name_and_misfits_are_named():
     assert by_position(SCHEMA, ("at", "n"), 2, "X") == ["AT", "N"]
     with pytest.raises(LoadRefused, match=r"3 columns .N, T, AT. want as many values, 2 are given"):
         by_position(SCHEMA, None, 2, "X")
+
+
+def test_texts_are_dates_and_times_as_sql_and_spark_write_them():
+    noon = dt.datetime(2026, 1, 31, 12)
+    plain = Column("AT", Kind.TIMESTAMP_NTZ, 1, scale=6)
+    for text in ("2026-01-31 12:00:00", "2026-01-31T12:00:00", "01/31/2026 12:00:00"):
+        assert cast(plain, [text, None]) == [noon, None]
+    assert cast(INSTANT, ["2026-01-31 12:00:00 -0130"]) == [
+        dt.datetime(2026, 1, 31, 13, 30, tzinfo=dt.UTC)
+    ]
+    assert cast(Column("D", Kind.DATE, 1), ["31-Jan-2026"]) == [noon.date()]
+    assert cast(Column("C", Kind.TIME, 1, scale=0), ["12:00 PM"]) == [noon.time()]
+    with pytest.raises(LoadFailed, match=r"AT \(TIMESTAMP_NTZ"):
+        cast(plain, ["2026-02-30 12:00:00"])

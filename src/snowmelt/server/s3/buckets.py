@@ -54,8 +54,6 @@ async def create_bucket(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
     if content.strip():
         # Any region will do: there is one place only.
         markup.parse(content, "CreateBucketConfiguration")
-    if call.headers.get("x-amz-bucket-object-lock-enabled", "").lower() == "true":
-        raise S3Refusal("NotImplemented", "Object lock is not offered here.")
     name = call.request.bucket
     try:
         await call.run(call.parts.directory.create, call.user, name)

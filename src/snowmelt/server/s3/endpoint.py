@@ -10,6 +10,7 @@ from snowmelt.buckets.refusals import S3Refusal
 from snowmelt.server.counting import ROUTE
 from snowmelt.server.s3.answers import refusal_answer
 from snowmelt.server.s3.calls import AuthorisedRequest
+from snowmelt.server.s3.offers import check_offers
 from snowmelt.server.s3.receiving import checked_body, receive_whole
 from snowmelt.server.s3.requests import new_request_id, request_of
 from snowmelt.server.s3.routing import KNOWN, OWN, operation_of
@@ -90,6 +91,7 @@ class Endpoint:
     async def _answer(self, request: Request, operation: Operation, receive: Receive) -> ASGIApp:
         loop = asyncio.get_running_loop()
         call = await loop.run_in_executor(self._parts.threads, self._admit, request, operation)
+        check_offers(call, stores=operation.stores)
         return await operation.handle(call, receive)
 
     def _admit(self, request: Request, operation: Operation) -> AuthorisedRequest:

@@ -25,10 +25,11 @@ READ, WRITE, KNOWN, OWN = "READ", "WRITE", "KNOWN", "OWN"
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of S3."""
+    """One operation of S3; one that `stores` may be asked how."""
 
     handle: Handler
     needs: str | None
+    stores: bool = False
 
     @property
     def name(self) -> str:
@@ -51,7 +52,7 @@ _SUBRESOURCES = frozenset(
 
 _SERVICE = {("GET", ""): Operation(buckets.list_buckets, None)}
 _BUCKET = {
-    ("PUT", ""): Operation(buckets.create_bucket, None),
+    ("PUT", ""): Operation(buckets.create_bucket, None, stores=True),
     ("HEAD", ""): Operation(buckets.head_bucket, KNOWN),
     ("DELETE", ""): Operation(buckets.delete_bucket, OWN),
     ("GET", ""): Operation(listings.list_objects, KNOWN),
@@ -65,12 +66,12 @@ _BUCKET = {
 _OBJECT = {
     ("GET", ""): Operation(objects.get_object, READ),
     ("HEAD", ""): Operation(objects.head_object, READ),
-    ("PUT", ""): Operation(writing.put_object, WRITE),
-    ("PUT", "copy"): Operation(writing.copy_object, WRITE),
+    ("PUT", ""): Operation(writing.put_object, WRITE, stores=True),
+    ("PUT", "copy"): Operation(writing.copy_object, WRITE, stores=True),
     ("PUT", "uploadId"): Operation(writing.upload_part, WRITE),
     ("PUT", "uploadId copy"): Operation(writing.upload_part_copy, WRITE),
     ("DELETE", ""): Operation(objects.delete_object, WRITE),
-    ("POST", "uploads"): Operation(multipart.create_upload, WRITE),
+    ("POST", "uploads"): Operation(multipart.create_upload, WRITE, stores=True),
     ("POST", "uploadId"): Operation(multipart.complete_upload, WRITE),
     ("DELETE", "uploadId"): Operation(multipart.abort_upload, WRITE),
     ("GET", "uploadId"): Operation(multipart.list_parts, WRITE),

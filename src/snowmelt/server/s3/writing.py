@@ -35,20 +35,6 @@ _KEPT = (
     "cache-control",
     "expires",
 )
-# What would be dropped in silence is refused: header, and values that ask for nothing special.
-_ONLY = {
-    "x-amz-acl": {"private", "bucket-owner-full-control", "bucket-owner-read"},
-    "x-amz-storage-class": {"STANDARD"},
-    "x-amz-server-side-encryption": set(),
-    "x-amz-server-side-encryption-customer-algorithm": set(),
-    "x-amz-tagging": set(),
-    "x-amz-website-redirect-location": set(),
-    "x-amz-object-lock-mode": set(),
-    "x-amz-object-lock-legal-hold": {"OFF"},
-    "x-amz-grant-read": set(),
-    "x-amz-grant-full-control": set(),
-    "x-amz-write-offset-bytes": set(),
-}
 
 
 async def put_object(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
@@ -114,9 +100,8 @@ def headers_to_keep(call: AuthorisedRequest) -> dict[str, str]:
     """Return the headers that a GET of the object will repeat.
 
     Raises:
-        S3Refusal: They are too long, or ask for something that is not offered.
+        S3Refusal: They are too long.
     """
-    check_offers(call)
     kept = {name: call.headers[name] for name in _KEPT if name in call.headers}
     kept.setdefault("content-type", DEFAULT_TYPE)
     encodings = [each.strip() for each in call.headers.get("content-encoding", "").split(",")]
@@ -128,18 +113,6 @@ def headers_to_keep(call: AuthorisedRequest) -> dict[str, str]:
     if size > _MOST_METADATA_BYTES:
         raise S3Refusal("MetadataTooLarge", Size=size, MaxSizeAllowed=_MOST_METADATA_BYTES)
     return kept | own
-
-
-def check_offers(call: AuthorisedRequest) -> None:
-    """Let pass a write that asks for nothing that is not offered.
-
-    Raises:
-        S3Refusal: It does.
-    """
-    for name, harmless in _ONLY.items():
-        value = call.headers.get(name)
-        if value is not None and value not in harmless:
-            raise S3Refusal("NotImplemented", f"{name}: {value[:60]} is not offered here.")
 
 
 def part_of(call: AuthorisedRequest) -> tuple[str, int]:
