@@ -109,6 +109,19 @@ def test_rows_on_their_way_are_what_they_would_be_in_the_table_of_now(
     assert (status["rows_inserted"], status["rows_error_count"]) == (2 - refused, refused)
 
 
+def test_rows_are_refused_by_the_table_as_it_is_when_they_come(sender):
+    sender.sql("CREATE TABLE demo.public.soon (id INT)")
+    token = sender.open("SOON")
+    row = {"id": 1, "gate": 7}
+    token = sender.send("SOON", token, row).json()["next_continuation_token"]
+    sender.sql("ALTER TABLE demo.public.soon SET ERROR_TABLE = demo.public.soon_not")
+    token = sender.send("SOON", token, row | {"id": 2}).json()["next_continuation_token"]
+    sender.sql("ALTER TABLE demo.public.soon ADD COLUMN gate INT")
+    assert sender.send("SOON", token, row | {"id": 3}).is_success
+    assert sender.rows("SOON") == [{"ID": 3, "GATE": 7}]
+    assert [row["ROW_DATA"] for row in sender.rows("SOON_NOT")] == ['{"id": 2, "gate": 7}']
+
+
 def test_refused_rows_follow_their_table_too(sender):
     sender.sql("CREATE TABLE demo.public.watched (id INT) ERROR_TABLE = demo.public.unkept")
 

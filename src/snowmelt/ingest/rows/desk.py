@@ -268,8 +268,16 @@ class RowDesk:
         return Committed(is_repeated=True) if known else None
 
     def _converted(self, target: Target, data: bytes) -> tuple[Target, Converted]:
-        """Convert rows, for a table that follows its rows with the columns that they need."""
+        """Convert rows, for a table that follows its rows with the columns that they need.
+
+        What is refused, and where it goes, is decided by the table as it is now.
+        """
         converted = self.conversions.convert(data, target.table, target.copy)
+        if converted.refused_count:
+            now = self.targets.find(target.path, target.sender, again=True)
+            if now.rules != target.rules and now.table.table_id == target.table.table_id:
+                target = now
+                converted = self.conversions.convert(data, target.table, target.copy)
         if converted.lacking is None:
             return target, converted
         reason = self.evolution.evolve(target, converted.lacking)

@@ -77,6 +77,12 @@ class Target:
             self.sender.role,
         )
 
+    @property
+    def rules(self) -> tuple[object, ...]:
+        """By what rows are refused, and what becomes of them."""
+        table = self.table
+        return table.schema.version, table.schema_evolution, table.error_table_id, self.copy
+
 
 def elastic_channel(user: str) -> str:
     """Return the channel that counts what a user sends without naming a channel.
