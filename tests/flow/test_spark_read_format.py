@@ -97,9 +97,9 @@ def test_what_cannot_be_read_is_told_in_a_sentence(lakehouse, reading, spark):
         reading("numbers")
     with pytest.raises(PySparkException, match="Option condition: reading with the format"):
         reading(condition="n = 1")
-    with pytest.raises(PySparkException, match="(?i)Option maxRows: reading with the format"):
+    with pytest.raises(PySparkException, match=r"(?i)Option maxRows: reading with the format"):
         spark.readStream.format("snowmelt").options(table=TABLE, maxRows=1).load()
-    with pytest.raises(PySparkException, match="(?i)Option writeId: writing with the format"):
+    with pytest.raises(PySparkException, match=r"(?i)Option writeId: writing with the format"):
         spark.range(1).write.format("snowmelt").options(table=TABLE, writeId=1).mode(
             "append"
         ).save()
