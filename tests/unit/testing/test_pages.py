@@ -1,0 +1,56 @@
+"""The Python code on the SDK's pages runs as it is written there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+
+from snowmelt.testing import disarm
+
+pytest_plugins = ["snowmelt.testing.plugin"]
+
+DOCS = Path(__file__).parents[3] / "docs"
+# Where the pages' service and key are.
+HERE = {
+    '"http://127.0.0.1:8080", user="loader", private_key="key.pem"': "url, **who",
+    "snowmelt.Client(url, on_problem": "snowmelt.Client(url, **who, on_problem",
+}
+
+
+def blocks(page):
+    text = (DOCS / page).read_text("utf-8")
+    for written, here in HERE.items():
+        text = text.replace(written, here)
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def run(page, client, names):
+    for number, block in enumerate(blocks(page)):
+        names["client"] = client
+        exec(compile(block, f"{page}, block {number}", "exec"), names)
+        disarm()  # what a page arms stops nothing of the next block
+        if names["client"] is not client:
+            names["client"].close()
+
+
+def test_the_code_of_the_pages_runs(snowmelt_service, snowmelt_client, snowmelt_table):
+    service = snowmelt_service
+    table = service.create_table("demo.public.orders", "id INT, name VARCHAR")
+    key = service.folder / "data" / "keys" / "embedded.pem"
+    names = {
+        "url": service.url,
+        "who": {"user": "EMBEDDED", "private_key": key},
+        "rows": [{"id": 3}, {"id": 4, "name": b"refused"}, {"id": 5}],
+        "fetch": {6: {"id": 6}, 7: {"id": 7}}.get,
+        "frame": pa.table({"id": [9]}),
+        "alert": print,
+    }
+    run("sdk.md", snowmelt_client, names)
+    run("sdk-values.md", snowmelt_client, names)
+    names["channel"].flush()
+    # The second source goes on behind what the first one committed.
+    assert [row["ID"] for row in service.rows(table)] == [1, 2, 3, 5, 6, 7, 9]
+    run("testing.md", snowmelt_client, names)
+    names["test_orders_arrive"](service, snowmelt_client, snowmelt_table)
