@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import time
 from decimal import Decimal
 
 import pyarrow as pa
@@ -47,6 +49,16 @@ def test_a_channel_goes_on_and_sees_a_column_that_was_added(connect, service):
     channel = client.open_channel("c", table=T)
     channel.insert_rows(rows(0, 5), "4")
     channel.flush(LATER)
+    with pytest.raises(InvalidRow):
+        channel.insert_row({"id": 10**12})
+    service.sql(f"ALTER TABLE {T} ALTER COLUMN id SET DATA TYPE NUMBER(20,0)")
+    # Asked for once a second: a row that the table takes by now is not refused for longer.
+    give_up_at = time.monotonic() + 60
+    while True:
+        with contextlib.suppress(InvalidRow):
+            channel.insert_row({"id": 10**12})
+            break
+        assert time.monotonic() < give_up_at
     service.sql(
         f"ALTER TABLE {T} ADD COLUMN extra INT",
         f"ALTER TABLE {T} ALTER COLUMN id DROP NOT NULL",
@@ -60,8 +72,8 @@ def test_a_channel_goes_on_and_sees_a_column_that_was_added(connect, service):
     assert channel.is_valid
     assert channel.client_sequencer == 0
     found = read(service)
-    assert [row["ID"] for row in found] == [*range(11), None]
-    assert [row["EXTRA"] for row in found] == [None] * 10 + [7, 8]
+    assert [row["ID"] for row in found] == [*range(5), 10**12, *range(5, 11), None]
+    assert [row["EXTRA"] for row in found] == [None] * 11 + [7, 8]
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,11 @@ class Backlog:
         """Estimated bytes of rows that are buffered or in flight."""
         return max(self._bytes, 0)
 
+    @property
+    def is_troubled(self) -> bool:
+        """Whether the service, or the stage, did not answer when they were asked last."""
+        return self._trouble() is not None
+
     def states(self) -> list[ChannelState]:
         """Return the open channels, in the order of opening."""
         with self._lock:

@@ -7,6 +7,7 @@ one is told with the columns and checked again with each registration.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -15,6 +16,7 @@ from snowmelt.client.calls import schema_of
 from snowmelt.client.fitting import misfit
 from snowmelt.client.refusals import reason_of
 from snowmelt.client.state import Failure
+from snowmelt.errors import ServiceUnavailable
 from snowmelt.schema.inference import left_out, new_columns
 from snowmelt.schema.types import TableName, internal_name
 from snowmelt.wire.codes import ResponseCode
@@ -28,11 +30,12 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.schema.inference import Given
     from snowmelt.schema.rows import RowError
+    from snowmelt.schema.types import TableSchema
     from snowmelt.wire.streaming import ChannelStatus
 
 _log = logging.getLogger(__name__)
 
-# How long a table is not asked again for columns that it did not have.
+# How long a table is not asked again whether it still refuses such rows.
 _ASKED_AGAIN_S = 1.0
 _MAX_REMEMBERED = 1_000
 
@@ -44,6 +47,11 @@ class Standing(NamedTuple):
     failure: Failure | None
 
 
+class _Asked(NamedTuple):
+    at: float
+    schema: TableSchema
+
+
 class Columns:
     """Keeps the channels of one client up with their tables; thread-safe."""
 
@@ -51,6 +59,8 @@ class Columns:
         self._calls = calls
         self._backlog = backlog
         self._clock = clock
+        # By key, which is a table's, and unknown columns: when it was asked last, and its columns then.
+        self._asked: dict[tuple[int, frozenset[str]], _Asked] = {}
 
     def refresh(self, state: ChannelState) -> Standing:
         """Let a channel go on with its table as it is now, if it is still its owner's.
@@ -78,10 +88,11 @@ class Columns:
         return Standing(status.persisted_row_sequencer, None)
 
     def follow(self, state: ChannelState, errors: Sequence[RowError], given: Given) -> bool:
-        """Tell whether rows that were refused for their columns may be tried again.
+        """Tell whether rows that were refused may be tried again.
 
-        The table's columns are asked for, at most once a second for the same ones; a channel
-        that evolves its table adds what the rows have.
+        The table's columns are asked for, at most once a second for the same ones: there may be
+        more of them by now, of larger types, or without NOT NULL. A channel that evolves its table
+        adds what the rows have.
 
         Raises:
             Unsupported: The table has got a column that cannot be streamed into.
@@ -105,17 +116,30 @@ class Columns:
         names = frozenset(
             internal_name(name) for error in errors for name in error.extra_columns or ()
         )
-        if not names:
-            return False
+        if names and _known(state, names):
+            return True
+        before = state.target.schema
+        if names:
+            self._look(state, names)
+        elif not self._backlog.is_troubled:
+            # Such rows are refused by what is known while the service is away.
+            with suppress(ServiceUnavailable):
+                self._look(state, names)
+        return state.target.schema is not before
+
+    def _look(self, state: ChannelState, names: frozenset[str]) -> None:
+        """Let a channel go on with its table's columns as they were less than a second ago."""
+        key = state.target.key_id, names
         now = self._clock.monotonic()
-        if not _known(state, names):
-            if now - state.asked.get(names, -_ASKED_AGAIN_S) < _ASKED_AGAIN_S:
-                return False
-            if len(state.asked) >= _MAX_REMEMBERED:
-                state.asked.clear()
-            state.asked[names] = now
-            self.refresh(state)
-        return _known(state, names)
+        asked = self._asked.get(key)
+        if asked is not None and now - asked.at < _ASKED_AGAIN_S:
+            self._backlog.adopt(state, asked.schema)
+            return
+        if len(self._asked) >= _MAX_REMEMBERED:
+            self._asked.clear()
+        self._asked[key] = _Asked(now, state.target.schema)
+        self.refresh(state)
+        self._asked[key] = _Asked(now, state.target.schema)
 
     def fit(self, entry: Entry) -> Failure | None:
         """Bring rows that the service did not take into the columns of now; say why if not.

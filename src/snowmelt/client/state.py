@@ -97,8 +97,6 @@ class ChannelState:
         self.error_table: str | None = None
         # Whether it brings refused rows: the client's own, which users do not see.
         self.is_aside = False
-        # When the service was asked last for columns that the table did not have.
-        self.asked: dict[frozenset[str], float] = {}
         self._recent: deque[str] = deque(maxlen=_REMEMBERED_TOKENS)
 
     @property
