@@ -7,6 +7,7 @@ exponent are the nearest float, unless it is infinite.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -60,6 +61,9 @@ def _number(text: str) -> object:
 
 
 _DECODER = msgspec.json.Decoder(float_hook=_number)
+_PAIR = rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_ESCAPES = re.compile(_PAIR + rb"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL)
+_REPLACED = rb"\ufffd"
 # Nested some hundred levels deep is as little JSON for us as what is none.
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError)
 
@@ -67,10 +71,23 @@ NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError)
 def decoded(text: memoryview) -> object:
     """Return the one value that a text says.
 
+    Half of a surrogate pair, which is left where a text was cut within a character, is U+FFFD.
+
     Raises:
         msgspec.DecodeError: It is not JSON; so do all of `NOT_JSON`.
     """
-    return _DECODER.decode(text)
+    try:
+        return _DECODER.decode(text)
+    except msgspec.DecodeError:
+        written = bytes(text)
+        mended = _ESCAPES.sub(_whole, written)
+        if mended == written:
+            raise
+    return _DECODER.decode(mended)
+
+
+def _whole(escape: re.Match[bytes]) -> bytes:
+    return _REPLACED if escape["half"] else escape[0]
 
 
 class LineColumns:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -29,7 +30,17 @@ SCALARS = [
     *("9223372036854775807", "-9223372036854775808", "9223372036854775808", "9007199254740993"),
     *("123456789012345.75", "0.100000000000000000000000000000000000000001", "true", "false"),
     *("null", '""', '"abc"', '"West Hill"', '"7"', '" 2.50 "', '"a\\"b"', '"\\u00e9"', '"é"'),
-    *('"\\ud83d\\ude00"', '"a_c"', '"2018-01-02T03:04:05Z"', '"true"', "[]", "[1, 2]", "{}"),
+    *(
+        '"\\ud83d\\ude00"',
+        '"cut \\ud83d"',
+        '"\\udc00x"',
+        '"a_c"',
+        '"2018-01-02T03:04:05Z"',
+        '"true"',
+        "[]",
+        "[1, 2]",
+        "{}",
+    ),
     *('{"b": 1}', '{"b": "x", "B": 2}', '{ "b" : {"a":null} }', '{"b": 2.50, "c": [{"a": 1}]}'),
 ]
 NAMES = ["a", "A", "b", "k", "\u212a", "a\\u0062", "\\u0061", "_1", "“"]
@@ -261,3 +272,21 @@ def test_many_lines_are_taken_by_the_kernels():
     record = {"id": 7, "name": 'café "x"', "tags": ["a", {"b": None}], "fare": -1.5, "ok": True}
     data = json.dumps(record).encode() + b"\n"
     assert taken(data * 1000) == 1000
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (rb'"cut \ud83d"', "cut \ufffd"),
+        (rb'"\uDe00\ud83d\n"', "\ufffd\ufffd\n"),
+        (rb'["\\ud83d", "\ud83d\ude00 \ud83d"]', ["\\ud83d", "\U0001f600 \ufffd"]),
+        (rb'{"\ud83d": 1.50}', {"\ufffd": Decimal("1.50")}),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_the_replacement_character(written, read):
+    assert decoded(memoryview(written)) == read
+
+
+def test_what_is_no_json_stays_so_beside_half_of_a_pair():
+    with pytest.raises(NOT_JSON):
+        decoded(memoryview(rb'{"a": "\ud83d"'))
