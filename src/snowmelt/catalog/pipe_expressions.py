@@ -37,6 +37,7 @@ FUNCTIONS: dict[str, tuple[int, int | None]] = {
     "UPPER": (1, 1),
 }
 _CONSTANTS = {"NULL": None, "TRUE": True, "FALSE": False}
+_WITHOUT_PARENTHESES = {"CURRENT_TIMESTAMP"}
 _MOST_DEPTH = 50
 
 
@@ -89,6 +90,8 @@ def _operand(cursor: Cursor, depth: int) -> Expression:
         return constant
     if token.kind is TokenKind.WORD and cursor.after().text == "(":
         return _called(cursor, depth)
+    if token.kind is TokenKind.WORD and token.text in _WITHOUT_PARENTHESES:
+        return Call(cursor.take().text, ())
     raise cursor.error(
         f"Expected a part of the row such as $1:name, a constant, CAST or a function here, not"
         f" {cursor.seen}"

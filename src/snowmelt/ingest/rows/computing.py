@@ -6,6 +6,7 @@ since only that way says why. What columns cannot do at all stops the whole.
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -47,6 +48,8 @@ _types = pa.types
 _MOST_INT_DIGITS = 18
 _EITHER = {"COALESCE", "NVL", "IFNULL"}
 # What takes texts as the column would, and is stored as it came.
+# Their texts have four digits for the year.
+_FIRST_DAY, _LAST_DAY = dt.date(1000, 1, 1), dt.date(9999, 12, 31)
 _CHECKED = {*TIMESTAMPS, Kind.DATE, Kind.TIME, Kind.BINARY}
 
 
@@ -167,10 +170,16 @@ class _Work:
             raise Undone
         if kind in _CHECKED and not _types.is_string(operand.type):
             raise Undone
-        stored, refused = convert_arrow(converter, _read(operand.values, converter.column))
+        read = _read(operand.values, converter.column)
+        stored, refused = convert_arrow(converter, read)
         self.doubtful[refused] = True
         if kind is Kind.FIXED:
             return vector_of(_one(stored))
+        if kind is Kind.DATE and _types.is_string(read.type):
+            # Some are more than a day, and lose the rest.
+            days = _one(stored)
+            self.doubt(pc.or_(pc.less(days, _FIRST_DAY), pc.greater(days, _LAST_DAY)))
+            return Vector(days.cast(pa.string()))
         return Vector(_one(stored)) if kind in {Kind.BOOLEAN, Kind.REAL} else operand
 
     def _call(self, call: Call) -> Vector:

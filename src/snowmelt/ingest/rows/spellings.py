@@ -22,19 +22,14 @@ def spelled(rows: Sequence[Row], schema: TableSchema) -> Sequence[Row]:
     "City" as well, in a table that has no other of this name. Of two fields the last counts.
     """
     uppers = Counter(column.name.upper() for column in schema.columns)
-    names = {
-        upper: quoted_name(column.name)
+    names: dict[str, str] = {
+        column.name.upper(): quoted_name(column.name)
         for column in schema.columns
-        if (upper := column.name.upper()) != column.name and uppers[upper] == 1
+        if column.name.upper() != column.name and uppers[column.name.upper()] == 1
     }
     if not names:
         return rows
-    return [
-        {names.get(key.upper(), key): value for key, value in row.items()}
-        if isinstance(row, dict)
-        else row
-        for row in rows
-    ]
+    return [_renamed(row, names) if isinstance(row, dict) else row for row in rows]
 
 
 def exact(rows: Sequence[Row]) -> Sequence[Row]:
@@ -43,3 +38,7 @@ def exact(rows: Sequence[Row]) -> Sequence[Row]:
         {quoted_name(key): value for key, value in row.items()} if isinstance(row, dict) else row
         for row in rows
     ]
+
+
+def _renamed(row: Row, names: Mapping[str, str]) -> Row:
+    return {names.get(key.upper(), key): value for key, value in row.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import math
 from decimal import (
@@ -34,6 +35,7 @@ Evaluate: TypeAlias = "Callable[[Mapping[str, object]], object]"
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
 _TEXT = Column("TEXT", Kind.TEXT, 1)
+_DAY_0 = dt.date(1970, 1, 1)
 _DIGITS = 60
 _MORE_DIGITS, _MOST_DIGITS = 6, 12
 
@@ -73,7 +75,8 @@ class Transformation:
                     values[name] = evaluate(row)
                 made.append(values)
             except (ExpressionFailed, DecimalException, OverflowError) as error:
-                failed[number] = f"row {number}: the pipe's expression for {name}: {error}"
+                reason = error if isinstance(error, ExpressionFailed) else "a number is too large"
+                failed[number] = f"row {number}: the pipe's expression for {name}: {reason}"
         return made, failed
 
 
@@ -123,6 +126,9 @@ class _Compiler:
                 return None
             if kind.kind is Kind.TEXT:
                 value = text_of(value)
+            elif kind.kind is Kind.FIXED and isinstance(value, bool):
+                # What a column refuses may be cast.
+                value = int(value)
             if kind.kind in SEMI_STRUCTURED:
                 return value
             try:
@@ -158,6 +164,9 @@ def _cast_value(value: object, stored: object, column: Column) -> object:
         return bool(stored)
     if column.kind is Kind.REAL:
         return stored
+    if column.kind is Kind.DATE and isinstance(stored, int):
+        with contextlib.suppress(OverflowError):
+            return (_DAY_0 + dt.timedelta(days=stored)).isoformat()
     # Times and bytes are checked; the column that they go to reads them in its own way.
     return value
 
@@ -255,6 +264,11 @@ def _part(value: object, start: object, length: object | None = None) -> str:
     return text[begin:end]
 
 
+def _replaced(value: object, old: object, new: object) -> str:
+    searched = text_of(old)
+    return text_of(value).replace(searched, text_of(new)) if searched else text_of(value)
+
+
 _FUNCTIONS: dict[str, Callable[..., object]] = {
     "+": lambda left, right: _calculate("+", left, right),
     "-": lambda left, right: _calculate("-", left, right),
@@ -269,7 +283,7 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
     "LOWER": lambda value: text_of(value).lower(),
     "LTRIM": lambda value: text_of(value).lstrip(" "),
     "NULLIF": lambda left, right: None if left == right else left,
-    "REPLACE": lambda value, old, new: text_of(value).replace(text_of(old), text_of(new)),
+    "REPLACE": _replaced,
     "ROUND": _rounded,
     "RTRIM": lambda value: text_of(value).rstrip(" "),
     "SUBSTR": _part,

@@ -85,7 +85,9 @@ values = {
     "t": texts | st.none(),
     "d": st.sampled_from(["1", "-1.25", "1.255", "0.00", "-0", "1e3", " 2", "x", "", None]),
     "b": st.booleans() | st.none(),
-    "day": st.sampled_from(["2024-02-29", "2023-02-29", None, "today"]),
+    "day": st.sampled_from(
+        ["2024-02-29", "2024-02-29T01:02:03Z", "1709168523123", "0800-01-01", None, "today"]
+    ),
     "who": st.fixed_dictionaries({"name": texts, "age": numbers, "rate": st.floats(0, 2)})
     | st.none(),
 }
@@ -128,6 +130,25 @@ def test_columns_hold_what_rows_hold(rows, plain):
             one_by_one = by_rows(body, copy)
             assert one_by_one.refused_count == 0, expression
             assert str(found.to_pydict()) == str(one_by_one.table.to_pydict()), expression
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("'2026-11-21T10:00:00'::date", "2026-11-21"),
+        ("$1:b::number + 1", "2"),
+        ("REPLACE('abc', '', 'x')", "abc"),
+        ("LENGTH(CURRENT_TIMESTAMP) * 0", "0"),
+        ("ROUND(1.5, 400)", "a number is too large"),
+    ],
+)
+def test_what_an_expression_is(expression, expected):
+    made = by_rows(msgspec.json.encode(ROW), pipe_of("T", expression))
+    if made.refused:
+        assert made.refused[0].reason.endswith(expected)
+    else:
+        (text,) = made.table.column("T").to_pylist()
+        assert text == expected
 
 
 def test_what_columns_can_do_they_do():
