@@ -53,7 +53,10 @@ def test_undrop_brings_rows_grants_and_tokens_back_and_fences_who_was_there(worl
     assert (after.incarnation, after.last_seq) == (before.incarnation, 1)
     assert after.dropped_at is None
     assert channel(world, after).offset_token == "10"
-    assert world.codes(late) == [[20]]
+    [[verdict]] = world.register(late)
+    assert verdict.code == 20
+    assert "came back with its table (UNDROP)" in verdict.message
+    assert "opens it and goes on after its committed offset token" in verdict.message
     opened = client.open("C").record
     assert (opened.offset_token, opened.row_sequencer) == ("10", 1)
     again = client.offer(advance("C", opened.client_sequencer, 2, "20"))

@@ -387,8 +387,9 @@ def _advance_verdict(
     if advance.client_sequencer != state.client_sequencer or offer.user != state.owner_user:
         return Verdict(
             Code.STALE_CLIENT_SEQUENCER,
-            f"Channel {advance.name} was opened by another client since: client sequencer"
-            f" {advance.client_sequencer} came, {state.client_sequencer} is current.",
+            f"Channel {advance.name} was opened by another client since, or came back with its table"
+            f" (UNDROP): client sequencer {advance.client_sequencer} came, {state.client_sequencer} is"
+            " current. Whoever is to write opens it and goes on after its committed offset token.",
         )
     if advance.row_sequencer != state.row_sequencer + 1:
         return Verdict(

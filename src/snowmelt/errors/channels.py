@@ -22,7 +22,7 @@ class TooManyChannels(UserError):
 
 
 class ChannelFenced(ConflictError):
-    """Channel {channel} was opened by another client since; this one may no longer write."""
+    """Channel {channel} was opened by another client since, or came back with its table (UNDROP); this opening may no longer write. Whoever is to write opens it and goes on after its committed offset token."""
 
     code = "channel_fenced"
     response_code = 20
