@@ -34,8 +34,10 @@ from snowmelt.server.routes.evolution import EvolutionRoutes
 from snowmelt.server.routes.health import health_route
 from snowmelt.server.routes.metrics import MetricsPage, read_token
 from snowmelt.server.routes.streaming import StreamingRoutes
+from snowmelt.server.rows.inline import QuickRows
 from snowmelt.server.rows.parts import Shared, build_rows
 from snowmelt.server.rows.routes import row_routes
+from snowmelt.server.rows.taking import Taking
 from snowmelt.server.stage_roles import over_tls, role_handing
 from snowmelt.storage.local import LocalStore
 from snowmelt.storage.opening import open_store
@@ -207,17 +209,18 @@ def create_app(service: Service) -> Front:
         max_body_bytes=service.settings.max_body_bytes,
         loopback_only=service.settings.listens_on_loopback,
     )
+    taking = Taking(service.rows)
     app = Starlette(
         routes=[
             health_route(service.database, service.stage, service.threads),
-            *row_routes(service.rows),
+            *row_routes(service.rows, taking),
             _metrics(service).route(),
         ],
         exception_handlers={HTTPStatus.NOT_FOUND: _not_found},
     )
     evolution = EvolutionRoutes(service.database, service.clock, service.threads)
     lanes = streaming.lanes() | evolution.lanes()
-    front = Front(app, lanes=lanes, checks=checks)
+    front = Front(app, lanes=lanes, checks=checks, others=QuickRows(service.rows, taking).shortcut)
     service.sources.channels_opened = lambda: streaming.channels_opened
     service.sources.requests["streaming"] = front.requests
     return front

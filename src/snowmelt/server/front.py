@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from snowmelt import faults
 from snowmelt.errors import UserError
 from snowmelt.server.counting import OTHER, Counted, Requests
-from snowmelt.server.problems import problem_answer
+from snowmelt.server.problems import json_answer, problem_answer
 from snowmelt.server.refusals import ContentTypeRefused, HostRefused, MethodRefused, RequestTooLarge
 
 if TYPE_CHECKING:
@@ -64,24 +64,47 @@ class Lane:
     quick: Callable[[Call, Callable[[object], None]], None] | None = None
 
 
+class Shortcut(Protocol):
+    """A request that may be answered without waiting for anything, as its headers say.
+
+    `label` is what it is counted as; `is_interruptible` has a fault point within its answer.
+    """
+
+    @property
+    def label(self) -> str: ...  # noqa: D102 - told above
+
+    @property
+    def is_interruptible(self) -> bool: ...  # noqa: D102 - told above
+
+    def begin(self, body: bytes, settle: Callable[[object], None]) -> None:
+        """Handle it; `settle` gets a result or an exception, later and in the event loop."""
+
+    def answer(self, result: object) -> Answer:
+        """Return the answer to what `settle` got."""
+
+
 @dataclass(frozen=True, slots=True)
-class Shortcut:
-    """A request that passed the front by its headers alone."""
+class _OnLane:
+    """A request to a lane that can do without a task."""
 
     lane: Lane
     handle: Callable[[Call, Callable[[object], None]], None]
-    path: str
+    label: str
     caller: Caller
     headers: Mapping[bytes, bytes]
 
     @property
-    def user(self) -> str:
-        """Who asks."""
-        return self.caller.user
+    def is_interruptible(self) -> bool:
+        return self.lane.interruptible
 
-    def call(self, body: bytes) -> Call:
-        """Return the request with its body."""
-        return Call(self.path, self.caller.user, body, self.headers, self.caller.scope)
+    def begin(self, body: bytes, settle: Callable[[object], None]) -> None:
+        caller = self.caller
+        self.handle(Call(self.label, caller.user, body, self.headers, caller.scope), settle)
+
+    def answer(self, result: object) -> Answer:
+        if isinstance(result, Exception):
+            return problem_answer(result, path=self.label, user=self.caller.user)
+        return json_answer(result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +120,27 @@ class Checks:
 class Front:
     """ASGI layer before `app`: paths in `lanes` (without trailing slash) never reach `app`."""
 
-    def __init__(self, app: ASGIApp, *, lanes: Mapping[str, Lane], checks: Checks) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        lanes: Mapping[str, Lane],
+        checks: Checks,
+        others: Callable[[bytes, str, Mapping[bytes, bytes]], Shortcut | None] | None = None,
+    ) -> None:
+        """Join the layers.
+
+        Args:
+            app: Answers what is for no lane.
+            lanes: By path.
+            checks: For each request.
+            others: Returns the short way of a request to `app`, by method, URL and headers.
+        """
         self.requests = Requests()
         self._app = Counted(app, self.requests)
         self._lanes = {slash: lane for path, lane in lanes.items() for slash in (path, path + "/")}
         self._checks = checks
+        self._others = others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -130,7 +169,7 @@ class Front:
             answer = problem_answer(error, path=path, user=user)
         self.requests.count(OTHER if lane is None else path.rstrip("/"), answer.status)
         await send(answer.start())
-        before_body(lane)
+        before_body(is_interruptible=lane is not None and lane.interruptible)
         await send({"type": "http.response.body", "body": answer.body})
 
     def shortcut(
@@ -141,7 +180,7 @@ class Front:
         None also for what is to be refused: the ordinary way does that.
         """
         lane = self._lanes.get(path)
-        if lane is None or lane.quick is None:
+        if self._others is None if lane is None else lane.quick is None:
             return None
         known = dict(headers)
         length = known.get(b"content-length", b"")
@@ -150,11 +189,16 @@ class Front:
         try:
             if self._checks.loopback_only:
                 check_host(known.get(b"host", b""))
-            self._check(method.decode("latin-1"), path, known)
+            if lane is not None:
+                self._check(method.decode("latin-1"), path, known)
         except UserError:
             return None
+        if lane is None:
+            return None if self._others is None else self._others(method, path, known)
         caller = self._checks.authenticator.recalled(known)
-        return Shortcut(lane, lane.quick, path, caller, known) if caller is not None else None
+        if caller is None or lane.quick is None:
+            return None
+        return _OnLane(lane, lane.quick, path, caller, known)
 
     def _check(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> None:
         if method != "POST":
@@ -197,9 +241,9 @@ def _call(path: str, caller: Caller | None, body: bytes, headers: Mapping[bytes,
     return Call(path, caller.user, body, headers, caller.scope)
 
 
-def before_body(lane: Lane | None) -> None:
+def before_body(*, is_interruptible: bool) -> None:
     """Pass the fault point between the head and the body of an answer."""
-    if lane is not None and lane.interruptible:
+    if is_interruptible:
         faults.point(faults.Point.ANSWERING)
 
 

@@ -97,7 +97,7 @@ class Keeper:
             request_id="",
             start_offset_token=None,
             end_offset_token=None,
-            converted=Converted(table, table.num_rows, 0, ()),
+            converted=Converted(table, table.nbytes, table.num_rows, 0, ()),
             inserted_ms=min(source.inserted_ms for source in sources),
             respond=lambda _: None,
         )

@@ -83,6 +83,11 @@ def lines_of(data: bytes) -> Lines:
         return _one_by_one(data)
 
 
+def line_count(data: bytes) -> int:
+    """Return how many lines are not blank."""
+    return sum(map(bool, map(bytes.strip, data.split(b"\n"))))
+
+
 def _one_by_one(data: bytes) -> Lines:
     rows: list[Mapping[str, object]] = []
     unreadable: dict[int, str] = {}

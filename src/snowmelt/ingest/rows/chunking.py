@@ -127,24 +127,31 @@ class Stager:
 
 
 def plans_of(appends: Sequence[Append]) -> list[Plan]:
-    """Group requests that have rows by what must be equal within a chunk."""
+    """Group requests that have rows by what must be equal within a chunk.
+
+    A channel's second one stands alone, after the others: one of both will be refused.
+    """
     grouped: dict[tuple[object, ...], list[Append]] = {}
     sizes: dict[tuple[object, ...], int] = {}
     plans: list[Plan] = []
+    apart: list[Plan] = []
+    seen: set[tuple[int, str]] = set()
     for append in appends:
         if append.rows == 0:
             continue
-        if append.is_alone:
-            plans.append(Plan(append.target, (append,)))
+        channel = (append.target.table.table_id, append.channel)
+        if append.is_alone or (append.continuation is not None and channel in seen):
+            apart.append(Plan(append.target, (append,)))
             continue
+        seen.add(channel)
         key = (append.continuation is None, *append.target.key)
-        size = append.converted.table.nbytes
+        size = append.converted.size_bytes
         if sizes.get(key, 0) + size > _MAX_CHUNK_BYTES and key in grouped:
             plans.append(_plan(grouped.pop(key)))
             sizes[key] = 0
         grouped.setdefault(key, []).append(append)
         sizes[key] = sizes.get(key, 0) + size
-    return plans + [_plan(members) for members in grouped.values()]
+    return [*plans, *map(_plan, grouped.values()), *apart]
 
 
 def _plan(members: list[Append]) -> Plan:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from snowmelt.errors import InvalidRow
-from snowmelt.ingest.rows.bodies import Lines, lines_of
+from snowmelt.ingest.rows.bodies import Lines, line_count, lines_of
 from snowmelt.ingest.rows.columnar import columns_of, fields_alone
 from snowmelt.ingest.rows.computing import ColumnwisePipe
 from snowmelt.ingest.rows.evolution import lacking
@@ -18,9 +20,10 @@ from snowmelt.ingest.rows.readiness import Readiness
 from snowmelt.ingest.rows.spellings import exact, spelled
 from snowmelt.ingest.rows.transforming import Transformation
 from snowmelt.schema.refused import refusal_of
-from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.rows import Conversion, RowConverter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from zoneinfo import ZoneInfo
 
     from snowmelt.catalog.pipe_syntax import PipeCopy
@@ -35,6 +38,8 @@ _MOST_CONVERTERS = 64
 _MOST_KEPT_ERRORS = 1_000
 # Columns cost a millisecond or two, however few their values: as much as some hundred rows.
 _FEW_BYTES = 24 * 1024
+# Whoever waits for one of them waits for all.
+_MOST_BYTES_AT_ONCE = 8 << 20
 # Where more than every fourth row is in doubt, all are computed one by one.
 _MOST_DOUBTFUL = 4
 
@@ -55,13 +60,14 @@ class RefusedRow:
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A request's rows in chunk form, and those refused: all are counted.
+    """A request's rows in chunk form, about how large they are, and those refused: all are counted.
 
     The first thousand and the last are kept, for a table with an error table all. `lacking` is what
     a table that evolves does not have for them.
     """
 
     table: pa.Table
+    size_bytes: int
     parsed: int
     refused_count: int
     refused: tuple[RefusedRow, ...]
@@ -96,21 +102,79 @@ class Conversions:
             copy: What is computed from them first, None for nothing.
         """
         converter = self._converter(table.table_id, table.schema)
-        if copy is not None and copy.items is None and not copy.case_sensitive:
-            copy = None
-        plain = self.readiness.reader(len(data))
-        if len(data) < _FEW_BYTES:
-            return self._one_by_one(data, table, copy, converter)
-        if copy is None:
-            columns = columns_of(data, table.schema, plain)
-            at_once = None if columns is None else converter.convert_arrow(columns)
+        copy = _what_counts(copy)
+        if len(data) >= _FEW_BYTES:
+            at_once = self._by_columns(data, table.schema, copy, converter)
             if at_once is not None and not at_once.errors:
-                return Converted(at_once.table, at_once.row_count, 0, ())
-        elif copy.items is not None:
-            found = self._piped(data, table.schema, copy, converter, plain)
-            if found is not None:
-                return Converted(found, found.num_rows, 0, ())
+                return _whole(at_once.table, at_once.size_bytes)
         return self._one_by_one(data, table, copy, converter)
+
+    def convert_all(
+        self, bodies: Sequence[bytes], table: TableRecord, copy: PipeCopy | None
+    ) -> list[Converted]:
+        """Convert bodies as `convert` does each: those of few rows together, by columns.
+
+        Args:
+            bodies: The rows of several requests.
+            table: Where they go.
+            copy: What is computed from them first, None for nothing.
+        """
+        size = sum(map(len, bodies))
+        if size < _FEW_BYTES or len(bodies) == 1:
+            return [self.convert(data, table, copy) for data in bodies]
+        found = self._together(bodies, table, copy) if size <= _MOST_BYTES_AT_ONCE else None
+        if found is not None:
+            return found
+        # Whichever cannot be read with the others is found by halves.
+        middle = len(bodies) // 2
+        return [
+            *self.convert_all(bodies[:middle], table, copy),
+            *self.convert_all(bodies[middle:], table, copy),
+        ]
+
+    def _together(
+        self, bodies: Sequence[bytes], table: TableRecord, copy: PipeCopy | None
+    ) -> list[Converted] | None:
+        """Return what `convert` gives for each body; None where that is not sure."""
+        if not all(body.startswith(b"{") for body in bodies):
+            return None
+        counts = list(map(line_count, bodies))
+        ends = list(accumulate(counts))
+        converter = self._converter(table.table_id, table.schema)
+        pipe = _what_counts(copy)
+        found = self._by_columns(b"\n".join(bodies), table.schema, pipe, converter)
+        if found is None or found.row_count + len(found.errors) != ends[-1]:
+            return None
+        bad = [error.row_index for error in found.errors]
+        converted: list[Converted] = []
+        start = 0
+        for data, count, end in zip(bodies, counts, ends, strict=True):
+            good = count - (bisect_left(bad, end) - bisect_left(bad, end - count))
+            if good == count:
+                size = found.size_bytes * count // ends[-1]
+                converted.append(_whole(found.table.slice(start, count), size))
+            else:
+                # What is told of refused rows, and kept of them, is made there.
+                converted.append(self.convert(data, table, copy))
+            start += good
+        return converted
+
+    def _by_columns(
+        self,
+        data: bytes,
+        schema: TableSchema,
+        copy: PipeCopy | None,
+        converter: RowConverter,
+    ) -> Conversion | None:
+        """Return rows as columns, without those that are refused; None where they may be others."""
+        if copy is not None and copy.items is None:
+            return None
+        plain = self.readiness.reader(len(data))
+        if copy is None:
+            columns = columns_of(data, schema, plain)
+            return None if columns is None else converter.convert_arrow(columns)
+        found = self._piped(data, schema, copy, converter, plain)
+        return None if found is None else Conversion(found, found.num_rows, found.nbytes, [])
 
     def _one_by_one(
         self, data: bytes, table: TableRecord, copy: PipeCopy | None, converter: RowConverter
@@ -136,7 +200,9 @@ class Conversions:
             kept = tuple(refused)
         else:
             kept = (*refused[:999], refused[-1])
-        return Converted(converted.table, lines.count, len(refused), kept, wanted)
+        return Converted(
+            converted.table, converted.size_bytes, lines.count, len(refused), kept, wanted
+        )
 
     def _piped(
         self,
@@ -188,6 +254,16 @@ class Conversions:
                 known.clear()
             found = known[table_id, schema.version] = RowConverter(schema, zone=self._zone)
         return found
+
+
+def _what_counts(copy: PipeCopy | None) -> PipeCopy | None:
+    """Return None for a pipe that computes nothing, and takes names in any letters."""
+    is_plain = copy is not None and copy.items is None and not copy.case_sensitive
+    return None if is_plain else copy
+
+
+def _whole(table: pa.Table, size_bytes: int) -> Converted:
+    return Converted(table, size_bytes, table.num_rows, 0, ())
 
 
 def numbered(refused: list[RefusedRow], unreadable: dict[int, str]) -> list[RefusedRow]:

@@ -175,8 +175,8 @@ class RowDesk:
                 raise
             raise PipeNotFound(f"{error} {went}") from None
         if request.continuation is None:
-            return target, elastic_channel(request.sender.user), None
-        name = channel_name(request.channel)
+            return target, channel_of(request), None
+        name = channel_of(request)
         if at is not None and not at.is_of(target.table.table_id):
             went = self._went(request, at) or (
                 f"The table of channel {request.channel} is gone, and {request.path} is another one"
@@ -227,7 +227,7 @@ class RowDesk:
             BodyUnreadable: What `data` raises; `BodyTooLarge` likewise.
             RowsBusy: The service is stopping, or too much of the table waits for migration.
         """
-        _check_texts(request.request_id, request.start_offset_token, request.end_offset_token)
+        check_texts(request)
         target, channel, outcome = self.prepare(request, again=again)
         if outcome is not None:
             respond(outcome)
@@ -244,19 +244,9 @@ class RowDesk:
             respond(outcome)
             return
         target, converted = self._converted(target, rows)
-        token = request.continuation
-        self.writer.submit(
-            Append(
-                target=target,
-                channel=channel,
-                continuation=None if token is None else parse_continuation(token),
-                request_id=_name_of(request),
-                start_offset_token=request.start_offset_token,
-                end_offset_token=request.end_offset_token,
-                converted=converted,
-                inserted_ms=milliseconds(self.clock.now()),
-                respond=respond,
-            )
+        inserted_ms = milliseconds(self.clock.now())
+        self.writer.submit_all(
+            [append_of(request, target, channel, converted, inserted_ms, respond)]
         )
 
     def _outcome_of_copy(self, request: RowsRequest, target: Target) -> Outcome | None:
@@ -287,11 +277,54 @@ class RowDesk:
         return target, self.conversions.convert(data, target.table, target.copy)
 
 
+def channel_of(request: RowsRequest) -> str:
+    """Return the internal name of the channel that a request's rows are counted for.
+
+    Raises:
+        RequestMalformed: The name is not a channel's.
+    """
+    if request.continuation is None:
+        return elastic_channel(request.sender.user)
+    return channel_name(request.channel)
+
+
+def append_of(
+    request: RowsRequest,
+    target: Target,
+    channel: str,
+    converted: Converted,
+    inserted_ms: int,
+    respond: Callable[[Outcome], None],
+) -> Append:
+    """Return a request with its rows as the writer takes it."""
+    token = request.continuation
+    return Append(
+        target=target,
+        channel=channel,
+        continuation=None if token is None else parse_continuation(token),
+        request_id=_name_of(request),
+        start_offset_token=request.start_offset_token,
+        end_offset_token=request.end_offset_token,
+        converted=converted,
+        inserted_ms=inserted_ms,
+        respond=respond,
+    )
+
+
 def _name_of(request: RowsRequest) -> str:
     """Return by what a request is known again: without a channel, which has an owner, by its user."""
     if request.continuation is not None:
         return request.request_id
     return f"{request.sender.user} {request.request_id}"
+
+
+def check_texts(request: RowsRequest) -> None:
+    """Refuse what the catalog cannot hold.
+
+    Raises:
+        RequestMalformed: A token or the request's id holds NUL.
+    """
+    _check_texts(request.request_id, request.start_offset_token, request.end_offset_token)
 
 
 def _check_texts(*texts: str | None) -> None:

@@ -83,8 +83,8 @@ class RowWriter:
         self._thread = threading.Thread(target=self._run, name="rows", daemon=True)
         self._thread.start()
 
-    def submit(self, append: Append) -> None:
-        """Queue a request; its `respond` is called once, from the writer's thread.
+    def submit_all(self, appends: Sequence[Append]) -> None:
+        """Queue requests, all or none; each one's `respond` is called once, from the writer's thread.
 
         Raises:
             RowsBusy: The writer is closed.
@@ -92,7 +92,7 @@ class RowWriter:
         with self._lock:
             if self._closed:
                 raise RowsBusy(reason="it is stopping")
-            self._waiting.put([append])
+            self._waiting.put(appends)
 
     def close(self) -> None:
         """Settle what was submitted, then stop."""

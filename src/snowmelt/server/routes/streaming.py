@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -15,6 +13,7 @@ from snowmelt.ingest.handing import Asker
 from snowmelt.ingest.verification import Sender
 from snowmelt.schema.types import internal_name
 from snowmelt.server.front import SMALL_BODY_BYTES, Lane
+from snowmelt.server.mailbox import Mailbox
 from snowmelt.server.problems import json_answer
 from snowmelt.wire.streaming import (
     ConfigureRequest,
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from snowmelt.server.front import Call
     from snowmelt.server.problems import Answer
 
-_log = logging.getLogger("snowmelt.server")
 _Message = TypeVar("_Message", bound=msgspec.Struct)
 _Who = TypeVar("_Who")
 _register_decoder = msgspec.json.Decoder(RegisterRequest)
@@ -151,38 +149,6 @@ def _traced(settle: Callable[[object], None], span: tracing.Answering) -> Callab
         settle(answer)
 
     return settle_and_end
-
-
-class Mailbox:
-    """Carries answers from the registrar's threads to the event loop, a group per wake-up."""
-
-    def __init__(self) -> None:
-        self._arrived: deque[tuple[Callable[[object], None], object]] = deque()
-        self._scheduled = False
-
-    def slot(
-        self, loop: asyncio.AbstractEventLoop, settle: Callable[[object], None]
-    ) -> Callable[[RegisterResponse | Exception], None]:
-        """Return what calls `settle` in the event loop when it is called from any thread."""
-
-        def arrive(answer: RegisterResponse | Exception) -> None:
-            self._arrived.append((settle, answer))
-            # At worst two threads wake the loop at once: the second delivery finds nothing.
-            if not self._scheduled:
-                self._scheduled = True
-                loop.call_soon_threadsafe(self._deliver)
-
-        return arrive
-
-    def _deliver(self) -> None:
-        # First this, then looking: whoever comes in between wakes the loop again.
-        self._scheduled = False
-        while self._arrived:
-            settle, answer = self._arrived.popleft()
-            try:
-                settle(answer)
-            except Exception:  # noqa: BLE001 - the others can be answered
-                _log.exception("an answer could not be given")
 
 
 def host_of(headers: Mapping[bytes, bytes]) -> str:

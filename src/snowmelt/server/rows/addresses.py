@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote
 
@@ -28,6 +29,7 @@ class Address:
     is_data: bool
 
 
+@lru_cache(maxsize=20_000)
 def parse_address(raw_path: str) -> Address | None:
     """Return what a path beneath `/v2/streaming/` names; None when it is none of the row API's."""
     parts = raw_path.removeprefix(PREFIX).split("/")

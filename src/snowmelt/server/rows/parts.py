@@ -15,6 +15,7 @@ from snowmelt.ingest.rows.chunking import Stager
 from snowmelt.ingest.rows.conversion import Conversions
 from snowmelt.ingest.rows.desk import RowDesk
 from snowmelt.ingest.rows.evolution import Evolution
+from snowmelt.ingest.rows.intake import Intake
 from snowmelt.ingest.rows.targets import Targets
 from snowmelt.ingest.rows.writing import RowWriter
 from snowmelt.server.rows.files import RowFiles
@@ -60,6 +61,7 @@ class RowParts:
     """What the routes of the row API use."""
 
     desk: RowDesk
+    intake: Intake
     files: RowFiles
     tokens: ScopedTokens
     limits: Limits
@@ -79,6 +81,7 @@ class RowParts:
     def close(self) -> None:
         """Answer what is waiting, then let go of threads."""
         self.threads.shutdown()
+        self.intake.close()
         self.desk.writer.close()
         self.desk.conversions.readiness.wait()
 
@@ -130,6 +133,7 @@ def build_rows(shared: Shared) -> RowParts:
     )
     return RowParts(
         desk,
+        Intake(desk, clock),
         files,
         ScopedTokens(keyring, clock),
         limits,

@@ -13,23 +13,19 @@ from starlette.routing import Route
 from snowmelt.errors import (
     AuthenticationFailed,
     BodyTooLarge,
-    ContinuationStale,
     RequestMalformed,
-    RowsBusy,
 )
-from snowmelt.ingest.rows.appends import Committed, Outdated
-from snowmelt.ingest.rows.bodies import unpacked
-from snowmelt.ingest.rows.continuation import parse_continuation
-from snowmelt.ingest.rows.desk import RowsRequest
-from snowmelt.ingest.rows.places import Sender, is_elastic
+from snowmelt.ingest.rows.places import Sender
 from snowmelt.server.counting import ROUTE
 from snowmelt.server.refusals import MethodRefused, RouteNotFound
 from snowmelt.server.routes.streaming import host_of
 from snowmelt.server.rows.addresses import parse_address, parse_query
 from snowmelt.server.rows.answers import code_of, json_answer, text_answer, trouble_answer
+from snowmelt.server.rows.call import Call
+from snowmelt.server.rows.inline import DONE, append_answer, load_of, request_of
+from snowmelt.server.rows.taking import Load
 from snowmelt.server.rows.tokens import claimed_scope, has_issuer
 from snowmelt.wire.rows import (
-    AppendAnswer,
     DropAnswer,
     Fragment,
     OpenRequest,
@@ -37,66 +33,42 @@ from snowmelt.wire.rows import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
-    from snowmelt.ingest.rows.appends import Outcome
+    from snowmelt.ingest.rows.desk import RowsRequest
     from snowmelt.server.auth import Caller
     from snowmelt.server.problems import Answer
     from snowmelt.server.rows.addresses import Address
     from snowmelt.server.rows.parts import RowParts
+    from snowmelt.server.rows.taking import Taking
 
 _Kind = TypeVar("_Kind", bound=msgspec.Struct)
 _Result = TypeVar("_Result")
 _SMALL_BYTES = 1 << 20
-# From the sixth 429 in a row on, the SDK would go over to files for five minutes.
-_MOST_429 = 5
 _OAUTH = "/oauth/token"
 _DESCRIPTION = "/openapi.json"
 _HOSTNAME = "/v2/streaming/hostname"
 _OF_ROWS = {"rows", "filebuffer"}
-_DONE = "OK"
 _ROLE_SCOPE = "session:role:"
-
-
-class Call:
-    """One request of the row API."""
-
-    __slots__ = ("body", "headers", "method", "path", "query", "user")
-
-    def __init__(self, scope: Scope) -> None:
-        self.method: str = scope["method"]
-        self.path = scope["raw_path"].decode("latin-1").partition("?")[0]
-        self.query: Mapping[str, str] = parse_query(scope["query_string"])
-        self.headers: Mapping[bytes, bytes] = dict(scope["headers"])
-        self.body = b""
-        self.user: str | None = None
-
-    def header(self, name: bytes) -> str:
-        """Return a header, empty when it was not sent."""
-        return self.headers.get(name, b"").decode("latin-1")
-
-    def optional(self, name: str) -> str | None:
-        """Return a parameter; one that is empty is as good as absent."""
-        return self.query.get(name) or None
 
 
 class RowRoutes:
     """An ASGI application for `/v2/streaming/…` and `/oauth/token`."""
 
-    def __init__(self, parts: RowParts) -> None:
+    def __init__(self, parts: RowParts, taking: Taking) -> None:
         self._parts = parts
-        self._running: dict[object, asyncio.Task[Outcome]] = {}
-        self._held_bytes = 0
+        self._taking = taking
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        call = Call(scope)
+        path = scope["raw_path"].decode("latin-1").partition("?")[0]
+        call = Call(scope["method"], path, scope["query_string"], dict(scope["headers"]))
         label = scope[ROUTE] = _label(call.path)
         began = self._parts.clock.monotonic()
-        code = _DONE
+        code = DONE
         try:
             handle, limit = self._route(call)
             if not await self._read(call, receive, limit):
@@ -192,16 +164,9 @@ class RowRoutes:
         )
 
     async def _rows(self, call: Call, address: Address) -> Answer:
-        request = await self._request(
-            call, address, call.optional("startOffsetToken"), _end_token(call)
-        )
-        encoding, limit = call.header(b"content-encoding"), self._parts.limits.unpacked_bytes
-        # What is taken from memory until the rows are committed; zstd makes about a fifth of JSON.
-        weight = len(call.body) * (6 if encoding else 2)
-        told = _number(call.header(b"x-snowflake-uncompressed-content-length"))
-        return await self._taken(
-            request, weight, lambda: unpacked(call.body, encoding, limit, told), done=None
-        )
+        tokens = (call.start_token, call.end_token)
+        request = request_of(self._parts, call, address, await self._sender(call), tokens)
+        return await self._taken(request, load_of(call, self._parts.limits.unpacked_bytes))
 
     async def _file(self, call: Call, address: Address) -> Answer:
         try:
@@ -213,104 +178,25 @@ class RowRoutes:
         fragment = fragments[0]
         if fragment.file_length_bytes < 0:
             raise RequestMalformed(reason="file_length_bytes is less than nothing")
-        request = await self._request(
-            call,
-            address,
+        tokens = (
             fragment.fragment_start_offset_token or None,
             fragment.fragment_end_offset_token or None,
         )
+        request = request_of(self._parts, call, address, await self._sender(call), tokens)
         files = self._parts.files
-        return await self._taken(
-            request,
+        load = Load(
             fragment.file_length_bytes * 6,
             lambda: files.fetch(fragment, request.path, request.sender),
+            is_small=False,
             done=lambda: files.forget(fragment),
         )
+        return await self._taken(request, load)
 
-    async def _request(
-        self, call: Call, address: Address, start: str | None, end: str | None
-    ) -> RowsRequest:
-        sender = await self._sender(call)
-        channel = address.channel or ""
-        token = None if is_elastic(channel) else call.query.get("continuationToken", "")
-        if token == "":
-            raise RequestMalformed(reason="continuationToken is missing; open the channel first")
-        self._parts.limits.pass_channel(
-            f"{sender.user} {address.pipe}", channel, may_refuse_softly=_retries(call) < _MOST_429
-        )
-        request_id = call.query.get("requestId") or self._parts.new_id()
-        return RowsRequest(address.pipe, channel, sender, request_id, token, start, end)
-
-    async def _taken(
-        self,
-        request: RowsRequest,
-        weight: int,
-        data: Callable[[], bytes],
-        *,
-        done: Callable[[], None] | None,
-    ) -> Answer:
-        """Answer a request of rows when they are committed; a copy of one on its way waits for it."""
-        key = (
-            request.sender,
-            request.path,
-            request.channel,
-            request.request_id,
-            request.continuation,
-        )
-        task = self._running.get(key)
-        if task is None:
-            task = asyncio.create_task(self._commit(request, weight, data, done))
-            self._running[key] = task
-            task.add_done_callback(lambda _: self._running.pop(key, None))
+    async def _taken(self, request: RowsRequest, load: Load) -> Answer:
+        """Answer a request of rows when they are committed."""
         # The client may go away; what has begun goes on.
-        outcome = await asyncio.shield(task)
-        if isinstance(outcome, Exception):
-            raise outcome
-        if isinstance(outcome, Outdated):
-            raise ContinuationStale(f"{outcome.reason} Open the channel again.")
-        at = None if request.continuation is None else parse_continuation(request.continuation)
-        return json_answer(AppendAnswer("" if at is None else str(at.following)))
-
-    async def _commit(
-        self,
-        request: RowsRequest,
-        weight: int,
-        data: Callable[[], bytes],
-        done: Callable[[], None] | None,
-    ) -> Outcome:
-        if self._held_bytes and self._held_bytes + weight > self._parts.limits.held_bytes:
-            raise RowsBusy(reason="too many rows are on their way")
-        self._held_bytes += weight
-        loop = asyncio.get_running_loop()
-        try:
-            outcome = await self._attempt(loop, request, data, again=False)
-            if isinstance(outcome, Outdated):
-                # The table was altered: the rows are at hand, so they are converted for it as it is.
-                outcome = await self._attempt(loop, request, data, again=True)
-            if done is not None and isinstance(outcome, Committed):
-                loop.run_in_executor(self._parts.threads, done)
-            return outcome
-        finally:
-            self._held_bytes -= weight
-
-    async def _attempt(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        request: RowsRequest,
-        data: Callable[[], bytes],
-        *,
-        again: bool,
-    ) -> Outcome:
-        settled: asyncio.Future[Outcome] = loop.create_future()
-
-        def respond(outcome: Outcome) -> None:
-            loop.call_soon_threadsafe(settled.set_result, outcome)
-
-        await loop.run_in_executor(
-            self._parts.threads,
-            lambda: self._parts.desk.append(request, data, respond, again=again),
-        )
-        return await settled
+        outcome = await asyncio.shield(self._taking.take(request, load))
+        return append_answer(request, outcome)
 
     async def _account(self, call: Call) -> Caller:
         """Return who a request with a key pair's token, or with one from elsewhere, speaks for."""
@@ -357,9 +243,9 @@ class RowRoutes:
                 return True
 
 
-def row_routes(parts: RowParts) -> list[Route]:
+def row_routes(parts: RowParts, taking: Taking) -> list[Route]:
     """Return the routes of the row API."""
-    answering = RowRoutes(parts)
+    answering = RowRoutes(parts, taking)
     described = files("snowmelt.server.rows").joinpath("openapi.json").read_bytes()
 
     async def describe(request: Request) -> Response:
@@ -389,19 +275,6 @@ def _label(path: str) -> str:
         return path
     last = path.rpartition("/")[2]
     return last if last in _OF_ROWS else "rows-management"
-
-
-def _end_token(call: Call) -> str | None:
-    # Clients before 1.0 send the one token.
-    return call.optional("endOffsetToken") or call.optional("offsetToken")
-
-
-def _retries(call: Call) -> int:
-    return _number(call.query.get("retryCount", "0"))
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def _asked_role(call: Call, *, is_own: bool) -> str | None:

@@ -71,6 +71,13 @@ class ScopedTokens:
             raise AuthenticationFailed(reason="the token has expired; ask /oauth/token for another")
         return Sender(claims.sub, claims.role)
 
+    def recalled(self, token: bytes) -> Sender | None:
+        """Return who a token that was seen before speaks for, else None."""
+        claims = self._known.get(token.decode("latin-1"))
+        if claims is None or claims.exp <= self._clock.now().timestamp():
+            return None
+        return Sender(claims.sub, claims.role)
+
     def _opened(self, token: str) -> _Claims:
         foreign = AuthenticationFailed(reason="the token is none that /oauth/token gave here")
         if len(token) > _MOST_CHARACTERS:

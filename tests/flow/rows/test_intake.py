@@ -1,0 +1,127 @@
+"""Requests that wait together: each gets the answer that it would get alone."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from snowmelt.catalog.execution import execute
+from snowmelt.config import Settings
+from snowmelt.errors import BodyUnreadable, ChannelGone, ContinuationStale, PipeNotFound
+from snowmelt.ingest.rows.appends import Committed
+from snowmelt.ingest.rows.desk import RowsRequest
+from snowmelt.ingest.rows.intake import Arrival
+from snowmelt.ingest.rows.places import PipePath, Sender
+from snowmelt.server.app import build_service
+
+PATH = PipePath("demo", "public", "t-STREAMING")
+SENDER = Sender("LOADER")
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    settings = Settings.load(data_dir=tmp_path_factory.mktemp("intake"), migrate=False)
+    service = build_service(settings)
+    for text in (
+        "CREATE DATABASE demo",
+        "CREATE TABLE demo.public.t (id NUMBER, name VARCHAR)",
+        "CREATE USER loader DEFAULT_ROLE = ACCOUNTADMIN",
+        "GRANT ROLE ACCOUNTADMIN TO USER loader",
+    ):
+        execute(service.database, text)
+    yield service.rows
+    service.close()
+
+
+class Told:
+    """Waits for what becomes of requests."""
+
+    def __init__(self, count: int) -> None:
+        self.outcomes: dict[str, list[object]] = {}
+        self._left = threading.Semaphore(0)
+        self._count = count
+
+    def slot(self, name: str):
+        def respond(outcome: object) -> None:
+            self.outcomes.setdefault(name, []).append(outcome)
+            self._left.release()
+
+        return respond
+
+    def all(self) -> dict[str, list[object]]:
+        for _ in range(self._count):
+            assert self._left.acquire(timeout=60)
+        return self.outcomes
+
+
+def request(channel: str, token: str | None, request_id: str = "", path: PipePath = PATH):
+    return RowsRequest(path, channel, SENDER, request_id or f"of {channel}", token, None, "9")
+
+
+def submit_together(rows, told: Told, requests: dict[str, tuple[RowsRequest, bytes]]) -> None:
+    """Submit requests while the intake is busy, so that it finds all of them at once."""
+    is_let, is_busy = threading.Event(), threading.Event()
+
+    def wait() -> bytes:
+        is_busy.set()
+        assert is_let.wait(60)
+        return b"no rows"
+
+    opened = rows.desk.open(PATH, "first", SENDER, request_id="", offset_token=None)
+    first = request("first", opened.next_continuation_token)
+    rows.intake.submit(Arrival(first, wait, lambda _: None))
+    assert is_busy.wait(60)
+    for name, (each, body) in requests.items():
+        rows.intake.submit(Arrival(each, body_of(body), told.slot(name)))
+    is_let.set()
+
+
+def body_of(body: bytes):
+    def data() -> bytes:
+        if body == b"unreadable":
+            raise BodyUnreadable(encoding="zstd", reason="it is none")
+        return body
+
+    return data
+
+
+def test_each_is_answered_as_it_would_be_alone(rows) -> None:
+    good = b'{"id":1,"name":"%s"}\n' % (b"x" * 600) * 50
+    tokens = {
+        name: rows.desk.open(
+            PATH, name, SENDER, request_id="", offset_token=None
+        ).next_continuation_token
+        for name in (*(f"c{n}" for n in range(20)), "bad", "stale", "unreadable", "twice")
+    }
+    rows.desk.open(PATH, "stale", SENDER, request_id="", offset_token=None)
+    requests = {name: (request(name, tokens[name]), good) for name in tokens if name != "twice"}
+    requests["bad"] = (requests["bad"][0], good + b'{"id":"x","name":"y"}\n')
+    requests["unreadable"] = (requests["unreadable"][0], b"unreadable")
+    requests["twice 1"] = requests["twice 2"] = (request("twice", tokens["twice"]), good)
+    requests["gone"] = (request("gone", tokens["c1"]), good)
+    requests["elastic 1"] = (request("elastic", None, "e1"), good)
+    requests["elastic 2"] = (request("elastic", None, "e2"), good)
+    other = PipePath("demo", "public", "none-STREAMING")
+    requests["no pipe"] = (request("c1", tokens["c1"], path=other), good)
+    told = Told(len(requests))
+    submit_together(rows, told, requests)
+    outcomes = {name: found for name, (found,) in told.all().items()}
+    expected = {
+        "stale": ContinuationStale,
+        "unreadable": BodyUnreadable,
+        "gone": ChannelGone,
+        "no pipe": PipeNotFound,
+    }
+    for name, outcome in outcomes.items():
+        assert type(outcome) is expected.get(name, Committed), (name, outcome)
+    assert sum(outcomes[f"twice {n}"].is_repeated for n in (1, 2)) == 1
+    statuses = rows.desk.statuses(PATH, [*tokens, "elastic"], SENDER).channel_statuses
+    counts = {name: (each.rows_inserted, each.rows_error_count) for name, each in statuses.items()}
+    wanted = dict.fromkeys(tokens, (50, 0)) | {"bad": (50, 1), "elastic": (100, 0)}
+    assert counts == wanted | {"stale": (0, 0), "unreadable": (0, 0)}
+    # Most of them share a chunk.
+    with rows.desk.database.reading() as connection:
+        chunks = connection.exec_driver_sql("SELECT count(*), sum(rows) FROM chunks").one()
+    assert chunks[1] == 20 * 50 + 50 + 50 + 100
+    assert chunks[0] <= 6
