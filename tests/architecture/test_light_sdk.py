@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 HEAVY = (
     "pyspark",
     "pandas",
@@ -17,6 +19,7 @@ HEAVY = (
 )
 
 
+@pytest.mark.slow
 def test_importing_the_client_loads_nothing_heavy():
     code = (
         "import sys, snowmelt; snowmelt.Client; "
@@ -26,6 +29,7 @@ def test_importing_the_client_loads_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_a_service_starts_without_what_it_may_never_need():
     late = ("pyspark", "pandas", "pyiceberg", "alembic", "httpx", "obstore", "polars")
     code = (
@@ -36,6 +40,7 @@ def test_a_service_starts_without_what_it_may_never_need():
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_every_public_name_resolves():
     code = "import snowmelt; print([n for n in snowmelt.__all__ if getattr(snowmelt, n) is None])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -204,6 +204,7 @@ def test_a_long_run_of_nulls_is_refused_before_it_is_decoded():
         read_chunk(parquet, schema, max_bytes=1_000_000)
 
 
+@pytest.mark.slow
 def test_a_dictionary_of_one_long_value_is_no_bomb():
     schema = schema_of(text())
     table = pa.table([["x" * 100_000] * 1_000], chunk_schema(schema))

@@ -54,6 +54,7 @@ def test_layout_keys_counters_and_hashes_follow_the_specification():
     assert len(data) == expected_offset
 
 
+@pytest.mark.slow
 @given(parts=st.lists(chunks(), min_size=1, max_size=3))
 @relaxed
 def test_what_was_written_is_read_back(parts):

@@ -314,6 +314,7 @@ functions = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(function=functions, order=st.randoms(use_true_random=False))
 def test_a_statement_that_is_written_reads_back_in_any_order_of_its_clauses(function, order):
     text = create_statement(function, "f", display_name(function.integration))

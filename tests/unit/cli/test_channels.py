@@ -33,6 +33,7 @@ def opened(snowmelt, tmp_path):
             )
 
 
+@pytest.mark.slow
 def test_channels_are_listed_and_dropped(snowmelt, opened):
     listed = snowmelt("channels", "list", "--table", "demo.public.t", "--format", "json")
     assert [row["name"] for row in json.loads(listed.stdout)] == ["EWR", "JFK"]

@@ -31,6 +31,7 @@ def test_doctor_finds_nothing_wrong_before_the_first_start(snowmelt, tmp_path):
     assert not (tmp_path / "snowmelt-data").exists()
 
 
+@pytest.mark.slow
 def test_doctor_counts_what_is_in_the_catalog(snowmelt):
     snowmelt("sql", "CREATE DATABASE demo; CREATE TABLE demo.public.t (a INT)")
     told = snowmelt("doctor").stdout
@@ -141,6 +142,7 @@ def test_what_a_service_would_not_start_with_is_found_before(snowmelt, tmp_path)
     assert not (tmp_path / "no.db").exists()
 
 
+@pytest.mark.slow
 def test_a_catalog_of_a_newer_snowmelt_is_a_finding_and_an_older_one_stays_as_it_is(
     snowmelt, tmp_path
 ):

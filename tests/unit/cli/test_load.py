@@ -42,6 +42,7 @@ def flat(tmp_path: Path) -> None:
     (tmp_path / "lines.json").write_bytes(b'{"a": 1, "b": null}\n{"a": 2}\n')
 
 
+@pytest.mark.slow
 def test_a_filter_that_depends_on_chunks_is_shown_with_the_place(snowmelt, flat) -> None:
     done = snowmelt("load", "check", "flat.py", "--input", "lines.json")
     assert done.returncode == 1, done.stderr
@@ -53,6 +54,7 @@ def test_a_filter_that_depends_on_chunks_is_shown_with_the_place(snowmelt, flat)
     assert done.stdout.endswith("FlatFactory: the output CHANGES.\n")
 
 
+@pytest.mark.slow
 def test_with_the_whole_input_it_passes(snowmelt, flat) -> None:
     done = snowmelt(
         "load", "check", "flat.py", "--input", "lines.json", "-p", "whole_input=true"

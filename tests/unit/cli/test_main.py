@@ -37,6 +37,7 @@ def test_every_command_explains_itself_with_examples(command, capsys):
     assert import_module(f"snowmelt.cli.{command}").SUMMARY[1:20] in shown
 
 
+@pytest.mark.slow
 def test_help_names_every_command(snowmelt_process):
     shown = snowmelt_process("--help")
     assert shown.returncode == 0
@@ -68,6 +69,7 @@ def test_debug_shows_where_an_error_came_from(snowmelt_process):
     assert "DatabaseNotFound" in ended.stderr
 
 
+@pytest.mark.slow
 def test_what_would_be_passed_over_is_said(snowmelt, snowmelt_process):
     ended = snowmelt("serve", "--backend", "logs=/var/log", "--s3-port", "0")
     assert (ended.returncode, "--s3-port 0 leaves out" in ended.stderr) == (1, True)
@@ -89,6 +91,7 @@ def test_a_folder_that_cannot_be_made_is_named(snowmelt, tmp_path):
     assert "file/data: Not a directory." in ended.stderr
 
 
+@pytest.mark.slow
 def test_global_options_stand_before_or_after_the_command(snowmelt, tmp_path):
     assert snowmelt("--data-dir", "one", "sql", "CREATE DATABASE a").returncode == 0
     assert snowmelt("sql", "CREATE DATABASE b", "--data-dir", "one").returncode == 0
@@ -133,6 +136,7 @@ def test_ctrl_c_is_quiet(snowmelt, tmp_path):
         assert process.returncode == 130
 
 
+@pytest.mark.slow
 def test_version_starts_without_database_or_spark(snowmelt_process):
     assert snowmelt_process("version").stdout.startswith("snowmelt 0.")
     code = "import sys, snowmelt.cli.main as m; m.main(['version']); print(*sys.modules)"

@@ -25,6 +25,7 @@ def people(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_table_is_shown_with_its_columns(snowmelt, people: Path) -> None:
     done = snowmelt(
         "select", "people.csv",

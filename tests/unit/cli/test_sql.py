@@ -8,6 +8,7 @@ import json
 import pytest
 
 
+@pytest.mark.slow
 def test_statements_run_in_order_and_tell_what_they_did(snowmelt):
     ended = snowmelt("sql", "CREATE DATABASE demo; CREATE TABLE demo.public.t (a INT); SHOW TABLES")
     assert ended.returncode == 0
@@ -59,6 +60,7 @@ def test_json_and_csv_say_the_same(snowmelt):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_defaults_and_role_reach_the_statements(snowmelt):
     snowmelt("sql", "CREATE DATABASE demo; CREATE ROLE loader")
     made = snowmelt("sql", "CREATE TABLE t (a INT)", "--database", "demo")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import stat
 
+import pytest
 
+
+@pytest.mark.slow
 def test_a_user_gets_a_key_that_fits_and_a_role(snowmelt, tmp_path):
     snowmelt("sql", "CREATE ROLE loading")
     made = snowmelt("user", "add", "loader", "--role", "loading", "--key-out", "keys.pem")
@@ -31,6 +34,7 @@ def test_a_key_is_never_overwritten(snowmelt, tmp_path):
     assert (tmp_path / "loader.pem").read_text() == "precious"
 
 
+@pytest.mark.slow
 def test_what_fails_leaves_neither_user_nor_key(snowmelt, tmp_path):
     refused = snowmelt("user", "add", "loader", "--role", "missing")
     assert refused.stderr == "snowmelt: Role MISSING does not exist.\n"

@@ -5,12 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 HEAVY = (
     "pyspark", "pandas", "sqlalchemy", "sqlglot", "starlette", "uvicorn", "pyiceberg", "obstore",
     "pyarrow", "httpx", "cryptography",
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_importing_the_kit_loads_nothing_heavy():
     code = (
         "import sys, snowmelt.functions.service as kit; kit.RemoteService('s').asgi(); "

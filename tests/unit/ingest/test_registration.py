@@ -135,6 +135,7 @@ def test_a_catalog_that_is_away_is_an_outage_not_a_refusal(world, registrar) -> 
     assert stored(world) == 0
 
 
+@pytest.mark.slow
 def test_a_full_disk_under_the_catalog_registers_nothing_and_costs_no_row(world, registrar) -> None:
     requests, opened = several(world), world.open()
     # SQLite itself then says that the disk is full; the one writing connection keeps the limit.

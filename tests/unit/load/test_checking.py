@@ -24,6 +24,7 @@ def test_every_chunking_is_the_same_bytes():
             assert all(chunking.pieces)
 
 
+@pytest.mark.slow
 def test_a_careful_filter_passes():
     code = f"""
     class F:
@@ -36,6 +37,7 @@ def test_a_careful_filter_passes():
     assert report.runs > 100
 
 
+@pytest.mark.slow
 def test_a_record_that_is_split_and_lost_is_found_with_its_place():
     # In the style of a published filter: what it has of a line when its input ends is gone.
     code = f"""
@@ -59,6 +61,7 @@ def test_a_record_that_is_split_and_lost_is_found_with_its_place():
     assert check(code, whole_input=True).differences == []
 
 
+@pytest.mark.slow
 def test_one_document_read_by_the_first_call_needs_the_whole_input():
     code = """
     class F:
@@ -70,6 +73,7 @@ def test_one_document_read_by_the_first_call_needs_the_whole_input():
     assert check(code, whole_input=True).differences == []
 
 
+@pytest.mark.slow
 def test_state_that_survives_a_stream_is_found():
     code = f"""
     class F:

@@ -81,6 +81,7 @@ def test_a_name_is_found_in_any_case_unless_two_differ_in_it():
     assert (run(library, "F"), run(library, "f")) == (b"F", b"f")
 
 
+@pytest.mark.slow
 def test_a_library_is_pickled_with_its_files_for_another_process():
     spec = pickle.dumps(one("lib", b"?"))
     code = (

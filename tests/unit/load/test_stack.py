@@ -260,6 +260,7 @@ def test_leaving_early_cancels_and_closes_the_source() -> None:
     assert told == ["cancelled", "closed"]
 
 
+@pytest.mark.slow
 def test_a_cancel_from_another_thread_ends_the_run() -> None:
     run = run_of("numbers", plan(Step("filter", "LineEndings"), source=Step("source", "Numbers")))
     told = run._steps[0].told

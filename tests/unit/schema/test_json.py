@@ -31,6 +31,7 @@ def trimmed_keys_differ(value):
     return not isinstance(value, list) or all(map(trimmed_keys_differ, value))
 
 
+@pytest.mark.slow
 @given(VALUES.filter(trimmed_keys_differ), st.sampled_from([None, 1, "\t"]), st.booleans())
 def test_what_is_normalised_means_the_same(value, indent, ascii_only):
     text = normalise(json.dumps(value, indent=indent, ensure_ascii=ascii_only))
@@ -73,6 +74,7 @@ def test_the_text_of_a_number_is_kept(text):
     assert normalise(f" [ {text} ] ") == f"[{text}]"
 
 
+@pytest.mark.slow
 def test_depth_is_limited_not_fatal():
     assert normalise("[" * 1000 + "]" * 1000)
     for text in ("[" * 1001 + "]" * 1001, "[" * 100_000, '{"a":' * 100_000):

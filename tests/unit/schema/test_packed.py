@@ -119,6 +119,7 @@ def lists(draw):
     return values
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=3 * settings.default.max_examples)
 @given(st.sampled_from(sorted(COLUMNS)), lists())
 @example("float", [1.5, Number.SEVEN])

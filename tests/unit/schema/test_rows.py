@@ -142,6 +142,7 @@ def batches(draw):
     return rows
 
 
+@pytest.mark.slow
 @settings(
     max_examples=3 * settings.default.max_examples // 2,
     deadline=None,

@@ -208,6 +208,7 @@ def check_statistics(vector, stored, of):
     }
 
 
+@pytest.mark.slow
 def test_values_refusals_and_statistics_are_those_of_the_java_client():
     skipped, failures, kinds = Counter(), [], Counter()
     for number, vector in vectors():

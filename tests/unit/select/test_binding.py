@@ -96,6 +96,7 @@ def test_alias_beside_a_column_of_its_name():
     assert refusal("select _1 as a, _2 as a from stdin") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", ALL)
 def test_aliases_that_double_are_refused_before_they_fill_the_memory(dialect):
     doubling = ", ".join(f"a{n} || a{n} as a{n + 1}" for n in range(60))

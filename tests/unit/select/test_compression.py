@@ -97,6 +97,7 @@ def test_closing_early_ends_the_thread(compression):
     assert stream.read_into(memoryview(bytearray(10))) == 0
 
 
+@pytest.mark.slow
 def test_what_the_source_raises_reaches_the_reader():
     class Replaced(MemoryObject):
         def read_into(self, offset, view):

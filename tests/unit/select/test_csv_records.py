@@ -215,6 +215,7 @@ def test_an_error_names_its_place_and_comes_behind_the_records_before(
     assert message in str(failure)
 
 
+@pytest.mark.slow
 def test_characters_at_the_edges_of_blocks_are_no_errors():
     text = "€ä𝄞,ü\n".encode() * 200
     for block_bytes in (1, 2, 3, 5, 64, 100):
@@ -254,6 +255,7 @@ def test_a_pipe_with_a_header_is_read_in_order():
     assert (reader.scanned, reader.processed) == (7, 7)
 
 
+@pytest.mark.slow
 def test_compressed_objects():
     text = b"id,name\n" + b"1,a\n" * 20_000
     names, records, _ = read(gzip.compress(text), header="USE", compression="GZIP")
@@ -274,6 +276,7 @@ PIECES = st.sampled_from([b",", b'"', b"\\", b"\n", b"\r\n", b"a", b"12", b"#", 
 TEXTS = st.lists(PIECES, max_size=40).map(b"".join)
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples * 2, deadline=None)
 @given(
     TEXTS,
@@ -296,6 +299,7 @@ def test_answers_do_not_depend_on_blocks(text, dialect, header, quoted, block_by
     assert answer(BlockLimits(block_bytes), source) == answer(None)
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples * 2, deadline=None)
 @given(
     st.lists(st.sampled_from([b",", b"\n", b"\r\n", b"a", b"#", b"1\n"]), max_size=40).map(

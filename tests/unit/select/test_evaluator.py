@@ -93,6 +93,7 @@ def test_integers_overflow_in_aws_and_wrap_in_ceph(left, right, sign):
         assert refusal(f"select {expression} from stdin") == "IntegerOverflow"
 
 
+@pytest.mark.slow
 @given(st.integers(INT_MIN, INT_MAX), st.integers(INT_MIN, INT_MAX).filter(bool))
 def test_division_and_remainder_belong_together(left, right):
     quotient, rest = value(f"{left} / {right}", CEPH), value(f"{left} % {right}", CEPH)
@@ -151,6 +152,7 @@ CONDITIONS = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(CONDITIONS)
 @settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
 def test_conditions_agree_with_duckdb(condition):
@@ -259,6 +261,7 @@ def test_any_expression_has_a_value_that_prints_or_a_refusal(expression, dialect
     assert isinstance(print_value(found, dialect), str)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [

@@ -191,6 +191,7 @@ FOLDS = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
 @given(st.sampled_from(FOLDS), documents(), st.sampled_from([Dialect.AWS, Dialect.CEPH]), FORMS)
 def test_folds_do_not_depend_on_where_blocks_end(body, data, dialect, output):

@@ -94,6 +94,7 @@ def test_a_scan_range_means_one_object(tmp_path: Path) -> None:
     assert caught.value.s3_code == "UnsupportedScanRangeInput"
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.lists(st.integers(-1000, 1000), max_size=20), min_size=1, max_size=6),
     st.integers(1, 4),

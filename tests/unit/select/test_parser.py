@@ -211,6 +211,7 @@ def test_unknown_function_suggests_the_nearest():
         parse("select substrin(_1, 2) from stdin", AWS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", ALL)
 @pytest.mark.parametrize(
     "statement",

@@ -75,6 +75,7 @@ def said(data, tokens, rules):
     return rows, tokens.stop
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples * 6, deadline=None)
 @given(
     inputs(),
@@ -134,6 +135,7 @@ def test_records_with_quoted_delimiters_are_counted_without_fields(dialect):
     assert RecordCounter(rules)(padded(text), 0, len(text))[0] == 201
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", Dialect)
 @pytest.mark.parametrize("places", [(), (0,), (1, 3), (7,), None])
 def test_many_records_overflow_no_table(dialect, places):

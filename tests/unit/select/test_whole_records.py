@@ -39,6 +39,7 @@ def answer(request, data, **limits):
     return b"".join(parts), None
 
 
+@pytest.mark.slow
 @given(
     st.lists(_RECORDS, min_size=1, max_size=6),
     st.lists(st.integers(0, 5), min_size=40, max_size=120),

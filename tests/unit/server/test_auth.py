@@ -197,6 +197,7 @@ def test_an_access_key_is_a_token_until_it_is_taken_away(database, clock, authen
         asked(whole)
 
 
+@pytest.mark.slow
 def test_who_has_an_account_cannot_be_found_out(
     authenticator, key_pair, fingerprint, caplog
 ) -> None:

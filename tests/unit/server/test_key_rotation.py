@@ -27,6 +27,7 @@ def headers_of(key: KeyPair, fingerprint: str) -> dict[bytes, bytes]:
     return {b"authorization": b"Bearer " + text.encode()}
 
 
+@pytest.mark.slow
 def test_either_key_signs_until_it_is_unset(tmp_path, key_pair):
     clock = ManualClock(NOW)
     other = KeyPair.generate()

@@ -61,6 +61,7 @@ def test_numbers_add_up_after_real_traffic(service):
     assert found["process_resident_memory_bytes"][()] > 1e6
 
 
+@pytest.mark.slow
 def test_a_migration_takes_its_chunks_from_the_backlog(service):
     insert(service, 7)
     running, settings = service.service, service.service.settings
@@ -79,6 +80,7 @@ def test_a_migration_takes_its_chunks_from_the_backlog(service):
     assert found["snowmelt_migration_seconds"]["committed",] > 0
 
 
+@pytest.mark.slow
 def test_paths_of_strangers_are_no_labels(service):
     for number in range(3):
         assert httpx.get(f"{service.url}/nothing/{number}").status_code == 404
@@ -99,6 +101,7 @@ def test_the_s3_port_is_counted_by_operation(tmp_path):
     assert requests["snowmelt_selects_running"] == {(): 0}
 
 
+@pytest.mark.slow
 def test_a_token_is_asked_for_where_one_is_set(tmp_path):
     secret = tmp_path / "token"
     secret.write_text("only-for-prometheus\n")

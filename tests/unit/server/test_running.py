@@ -51,6 +51,7 @@ def test_nothing_is_deleted_while_a_query_may_still_read_it(tmp_path: Path) -> N
         pass
 
 
+@pytest.mark.slow
 def test_a_taken_port_is_one_sentence_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with Embedded(tmp_path / "a") as first:
         port = int(first.url.rpartition(":")[2])
@@ -71,6 +72,7 @@ def test_in_development_no_token_is_needed(tmp_path: Path) -> None:
         assert answer.status_code == 401
 
 
+@pytest.mark.slow
 def test_keys_are_for_the_owner_only(tmp_path: Path) -> None:
     with Embedded(tmp_path):
         assert stat.S_IMODE((tmp_path / "keys").stat().st_mode) == 0o700

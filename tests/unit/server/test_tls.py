@@ -43,6 +43,7 @@ def test_a_certificate_that_was_read_again_is_shown_whoever_is_asked_for(folder,
     assert serial_shown(certificate, folder, host) != first
 
 
+@pytest.mark.slow
 def test_no_connection_fails_while_certificates_change(folder):
     files = [folder / "server.pem", folder / "server.key"]
     certificate = Certificate(*files)

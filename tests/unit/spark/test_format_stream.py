@@ -79,6 +79,7 @@ def join_files(lakehouse):
     compact(lakehouse.database, NUMBERS, settings, clock=SystemClock())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_each_row_comes_once_whatever_happens_between_batches(lakehouse, seed):
     pick = random.Random(seed)
@@ -105,6 +106,7 @@ def test_each_row_comes_once_whatever_happens_between_batches(lakehouse, seed):
     assert sorted(read) == list(range(written))
 
 
+@pytest.mark.slow
 def test_chunks_are_kept_until_streams_have_read_them(lakehouse):
     lakehouse.create()
     query = Query(lakehouse)
@@ -129,6 +131,7 @@ def gone(lakehouse):
     collect(lakehouse.database, lakehouse.stage, house, clock=later, retention_s=0.0)
 
 
+@pytest.mark.slow
 def test_what_migrations_took_is_found_in_their_files_after_chunks_are_gone(lakehouse):
     lakehouse.create()
     query = Query(lakehouse)
@@ -145,6 +148,7 @@ def test_what_migrations_took_is_found_in_their_files_after_chunks_are_gone(lake
     assert query.all() == [[*range(10, 50), *range(100, 105)]]
 
 
+@pytest.mark.slow
 def test_a_range_that_is_not_to_be_told_from_others_is_refused(lakehouse):
     lakehouse.create()
     query = Query(lakehouse, startingOffset="0", maxChunksPerTrigger="1")
@@ -160,6 +164,7 @@ def test_a_range_that_is_not_to_be_told_from_others_is_refused(lakehouse):
         query.batch()
 
 
+@pytest.mark.slow
 def test_a_stream_begins_where_it_is_told_and_ends_with_what_is_there(lakehouse):
     lakehouse.create()
     for start in range(0, 30, 10):

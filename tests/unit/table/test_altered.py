@@ -111,6 +111,7 @@ def test_a_widened_column_holds_old_and_new_values(numbers_table, settle):
     assert sorted(found["N"].to_pylist()) == [7, 10**37]
 
 
+@pytest.mark.slow
 def test_not_null_is_lifted_for_rows_to_come(numbers_table, settle):
     numbers_table.put_numbers(1, 1)
     settle(numbers_table)
@@ -161,6 +162,7 @@ def test_open_table_metadata_follows_with_our_field_ids(numbers_table):
     ]
 
 
+@pytest.mark.slow
 def test_a_table_that_is_renamed_keeps_its_files_and_its_folder(numbers_table):
     numbers_table.put_numbers(0, 2)
     numbers_table.migrate()

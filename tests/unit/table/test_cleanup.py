@@ -57,6 +57,7 @@ def test_a_plan_made_before_the_migration_still_reads_within_the_retention(house
     assert {f"{chunk.prefix}/{chunk.path}" for chunk in snapshot.chunks} <= house.files(house.stage)
 
 
+@pytest.mark.slow
 def test_a_blob_of_several_tables_goes_when_none_needs_it(house):
     with house.database.writing() as connection:
         create_table(connection, OTHER, COLUMNS, owner="ACCOUNTADMIN", now=house.clock.now())
@@ -159,6 +160,7 @@ def test_a_dropped_table_leaves_nothing(house):
         assert dropped_tables(connection) == []
 
 
+@pytest.mark.slow
 def test_a_table_created_again_keeps_its_files(house):
     house.put_numbers(0, 10)
     house.migrate()

@@ -84,6 +84,7 @@ def test_small_files_become_one_with_the_same_rows(house):
     assert compacted(house) is None
 
 
+@pytest.mark.slow
 def test_migrations_go_on_after_a_compaction_and_before_its_commit(house):
     migrated(house, (0, 100))
 
@@ -99,6 +100,7 @@ def test_migrations_go_on_after_a_compaction_and_before_its_commit(house):
     assert len(house.read_numbers()) == 410
 
 
+@pytest.mark.slow
 def test_a_migration_that_is_overtaken_by_a_compaction_commits_on_top_of_it(house):
     migrated(house, (0, 100))
     house.put_numbers(200, 100)
@@ -108,6 +110,7 @@ def test_a_migration_that_is_overtaken_by_a_compaction_commits_on_top_of_it(hous
     assert len(snapshot_of(house).native_files()) == 2
 
 
+@pytest.mark.slow
 def test_the_clustering_order_is_kept_also_of_rows_that_do_not_fit_into_memory(tmp_path):
     with contextlib.closing(Lakehouse(tmp_path)) as house:
         house.create(cluster_by=("WORD",))
@@ -119,6 +122,7 @@ def test_the_clustering_order_is_kept_also_of_rows_that_do_not_fit_into_memory(t
         assert words == sorted(given) + [None] * (3000 - len(given))
 
 
+@pytest.mark.slow
 def test_a_running_query_keeps_its_files_for_the_retention_and_they_go_after_it(house):
     migrated(house, (0, 100))
     snapshot = snapshot_of(house)
@@ -137,6 +141,7 @@ def test_a_running_query_keeps_its_files_for_the_retention_and_they_go_after_it(
     assert expire(house.database, NUMBERS, settings_of(house), house.clock) is None
 
 
+@pytest.mark.slow
 def test_metadata_that_a_compaction_replaced_is_kept_beside_what_replaces_it(house):
     migrated(house, (0, 100))
     compacted(house)
@@ -148,6 +153,7 @@ def test_metadata_that_a_compaction_replaced_is_kept_beside_what_replaces_it(hou
     assert {house.warehouse.path(file.path) for file in snapshot.native_files()} <= house.files()
 
 
+@pytest.mark.slow
 def test_two_maintainers_do_not_do_the_same_table(house):
     migrated(house, (0, 100))
     with house.database.writing() as connection:
@@ -159,6 +165,7 @@ def test_two_maintainers_do_not_do_the_same_table(house):
     assert compacted(house).files_before == 2
 
 
+@pytest.mark.slow
 def test_who_has_lost_the_lease_changes_nothing(house):
     migrated(house, (0, 100))
 
@@ -173,6 +180,7 @@ def test_who_has_lost_the_lease_changes_nothing(house):
     assert sorted(run.state for run in runs(house)) == ["committed", "lost"]
 
 
+@pytest.mark.slow
 def test_a_table_dropped_meanwhile_is_left_alone(house):
     migrated(house, (0, 100))
     faults.arm(Point.COMPACTION_WRITTEN, house.drop)
@@ -231,6 +239,7 @@ def test_other_readers_see_files_replaced_and_no_rows_changed(house):
     assert metadata.current_snapshot().summary["total-records"] == "200"
 
 
+@pytest.mark.slow
 def test_a_large_backlog_is_compacted_in_several_commits(house):
     migrated(house, range(0, 600, 100))
     size = max(file.size for file in snapshot_of(house).native_files())
@@ -281,6 +290,7 @@ def test_each_row_is_rewritten_a_few_times_at_most():
     assert len(files) <= 10 + 24
 
 
+@pytest.mark.slow
 def test_a_compaction_that_nothing_asks_for_does_not_begin(house):
     assert compacted(house) is None
     migrated(house, (0,))

@@ -58,6 +58,7 @@ def snapshot(lakehouse: Lakehouse):
     return found
 
 
+@pytest.mark.slow
 def test_a_migration_changes_where_rows_are_and_nothing_else(numbers_table):
     house = numbers_table
     house.put_numbers(0, 100)

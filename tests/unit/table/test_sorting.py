@@ -29,6 +29,7 @@ def rows():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory_bytes", [1 << 30, 1 << 20, 1 << 18])
 def test_all_rows_come_once_and_in_order(rows, memory_bytes, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from snowmelt.testing import disarm
 
@@ -35,6 +36,7 @@ def run(page, client, names):
             names["client"].close()
 
 
+@pytest.mark.slow
 def test_the_code_of_the_pages_runs(snowmelt_service, snowmelt_client, snowmelt_table):
     service = snowmelt_service
     table = service.create_table("demo.public.orders", "id INT, name VARCHAR")

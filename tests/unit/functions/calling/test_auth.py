@@ -171,5 +171,5 @@ def test_a_region_that_nothing_tells_is_asked_for():
 def test_without_botocore_it_is_said_what_to_install(monkeypatch):
     for module in ("botocore.auth", "botocore.awsrequest", "botocore.credentials"):
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(SecretMissing, match="pip install boto3"):
+    with pytest.raises(SecretMissing, match=r"pip install 'snowmelt\[aws\]'"):
         headers(**SIGNED)

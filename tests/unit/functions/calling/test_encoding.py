@@ -83,6 +83,7 @@ def raw(values):
     return [None if value is None else msgspec.Raw(json.dumps(value).encode()) for value in values]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("type_text", VALUES)
 @given(data=st.data())
 def test_columns_are_written_as_values_are(type_text, data):

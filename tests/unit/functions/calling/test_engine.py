@@ -125,6 +125,7 @@ def test_no_more_batches_are_asked_than_are_in_flight_beyond_those_taken(service
     assert outcomes == [*[Result.OK] * len(got), *[Result.CANCELLED] * (4 - len(got))]
 
 
+@pytest.mark.slow
 def test_small_batches_that_are_answered_leave_together_while_others_are_asked(service, log):
     log.clear()
     texts = [str(number) for number in range(20_000)]
@@ -321,6 +322,7 @@ def test_only_the_row_that_is_too_large_fails(service, log):
     assert [len(rows) for _, rows in log.batches] == [8]
 
 
+@pytest.mark.slow
 def test_a_reply_that_is_too_large_is_asked_for_in_halves(service, log):
     log.clear()
     plan = called.plan(f"{service}/huge")

@@ -118,6 +118,7 @@ def damaged(draw):
     return [said[a:b] for a, b in itertools.pairwise([0, *cuts, len(said)])]
 
 
+@pytest.mark.slow
 @settings(
     max_examples=settings.default.max_examples * 5 // 2,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -149,6 +150,7 @@ def test_a_reset_in_the_middle_fails(with_client):
         with_client(asking(service))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("said", "bounds"),
     [
@@ -169,6 +171,7 @@ def test_a_reply_that_is_too_slow_times_out_and_its_connection_is_closed(with_cl
         with_client(work)
 
 
+@pytest.mark.slow
 def test_a_slow_reply_that_goes_on_is_waited_for(with_client):
     with RawService(slowly(reply(body=b"x" * 50), 0.005)) as service:
         assert len(with_client(asking(service, idle_s=0.25, reply_s=10)).body) == 50

@@ -141,6 +141,7 @@ def test_a_service_that_is_away_is_502():
         assert post(proxy).status_code == 502
 
 
+@pytest.mark.slow
 def test_what_was_recorded_is_replayed_to_another_query(service, tmp_path):
     kept = tmp_path / "calls.jsonl"
     recorder = Recorder(service, kept)

@@ -171,6 +171,7 @@ def test_what_is_read_at_once_is_json_and_no_more(field, plain):
             assert str(at_once.table.to_pydict()) == str(one_by_one.table.to_pydict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("plain", "size"), [(None, 100), (read_plain, 1_000)])
 def test_large_bodies_are_read_in_parts(plain, size):
     rows = [{**ROW, "id": number, "name": "x" * (number % size)} for number in range(8_000)]

@@ -119,6 +119,7 @@ def by_rows(body, copy):
     return CONVERSIONS._one_by_one(body, TABLE, copy, CONVERSIONS._converter(1, SCHEMA))
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(rows=st.lists(st.fixed_dictionaries(values), max_size=3))
 @pytest.mark.parametrize("plain", [None, read_plain])

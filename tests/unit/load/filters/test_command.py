@@ -76,6 +76,7 @@ def test_leaving_early_kills_the_command_and_its_children():
     assert gone(child)
 
 
+@pytest.mark.slow
 def test_cancel_ends_a_command_that_does_nothing():
     made = command("sleep 600")
     timer = threading.Timer(0.3, made.cancel)

@@ -116,6 +116,7 @@ def test_another_format_is_refused_by_its_first_bytes(name):
     assert failure.value.fields["offset"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMPRESS)
 def test_a_flipped_byte_never_goes_unnoticed(name):
     data = COMPRESS[name](TEXT)
@@ -127,6 +128,7 @@ def test_a_flipped_byte_never_goes_unnoticed(name):
             assert undone(name, bytes(broken)) == TEXT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMPRESS)
 def test_a_bomb_takes_little_memory_and_stops_at_the_limit(name):
     bomb = COMPRESS[name](bytes(60 * MIB if name in {"Zstd", "Lz4"} else 24 * MIB))
@@ -163,6 +165,7 @@ def test_xz_that_wants_too_much_memory_is_refused():
         undone("Xz", bytes(header))
 
 
+@pytest.mark.slow
 def test_zstd_of_all_kinds_of_blocks_and_frames():
     noise = random.Random(1).randbytes(400_000)
     data = noise + bytes(900_000) + b"word and word " * 50_000

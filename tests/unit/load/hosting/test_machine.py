@@ -79,6 +79,7 @@ def test_the_window_grows_for_a_filter_that_takes_nothing_until_it_is_too_large(
         filtered(hosted(code, chunk_bytes=4, window_bytes=16), *[b"1234"] * 8)
 
 
+@pytest.mark.slow
 def test_unread_input_stays_in_front_and_does_not_pile_up():
     code = """
     class F:
@@ -436,6 +437,7 @@ class F:
 """
 
 
+@pytest.mark.slow
 @given(
     pieces=st.lists(st.binary(max_size=30), max_size=10),
     chunk=st.integers(1, 64),

@@ -125,6 +125,7 @@ def test_rows_are_in_native_form_with_companions_and_quoted_names():
     assert block.rows.column_names == ["when", "when$ns", "when$tz", "V"]
 
 
+@pytest.mark.slow
 @given(
     lengths=st.lists(st.integers(0, 6), max_size=30),
     cuts=st.lists(st.integers(1, 200), max_size=4),
@@ -146,6 +147,7 @@ def test_portions_cut_anywhere_give_every_row_once(lengths, cuts, size):
     assert got == list(range(len(lengths)))
 
 
+@pytest.mark.slow
 def test_many_rows_come_in_blocks():
     code = """
     class P:

@@ -39,6 +39,7 @@ def numbered(*numbers):
     return [b"message %d" % number for number in numbers]
 
 
+@pytest.mark.slow
 def test_all_partitions_are_read_to_their_ends(kafka):
     topic = kafka.topic("ends", numbered(*range(3000)), [], numbered(1, 2))
     source = made(kafka.brokers, topic)
@@ -55,6 +56,7 @@ def test_all_partitions_are_read_to_their_ends(kafka):
     assert pickle.loads(pickle.dumps(ends)) == ends
 
 
+@pytest.mark.slow
 def test_start_is_read_and_end_is_not(kafka):
     topic = kafka.topic("between", numbered(*range(20)))
     messages, ends = read(made(kafka.brokers, f"{topic}|0|5|9", stop_on_eof=False))
@@ -69,6 +71,7 @@ def test_start_is_read_and_end_is_not(kafka):
         made(kafka.brokers, f"{topic}|0|18|99", stop_on_eof=False).files()
 
 
+@pytest.mark.slow
 def test_the_next_load_begins_where_the_last_one_ended(kafka):
     topic = kafka.topic("resumed", numbered(*range(10)), numbered(*range(4)))
     first = made(kafka.brokers, f"{topic}|0|-3|6,{topic}|1|-3|2", stop_on_eof=False)
@@ -85,6 +88,7 @@ def test_the_next_load_begins_where_the_last_one_ended(kafka):
     assert (messages, ends[0].next_offset) == ([], 8)
 
 
+@pytest.mark.slow
 def test_partitions_share_portions_and_each_message_knows_its_place(kafka):
     topic = kafka.topic("shared", *(numbered(*range(p * 1000, p * 1000 + 300)) for p in range(5)))
     source = made(kafka.brokers, topic, executionparallelism=2)
@@ -101,6 +105,7 @@ def test_partitions_share_portions_and_each_message_knows_its_place(kafka):
     assert str(MessagePlace(topic, 3, 7)) == "topic shared, partition 3, offset 7"
 
 
+@pytest.mark.slow
 def test_messages_without_content_are_counted_or_kept(kafka):
     topic = kafka.topic("empty", [])
     kafka.produce(topic, 0, [b"one", b"", b"two", b""])
@@ -130,6 +135,7 @@ def test_time_ends_what_has_no_end(kafka):
     assert (messages, ends[0].reason) == (numbered(3), EndReason.END_OF_STREAM)
 
 
+@pytest.mark.slow
 def test_cancel_from_another_thread_ends_reading(kafka):
     topic = kafka.topic("cancelled", numbered(1))
     source = made(kafka.brokers, topic, stop_on_eof=False, duration=600 * SECOND)
@@ -168,6 +174,7 @@ def test_parameters_that_mean_nothing_are_refused(parameters, reason):
         made("localhost:1", **{"stream": "t|0|0", **parameters})
 
 
+@pytest.mark.slow
 def test_settings_reach_librdkafka(kafka):
     topic = kafka.topic("set", numbered(1))
     for text in [
@@ -180,6 +187,7 @@ def test_settings_reach_librdkafka(kafka):
         made(kafka.brokers, topic, kafka_conf="no.such.setting=1").files()
 
 
+@pytest.mark.slow
 def test_the_group_is_told_of_progress(kafka):
     topic = kafka.topic("told", numbered(1, 2, 3))
     source = made(kafka.brokers, topic, group_id="watched")
@@ -233,6 +241,7 @@ def retained():
     producer.flush(1)
 
 
+@pytest.mark.slow
 def test_what_retention_took_is_told_or_fails(retained):
     source = made(retained, "gone|0|0")
     messages, (end,) = read(source)
@@ -246,6 +255,7 @@ def test_what_retention_took_is_told_or_fails(retained):
     assert (end.start_offset, end.gaps) == (gap.end, ())
 
 
+@pytest.mark.slow
 def test_a_topic_that_was_made_anew_is_not_read_as_if_it_were_the_old_one(retained):
     with pytest.raises(PhaseFailed, match=r"has no offset 500: was the topic made anew\?"):
         read(made(retained, "gone|0|500"))

@@ -138,6 +138,7 @@ def test_columns_may_have_marks_of_their_own():
     assert texts("delimited", b"a,'b|c'\n-,d\n", options=options) == [("a", "b|c"), (None, "d")]
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples * 5 // 3)
 @given(
     rows=st.lists(

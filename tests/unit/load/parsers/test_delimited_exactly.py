@@ -206,6 +206,7 @@ _VALUES = [
 ]
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(*(st.one_of(st.just(""), value, value) for value in _VALUES)),

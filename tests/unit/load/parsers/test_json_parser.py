@@ -142,6 +142,7 @@ def test_with_a_terminator_each_record_ends_at_one_and_portions_agree():
     assert not definition("json").build({}).splittable
 
 
+@pytest.mark.slow
 def test_a_record_that_is_too_long_is_rejected_by_itself():
     data = b'{"a":1}\n{"a":"' + b"x" * 3_000_000 + b'"}\n{"a":2}\n'
     rows, rejects = load("json", data, NUMBERS, max_record=1_500_000, size=100_000)
@@ -273,6 +274,7 @@ _FLAT_OBJECTS = st.lists(
 ).map(lambda pairs: "{" + ",".join(f'"{key}":{value}' for key, value in pairs) + "}")  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples * 5 // 3)
 @given(
     odd=st.lists(

@@ -69,6 +69,7 @@ def test_illegal_utf8_costs_its_record():
         assert rejects[0].reason == "illegal UTF-8 at byte 2 of the record"
 
 
+@pytest.mark.slow
 def test_portions_hold_each_record_once():
     data = b"".join(b"%d - x%s\n" % (at, b"y" * (at % 9)) for at in range(100))
     for size in (1, 10, 300):

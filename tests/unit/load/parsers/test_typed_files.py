@@ -100,6 +100,7 @@ def test_avro_messages_have_their_schema_from_outside():
             definition("kafkaavroparser").build(parameters)
 
 
+@pytest.mark.slow
 def test_avro_schemas_come_from_a_registry():
     asked = []
 

@@ -92,12 +92,14 @@ def test_servers_that_know_little_give_whole_files(server, path):
     assert joined(Portion(file)) == DATA
 
 
+@pytest.mark.slow
 def test_a_broken_answer_is_taken_up_where_it_ended(server):
     (file,) = list_files(f"{server.url}/breaks")
     assert joined(Portion(file)) == DATA
     assert server.kind.breaks == 3
 
 
+@pytest.mark.slow
 def test_a_server_that_gives_nothing_is_given_up(server):
     (file,) = list_files(f"{server.url}/dead")
     with pytest.raises(PhaseFailed, match="/dead: ") as failure:

@@ -66,6 +66,7 @@ def decode(decoder: Decoder, body: bytes, step: int | None = None) -> bytes:
     return content
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [None, 1, 7, 1000, 65_537])
 def test_the_documented_examples_hold(step):
     decoder = Decoder(signatures=signatures(SIGNED_SEED), with_trailers=False)

@@ -53,6 +53,7 @@ def test_who_says_nothing_is_let_go(connection):
     assert connection.recv(100) == b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [b"", REQUEST])
 def test_a_head_that_comes_drop_by_drop_ends_the_connection(connection, before):
     if before:
@@ -62,6 +63,7 @@ def test_a_head_that_comes_drop_by_drop_ends_the_connection(connection, before):
         drip(connection, b"GET / HTTP/1.1\r\nX-Long: " + b"x" * 40)
 
 
+@pytest.mark.slow
 def test_a_connection_may_wait_for_its_next_request(connection):
     for _ in range(2):
         connection.sendall(REQUEST)
@@ -69,6 +71,7 @@ def test_a_connection_may_wait_for_its_next_request(connection):
         time.sleep(0.25)
 
 
+@pytest.mark.slow
 def test_a_body_may_take_longer_than_a_head(connection):
     connection.sendall(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n")
     drip(connection, b"x" * 10)
