@@ -35,7 +35,8 @@ from snowmelt.wire.streaming import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import datetime as dt
+    from collections.abc import Mapping, Sequence
 
     import sqlalchemy as sa
 
@@ -169,9 +170,10 @@ class Desk:
                 connection,
                 [(named[0].table_id, named[1]) for named in found if isinstance(named, tuple)],
             )
+            foreign = _foreign(connection, request.channels, found, records)
             answers = [
-                _status(query, named, records)
-                for query, named in zip(request.channels, found, strict=True)
+                _status(query, named, {} if number in foreign else records)
+                for number, (query, named) in enumerate(zip(request.channels, found, strict=True))
             ]
             for answer, named in zip(answers, found, strict=True):
                 if isinstance(answer.schema_version, int) and isinstance(named, tuple):
@@ -259,6 +261,34 @@ class Desk:
         if count and prefix and self.known.prefix_owner(prefix) == user:
             return client_prefix, request_id
         return client_prefix or None, None
+
+
+def _foreign(
+    connection: sa.Connection,
+    queries: Sequence[ChannelStatusQuery],
+    found: Sequence[tuple[TableRecord, str] | UserError],
+    records: Mapping[tuple[int, str], channels.ChannelRecord],
+) -> set[int]:
+    """Return the queries, by number, that by a name and a count may find another's channel.
+
+    It came by the name with its table after another of that name went, and happens to have counted
+    as far: its committed token must not be taken for one's own.
+    """
+    asked: dict[TableName, dict[str, list[int]]] = {}
+    opened_at: dict[int, dt.datetime] = {}
+    for number, (query, named) in enumerate(zip(queries, found, strict=True)):
+        if query.encryption_key_id is None and isinstance(named, tuple):
+            record = records.get((named[0].table_id, named[1]))
+            if record is not None and query.client_sequencer == record.client_sequencer:
+                asked.setdefault(named[0].name, {}).setdefault(named[1], []).append(number)
+                opened_at[number] = record.opened_at
+    return {
+        number
+        for table, names in asked.items()
+        for name, at in tombstones.left_at(connection, table, names).items()
+        for number in names[name]
+        if at > opened_at[number]
+    }
 
 
 def _status(

@@ -7,6 +7,7 @@ import datetime as dt
 import pytest
 
 from snowmelt.catalog import access
+from snowmelt.catalog.execution import execute
 from snowmelt.errors import ChannelFenced, ChannelNotFound, NameMissing, RoleNotGranted
 from snowmelt.ingest.handing import Asker
 from snowmelt.wire.streaming import (
@@ -113,3 +114,30 @@ def test_a_fenced_owner_is_told_the_committed_token_all_the_same(world) -> None:
     asked = [ChannelStatusQuery("demo", "public", "t", "ch", old.client_sequencer)]
     (status,) = world.desk.status(StatusRequest(channels=asked), "LOADER").channels
     assert (status.status_code, status.persisted_offset_token) == (20, "7")
+
+
+def test_a_state_by_name_is_not_that_of_a_channel_that_came_by_the_name(world) -> None:
+    execute(world.database, "CREATE TABLE demo.public.u LIKE demo.public.t", clock=world.clock)
+    other = world.desk.open(OpenRequest(**(NAMES | {"table": "u"}), offset_token="9"), "LOADER")
+    mine = world.desk.open(OpenRequest(**NAMES), "LOADER")
+    count = mine.client_sequencer
+    assert other.client_sequencer == count
+    world.clock.advance(1)
+    for change in ("t RENAME TO x", "u RENAME TO t", "x RENAME TO u"):
+        execute(world.database, f"ALTER TABLE demo.public.{change}", clock=world.clock)
+    names = ("demo", "public", "t", "ch")
+    asked = [
+        ChannelStatusQuery(*names, count),
+        ChannelStatusQuery(*names, count, encryption_key_id=mine.encryption_key_id),
+        ChannelStatusQuery(*names),
+    ]
+    found = world.desk.status(StatusRequest(channels=asked), "LOADER").channels
+    assert [(each.status_code, each.persisted_offset_token) for each in found] == [
+        (25, None),
+        (0, None),
+        (0, "9"),
+    ]
+    world.clock.advance(1)
+    mine = world.desk.open(OpenRequest(**NAMES), "LOADER")
+    asked = [ChannelStatusQuery(*names, mine.client_sequencer)]
+    assert world.desk.status(StatusRequest(channels=asked), "LOADER").channels[0].status_code == 0
