@@ -9,6 +9,7 @@ from decimal import Decimal
 
 import pytest
 
+import snowmelt
 from fix_rows import SdkError
 
 
@@ -147,3 +148,19 @@ def test_a_programmatic_access_token_is_an_access_key(row_service):
 def test_a_pipe_that_there_is_not_is_named(row_service):
     with pytest.raises(SdkError, match=r"nothing-STREAMING does not exist"):
         row_service.writer("nothing-STREAMING")
+
+
+def test_channels_of_both_sdks_are_of_one_kind(row_service, writer, key_pair):
+    service = row_service.service
+    writer.tell("open", "shared")
+    writer.tell("append", "shared", [{"id": 1}], "1", "1")
+    writer.tell("commit", "shared", "1")
+    who = {"user": "loader", "private_key": key_pair.private_pem}
+    with snowmelt.Client(service.url, **who, ca_file=str(service.ca_file)) as client:
+        channel = client.open_channel("SHARED", table="demo.public.t")
+        assert channel.latest_committed_offset_token() == "1"
+        channel.insert_rows([{"id": 2}], "2")
+        channel.wait_for_commit("2")
+    (listed,) = service.sql("SHOW CHANNELS LIKE 'shared'").rows
+    assert (listed[5], listed[-3], listed[-1]) == (1, "2", 2)
+    assert row_service.writer().tell("open", "shared") == "2"
