@@ -19,6 +19,7 @@ from snowmelt.client.state import Failure
 from snowmelt.clock import milliseconds
 from snowmelt.errors import SnowmeltError, StageUnavailable
 from snowmelt.retry import Patience
+from snowmelt.schema.arrow_tables import pieced
 from snowmelt.schema.statistics import collect
 from snowmelt.wire.eps import to_wire
 from snowmelt.wire.streaming import BlobMetadata, BlobStats, ChunkChannel, ChunkMetadata
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _THREAD_ID = 1
-# Rows in pieces of this size are encoded as fast as in one; joined, they would be there twice.
-_PIECE_ROWS = 8_192
 
 
 class _Part(NamedTuple):
@@ -144,7 +143,7 @@ class Encoder:
     def _staged(self, plans: Sequence[ChunkPlan]) -> list[StagedChunk]:
         if plans[0].is_large:
             return [self._staged_in_parts(plans[0])]
-        tables = [_pieced(_rows(plan)) for plan in plans]
+        tables = [pieced(_rows(plan)) for plan in plans]
         return self._staged_blob(plans, tables, [_Part(0, 1, plan.size_bytes) for plan in plans])
 
     def _staged_in_parts(self, plan: ChunkPlan) -> StagedChunk:
@@ -156,7 +155,7 @@ class Encoder:
         for number, piece in enumerate(pieces):
             size_bytes = plan.size_bytes * piece.nbytes // max(rows.nbytes, 1)
             part = _Part(number, len(pieces), size_bytes)
-            staged += self._staged_blob((plan,), [_pieced(piece)], [part])
+            staged += self._staged_blob((plan,), [pieced(piece)], [part])
         first, *first.further = staged
         return first
 
@@ -239,12 +238,6 @@ def _rows(plan: ChunkPlan) -> pa.Table:
     schema = plan.target.schema
     made = joint_tables([entry.portion.parts for entry in plan.entries], schema)
     return pa.concat_tables([fitted(table, schema) for table in made])
-
-
-def _pieced(table: pa.Table) -> pa.Table:
-    """Return the rows in pieces that are not small."""
-    pieces = max((column.num_chunks for column in table.columns), default=0)
-    return table if pieces * _PIECE_ROWS <= table.num_rows else table.combine_chunks()
 
 
 def _metadata(plan: ChunkPlan, table: pa.Table, chunk: BlobChunk, part: _Part) -> ChunkMetadata:

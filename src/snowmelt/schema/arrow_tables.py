@@ -15,6 +15,9 @@ from snowmelt.schema.refusals import type_name
 if TYPE_CHECKING:
     Row = dict[str, object]
 
+# From this size on a piece is converted and encoded as fast as all in one; joined, rows would be
+# there twice.
+_PIECE_ROWS = 8_192
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 
 
@@ -55,6 +58,12 @@ def _read(given: Any) -> pa.Table:
         f"insert_arrow takes an object with __arrow_c_stream__, such as a pyarrow.Table or a data "
         f"frame of pandas, Polars or DuckDB; not {type_name(given)}"
     )
+
+
+def pieced(table: pa.Table) -> pa.Table:
+    """Return the rows in pieces that are not small, mostly the table as it is."""
+    pieces = max((column.num_chunks for column in table.columns), default=0)
+    return table if pieces * _PIECE_ROWS <= table.num_rows else table.combine_chunks()
 
 
 class ArrowRows(Sequence["Row"]):

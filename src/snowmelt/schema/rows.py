@@ -18,7 +18,7 @@ import pyarrow as pa
 from snowmelt.errors import InternalError, InvalidRow, RowTooLarge
 from snowmelt.schema.arrow import chunk_schema, nulls_of
 from snowmelt.schema.arrow_columns import convert_arrow
-from snowmelt.schema.arrow_tables import ArrowRows
+from snowmelt.schema.arrow_tables import ArrowRows, pieced
 from snowmelt.schema.batches import ColumnConverter
 from snowmelt.schema.compatibility import Compatibility
 from snowmelt.schema.quick import QuickForm
@@ -122,7 +122,7 @@ class RowConverter:
         places = self._distinct_places(given.column_names)
         if not len(rows) or places is None or not set(self._required) <= set(places.values()):
             return self.convert(rows[:], stop_at_first=stop_at_first)
-        given = given.combine_chunks()
+        given = pieced(given)
         names = {place: name for name, place in places.items()}
         arrays: list[pa.Array | pa.ChunkedArray] = []
         refused: set[int] = set()

@@ -282,6 +282,21 @@ def test_chunks_are_joined():
     assert convert(pa.table({"id": pa.array([], pa.int64())})).row_count == 0
 
 
+def test_large_pieces_stay_apart_wherever_each_column_has_its_own():
+    numbers = pa.chunked_array([range(9_000), range(9_000, 30_000)])
+    notes = ["x"] * 20_000 + ["too long"] + ["y"] * 9_999
+    table = pa.table({"id": numbers, "note": pa.chunked_array([notes[:15_000], notes[15_000:]])})
+    done = convert(table)
+    assert [(e.row_index, e.row) for e in done.errors] == [
+        (20_000, {"id": 20_000, "note": "too long"})
+    ]
+    assert done.table["ID"].to_pylist() == [n for n in range(30_000) if n != 20_000]
+    assert done.table["NOTE"].to_pylist() == [note for note in notes if note != "too long"]
+    kept = convert(table.slice(100, 19_000)).table
+    assert kept["ID"].num_chunks == 2
+    assert kept["ID"].to_pylist() == list(range(100, 19_100))
+
+
 def test_any_library_with_the_c_stream_will_do():
     frame = pd.DataFrame({"id": [1, 2], "note": ["a", None]}, index=[5, 9])
     table = pa.table({"id": [1, 2], "note": ["a", None]})
