@@ -45,7 +45,6 @@ _FORM_SUFFIXES = {
     ".pq": "parquet",
 }
 _PACKED_SUFFIXES = {".gz": "GZIP", ".bz2": "BZIP2", ".zst": "ZSTD"}
-_ENDPOINT = "http://127.0.0.1:9000"
 _PIPE = "-"
 
 
@@ -74,8 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help=f"form of the answer; json is one object a line (default: "
                         f"%(default)s, which shows {MOST_TABLE_ROWS} records at most)")  # fmt: skip
     endpoint = parser.add_argument_group("endpoint of s3:// names")
-    endpoint.add_argument("--endpoint", metavar="URL", default=_ENDPOINT,
-                          help="default: %(default)s")  # fmt: skip
+    endpoint.add_argument("--endpoint", metavar="URL",
+                          help="default: that of the service here, http://127.0.0.1:9000")  # fmt: skip
     endpoint.add_argument("--access-key", help="default: as AWS's tools find it")
     endpoint.add_argument("--secret-key", help="default: as AWS's tools find it")
 
@@ -115,12 +114,18 @@ def _from_endpoint(options: argparse.Namespace, request: SelectRequest) -> Itera
     key = options.source.removeprefix(f"s3://{parts.netloc}/")
     if not parts.netloc or key == options.source:
         raise UserError(f"{options.source} names no object; s3://bucket/key does.")
-    client = Endpoint(options.endpoint, options.access_key, options.secret_key).client()
+    url = options.endpoint or _endpoint_here(options)
+    client = Endpoint(url, options.access_key, options.secret_key).client()
     many = "*" in key or "?" in key or key.endswith("/")
     try:
         yield from ask(client, parts.netloc, key, request, many=many)
     except BotoCoreError as error:
-        raise UserError(f"{options.endpoint} could not be asked: {error}") from error
+        raise UserError(f"{url} could not be asked: {error}") from error
+
+
+def _endpoint_here(options: argparse.Namespace) -> str:
+    settings = settings_of(options)
+    return f"http{'s' if settings.tls_cert else ''}://127.0.0.1:{settings.s3_port}"
 
 
 def _paths(text: str) -> Path | list[Path]:
