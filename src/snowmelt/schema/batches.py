@@ -108,9 +108,7 @@ class ColumnConverter:
         if not values:
             return self.convert(values)
         try:
-            array = self._packed(values)
-            if array is None:
-                array = self._unasked(values)
+            array = self._unasked(values)
         except (AttributeError, TypeError, OverflowError):  # some are None, or of other types
             array = None
         return self.convert(values) if array is None else (array, [])
