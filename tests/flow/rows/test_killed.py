@@ -18,26 +18,27 @@ CHANNEL = "/v2/streaming/databases/demo/schemas/public/pipes/t-STREAMING/channel
 ROWS = CHANNEL.replace("/streaming/", "/streaming/data/") + "/rows"
 
 
-@pytest.mark.parametrize("point", ["inside_commit", "committed"])
-def test_a_service_killed_around_the_commit(own_row_service, point):
+# So many rows at a time, 20,000 of which come as a file.
+@pytest.mark.parametrize(("point", "some"), [("inside_commit", 10), ("committed", 20_000)])
+def test_a_service_killed_around_the_commit(own_row_service, point, some):
     service = own_row_service
     service.service.stop()
     service.start(fault=f"rows.{point}=kill:2")
     writer = service.writer(retry_init_backoff_ms="50")
     writer.tell("open", "c")
-    writer.tell("append_range", "c", 0, 10, 10)
+    writer.tell("append_range", "c", 0, some, some)
     writer.tell("flush")
-    writer.tell("append_range", "c", 10, 20, 10)
-    writer.begin("commit", "c", "19", 120)
+    writer.tell("append_range", "c", some, 2 * some, some)
+    writer.begin("commit", "c", str(2 * some - 1), 120)
     service.service.wait_for_death()
     service.start()
     writer.result()
-    assert service.ids() == list(range(20))
+    assert service.ids() == list(range(2 * some))
     # Answered means committed: nothing but what is on disk speaks for the last rows.
-    writer.tell("append_range", "c", 20, 30, 10)
+    writer.tell("append_range", "c", 2 * some, 3 * some, some)
     writer.tell("flush")
     service.service.kill()
-    assert service.ids() == list(range(30))
+    assert service.ids() == list(range(3 * some))
 
 
 def test_a_writer_killed_goes_on_from_its_committed_token(own_row_service):
