@@ -161,7 +161,7 @@ class ChannelStatus(msgspec.Struct):
     database: str | msgspec.UnsetType = msgspec.UNSET
     schema: str | msgspec.UnsetType = msgspec.UNSET
     table: str | msgspec.UnsetType = msgspec.UNSET
-    error_table: str | None | msgspec.UnsetType = msgspec.UNSET
+    error_table: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class StatusResponse(msgspec.Struct):
