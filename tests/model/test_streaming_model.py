@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import itertools
+import queue
 import threading
 from dataclasses import dataclass, field
 
@@ -232,8 +233,9 @@ class Streaming(RuleBasedStateMachine):
 
     def replace_client(self, slot):
         gone = self.clients[slot]._flusher
-        # A thread that died in flight does not tell the other one to end.
-        gone._staged.put(None)
+        # A thread that died in flight does not tell the one that registers to end.
+        with contextlib.suppress(queue.Full):
+            gone._flushes.put_nowait(None)
         gone.stop()
         self.clients[slot] = self.connect()
         for name in self.writers_of(slot):
