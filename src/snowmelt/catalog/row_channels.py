@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sqlalchemy as sa
 
-from snowmelt.catalog import model
+from snowmelt.catalog import model, sets
 from snowmelt.catalog.dialects import insert_for, storable
 from snowmelt.catalog.rows_model import row_channels, row_requests
 
@@ -45,6 +45,37 @@ _FIND = (
         _C.c.name.in_(sa.bindparam("names", expanding=True)),
     )
 )
+
+
+# Likewise, for many channels at a time and without what only a status tells.
+_STAND = (
+    sa.select(
+        _C.c.name,
+        _C.c.client_sequencer,
+        _C.c.row_sequencer,
+        _C.c.owner_user,
+        _R.c.request_id,
+    )
+    .select_from(_C.outerjoin(_R, _C.c.channel_id == _R.c.channel_id))
+    .where(
+        _C.c.table_id == sa.bindparam("table_id"),
+        sets.is_among(_C.c.name, sa.bindparam("names", type_=sa.Text)),
+    )
+)
+_NUMBERS = sa.select(_C.c.name, _C.c.channel_id).where(
+    _C.c.table_id == sa.bindparam("table_id"),
+    sets.is_among(_C.c.name, sa.bindparam("names", type_=sa.Text)),
+)
+
+
+class Standing(NamedTuple):
+    """Where a channel stands: its owner's sequencer, and its last request."""
+
+    name: str
+    client_sequencer: int
+    row_sequencer: int
+    owner_user: str
+    request_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +150,16 @@ def find_row_channels(
         for row in connection.execute(_FIND, some):
             found[row.name] = RowChannel(*row)
     return found
+
+
+def find_standing(
+    connection: sa.Connection, table_id: int, names: Collection[str]
+) -> dict[str, Standing]:
+    """Return where those of a table's channels stand that exist, by name."""
+    if not names:
+        return {}
+    some = {"table_id": table_id, "names": sets.packed(sorted(names))}
+    return {row[0]: Standing(*row) for row in connection.execute(_STAND, some)}
 
 
 def settle(connection: sa.Connection, settled: Sequence[Settled], now: dt.datetime) -> None:
@@ -218,10 +259,7 @@ def _numbers(connection: sa.Connection, settled: Sequence[Settled]) -> dict[tupl
     for each in settled:
         names.setdefault(each.table_id, set()).add(each.channel)
     for table_id, wanted in names.items():
-        ordered = sorted(wanted)
-        for start in range(0, len(ordered), _AT_ONCE):
-            query = sa.select(_C.c.name, _C.c.channel_id).where(
-                _C.c.table_id == table_id, _C.c.name.in_(ordered[start : start + _AT_ONCE])
-            )
-            numbers |= {(table_id, row.name): row.channel_id for row in connection.execute(query)}
+        some = {"table_id": table_id, "names": sets.packed(sorted(wanted))}
+        for name, channel_id in connection.execute(_NUMBERS, some):
+            numbers[table_id, name] = channel_id
     return numbers

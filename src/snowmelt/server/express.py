@@ -49,6 +49,16 @@ class Express(HttpToolsProtocol):
             cycle.begin()
 
 
+class _Nobody:
+    """Waits for a body piece by piece; one for all, so that no request refers to itself."""
+
+    def set(self) -> None:
+        """Nobody is told."""
+
+
+_NOBODY = _Nobody()
+
+
 class _Cycle:
     """A request on the short way: what uvicorn's protocol asks of a request and its answer."""
 
@@ -71,16 +81,14 @@ class _Cycle:
         self.response_complete = False
         self.disconnected = False
         self.keep_alive = protocol.parser.should_keep_alive()
-        # Nobody waits for the body piece by piece.
-        self.message_event = self
-
-    def set(self) -> None:
-        """Nobody waits for this event."""
+        self.message_event = _NOBODY
 
     def begin(self) -> None:
         """Hand the request on; the answer comes later, in the event loop too."""
+        # A connection keeps its last request until the next one comes: without its body, then.
+        body, self.body = bytes(self.body), bytearray()
         try:
-            self.shortcut.begin(bytes(self.body), self.settle)
+            self.shortcut.begin(body, self.settle)
         except Exception as error:  # noqa: BLE001 - nothing a client sends may end the service
             self.settle(error)
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.database import Database
     from snowmelt.catalog.registration import ChannelAdvance, Verdict
-    from snowmelt.catalog.row_channels import RowChannel
+    from snowmelt.catalog.row_channels import RowChannel, Standing
     from snowmelt.clock import Clock
     from snowmelt.ingest.durability import Durability
     from snowmelt.ingest.rows.aside import Aside, Keeper
@@ -231,7 +231,9 @@ class RowWriter:
         return self._clock
 
 
-def standing(channel: RowChannel, at: Continuation, request_id: str, user: str) -> Outcome | None:
+def standing(
+    channel: RowChannel | Standing, at: Continuation, request_id: str, user: str
+) -> Outcome | None:
     """Return what a request is told whose channel stands like this, None when it comes next."""
     if at.client_sequencer != channel.client_sequencer or channel.owner_user != user:
         return ContinuationStale(token=at, channel=channel.name)

@@ -146,7 +146,9 @@ class QuickAppend:
                 result = error
             settle(result)
 
-        future = self._quick.taking.take(request, load_of(call, parts.limits.unpacked_bytes))
+        load = load_of(call, parts.limits.unpacked_bytes)
+        call.body = b""
+        future = self._quick.taking.take(request, load)
         future.add_done_callback(tell)
 
     def answer(self, result: object) -> Answer:
