@@ -145,7 +145,12 @@ def test_forms_of_lines(tailing, tmp_path):
         f"GRANT EVOLVE SCHEMA ON TABLE {tailing.database}.public.t TO ROLE loading",
     )
     (tailing.logs / "d.jsonl").write_text('{"id": 4, "weight": 1.5}\n')
-    assert tailing.once("--evolve", pattern="*.jsonl")[0] == 0
+    # Even who may open it cannot read it.
+    (tailing.logs / "c.jsonl").symlink_to("/proc/self/mem")
+    code, said = tailing.once("--evolve", pattern="*.jsonl")
+    assert code == 0
+    assert "1 rows of 1 files are committed; not to be read: /" in said
+    assert "c.jsonl cannot be read" in said
     assert sorted(tailing.rows("WEIGHT"), key=str) == [Decimal("1.5"), None, None, None, None]
 
 

@@ -68,13 +68,17 @@ class Refused:
 
 @dataclass(slots=True)
 class Tailed:
-    """What a tail has done so far; `unfinished` names files whose last line has no end."""
+    """What a tail has done so far.
+
+    `unfinished` names files whose last line has no end, `unreadable` those that cannot be opened.
+    """
 
     files: int = 0
     rows: int = 0
     refused: int = 0
     removed: int = 0
     unfinished: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -112,6 +116,7 @@ class Tail:
         self._on_refused = on_refused
         self._files: dict[str, _Followed] = {}
         self._left: set[Path] = set()
+        self._unreadable: set[Path] = set()
         self.done = Tailed()
 
     def run(self, stop: threading.Event, tell: Callable[[Tailed], None] | None = None) -> Tailed:
@@ -159,6 +164,7 @@ class Tail:
             *(str(path) for path in sorted(self._left)),
             *(str(each.lines.path) for each in self._files.values() if each.lines.unread_bytes > 0),
         )
+        self.done.unreadable = tuple(map(str, sorted(self._unreadable)))
         return moved
 
     def _discover(self) -> None:
@@ -173,6 +179,13 @@ class Tail:
                     self._files[key].lines.path = path
             except FileNotFoundError:
                 continue  # rotated this very moment: the next look finds it
+            except OSError as error:
+                # One of many, such as another user's: the others must not wait for it.
+                if path not in self._unreadable:
+                    _log.warning("%s cannot be read: %s", path, error.strerror)
+                self._unreadable.add(path)
+                continue
+            self._unreadable.discard(path)
             if key is not None:
                 seen.add(key)
         for key, followed in list(self._files.items()):

@@ -179,4 +179,6 @@ def _sentence(done: Tailed) -> str:
         said += f", {done.removed:,} files were removed"
     if done.unfinished:
         said += f"; the last line has no end yet in {', '.join(done.unfinished)}"
+    if done.unreadable:
+        said += f"; not to be read: {', '.join(done.unreadable)}"
     return said + "."

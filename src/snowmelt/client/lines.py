@@ -56,9 +56,13 @@ class Lines:
         self._parse = parse
         self._on_refused = on_refused
         self._file = os.open(path, os.O_RDONLY)
-        self.inode = os.fstat(self._file).st_ino
-        self.mark = _mark(self._file, header)
-        self.size = os.fstat(self._file).st_size
+        try:
+            self.inode = os.fstat(self._file).st_ino
+            self.mark = _mark(self._file, header)
+            self.size = os.fstat(self._file).st_size
+        except OSError:
+            os.close(self._file)
+            raise
         self._line = 0
         self._behind = 0
         self._offset = 0
