@@ -16,7 +16,7 @@ from snowmelt.client.calls import schema_of
 from snowmelt.client.fitting import misfit
 from snowmelt.client.refusals import reason_of
 from snowmelt.client.state import Failure
-from snowmelt.errors import ServiceUnavailable
+from snowmelt.errors import SnowmeltError
 from snowmelt.schema.inference import left_out, new_columns
 from snowmelt.schema.types import TableName, internal_name
 from snowmelt.wire.codes import ResponseCode
@@ -62,7 +62,7 @@ class Columns:
         # By key, which is a table's, and unknown columns: when it was asked last, and its columns then.
         self._asked: dict[tuple[int, frozenset[str]], _Asked] = {}
 
-    def refresh(self, state: ChannelState) -> Standing:
+    def refresh(self, state: ChannelState, timeout_s: float | None = None) -> Standing:
         """Let a channel go on with its table as it is now, if it is still its owner's.
 
         That is its columns, and what it is called.
@@ -71,7 +71,7 @@ class Columns:
             Unsupported: The table has got a column that cannot be streamed into.
             ServiceUnavailable: The service does not answer.
         """
-        status = self._calls.statuses([state], with_columns=True)[0]
+        status = self._calls.statuses([state], with_columns=True, timeout_s=timeout_s)[0]
         if status.status_code != 0:
             return Standing(None, lost(status))
         columns, version = status.table_columns, status.schema_version
@@ -122,12 +122,14 @@ class Columns:
         if names:
             self._look(state, names)
         elif not self._backlog.is_troubled:
-            # Such rows are refused by what is known while the service is away.
-            with suppress(ServiceUnavailable):
-                self._look(state, names)
+            # Such rows are refused by what is known where the service cannot be asked.
+            with suppress(SnowmeltError):
+                self._look(state, names, timeout_s=0.0)
         return state.target.schema is not before
 
-    def _look(self, state: ChannelState, names: frozenset[str]) -> None:
+    def _look(
+        self, state: ChannelState, names: frozenset[str], timeout_s: float | None = None
+    ) -> None:
         """Let a channel go on with its table's columns as they were less than a second ago."""
         key = state.target.key_id, names
         now = self._clock.monotonic()
@@ -138,7 +140,7 @@ class Columns:
         if len(self._asked) >= _MAX_REMEMBERED:
             self._asked.clear()
         self._asked[key] = _Asked(now, state.target.schema)
-        self.refresh(state)
+        self.refresh(state, timeout_s)
         self._asked[key] = _Asked(now, state.target.schema)
 
     def fit(self, entry: Entry) -> Failure | None:
