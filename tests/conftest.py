@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -12,6 +13,9 @@ from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
 sys.path.insert(0, str(TESTS))
+
+# What is imported and collected never dies: it need not be looked through for what did.
+gc.disable()
 
 # A shell has what it runs in the background ignore SIGINT, and every process of the run with it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -62,3 +66,9 @@ _TOPICS = (
     "fix_http",
 )
 pytest_plugins = [topic for topic in _TOPICS if (TESTS / f"{topic}.py").exists()]
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage from here on, and only among what the tests make."""
+    gc.freeze()
+    gc.enable()
