@@ -49,7 +49,7 @@ COLUMNS = "channel VARCHAR(16) NOT NULL, number NUMBER(9,0) NOT NULL"
 IN_FLIGHT = (Point.BLOB_BUILT, Point.STAGE_WRITE, Point.BLOB_STAGED, Point.REGISTERED)
 MIGRATION = tuple(point for point in Point if point.value.startswith("migration."))
 CLEANUP = (Point.CLEANUP_MARKED, Point.CLEANUP_DELETED)
-EXAMPLES, STEPS = 38, 130
+EXAMPLES, STEPS = 44, 130
 
 
 class Killed(BaseException):

@@ -40,6 +40,8 @@ Found: TypeAlias = "tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8
 
 _DEEPEST = 60
 _LONGEST_NUMBER = 40
+# Digits; from 19 on, numbers are beyond every decimal.
+_LONGEST_EXPONENT = 6
 _FRESH, _AFTER, _NEXT = 0, 1, 2
 _PLAIN, _QUOTE, _BACKSLASH, _CONTROL, _SUSPECT = 0, 1, 2, 3, 4
 
@@ -130,7 +132,7 @@ def _number(data: int, at: int, end: int) -> tuple[int, int]:
             at += 1
         exponent = at
         at = _digits(data, exponent, end)
-        if at == exponent:
+        if at == exponent or at - exponent > _LONGEST_EXPONENT:
             return -1, OTHER
         what = OTHER
     if at - begin > _LONGEST_NUMBER:

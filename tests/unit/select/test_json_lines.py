@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from snowmelt.select.binding import bind
@@ -228,6 +228,8 @@ PIECES = st.sampled_from(
 @pytest.mark.slow
 @settings(max_examples=settings.default.max_examples * 15, deadline=None)
 @given(st.lists(PIECES, max_size=8).map("".join), st.binary(max_size=2))
+@example("9e99999999999999999999", b"")
+@example("9e-99999999999999999999", b"")
 def test_the_kernels_take_nothing_that_the_decoder_refuses(inside, strange):
     for text in (inside.encode(), b'{"a":' + inside.encode() + b"}", b'{"' + strange + b'":1}'):
         data = text + b"\n"
