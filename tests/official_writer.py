@@ -36,6 +36,10 @@ class Writer:
     def append(self, name, rows, start=None, end=None):
         patiently(lambda: self.channels[name].append_rows(rows, start, end))
 
+    def append_bytes(self, name, column, digits, token):
+        """Append a row with one value, which is bytes."""
+        self.append(name, [{"id": 7, column: bytes.fromhex(digits)}], token, token)
+
     def append_range(self, name, first, last, batch):
         """Append rows with ids from `first` to before `last`; the token is the last id."""
         for begin in range(first, last, batch):

@@ -58,6 +58,23 @@ def test_rows_arrive_with_their_values(row_service):
     )
 
 
+def test_bytes_are_binary_where_a_column_is_and_base64_elsewhere(row_service, writer):
+    row_service.service.sql(
+        "CREATE TABLE demo.public.bytewise (id NUMBER, raw BINARY, name VARCHAR)",
+        "GRANT INSERT ON TABLE demo.public.bytewise TO ROLE loading",
+    )
+    binary = row_service.writer("BYTEWISE", table_mode=True)
+    binary.tell("open", "bytes")
+    binary.tell("append_bytes", "bytes", "raw", "deadbeef00", "0")
+    binary.tell("commit", "bytes", "0")
+    columns = ["ID", "RAW", "NAME"]
+    assert row_service.rows("BYTEWISE", columns) == [(7, bytes.fromhex("deadbeef00"), None)]
+    writer.tell("open", "texts")
+    writer.tell("append_bytes", "texts", "name", "deadbeef00", "0")
+    writer.tell("commit", "texts", "0")
+    assert (7, "3q2+7wA=") in row_service.rows("T", ["ID", "NAME"])
+
+
 def test_large_buffers_come_as_files_and_small_ones_as_rows(row_service):
     row_service.service.sql(
         "CREATE TABLE demo.public.large (id NUMBER, name VARCHAR, at TIMESTAMP_NTZ)",

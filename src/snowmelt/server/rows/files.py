@@ -28,13 +28,14 @@ from snowmelt.errors import (
 from snowmelt.ingest.handing import STAGE_BUCKET, Asker
 from snowmelt.ingest.rows.bodies import unpacked
 from snowmelt.ingest.rows.places import is_row_file
+from snowmelt.schema.types import Kind
 from snowmelt.wire.rows import PipeEncryption, PipeInfo, StageLocation
 
 if TYPE_CHECKING:
     from snowmelt.catalog.database import Database
     from snowmelt.clock import Clock
     from snowmelt.ingest.handing import Handing
-    from snowmelt.ingest.rows.places import PipePath, Sender
+    from snowmelt.ingest.rows.places import PipePath, Sender, Target
     from snowmelt.ingest.rows.targets import Targets
     from snowmelt.storage.store import Store
     from snowmelt.wire.rows import Fragment
@@ -68,7 +69,10 @@ class RowFiles:
             PipeNotFound: There is no such pipe, or this role may not insert by it.
         """
         target = self.targets.find(path, sender, again=True)
-        overrides: dict[str, str | int] = {"binary_input_format": "HEX"}
+        overrides: dict[str, str | int] = {}
+        if _takes_bytes(target):
+            # The Python SDK looks at each value for it, which is more than half of its work.
+            overrides["binary_input_format"] = "HEX"
         if self.flush_ms:
             overrides["max_append_request_buffer_duration_ms"] = self.flush_ms
         return PipeInfo(
@@ -145,3 +149,9 @@ class RowFiles:
         if root not in {STAGE_BUCKET, self.bucket} or not prefix or not is_row_file(name):
             raise RequestMalformed(reason=f"{fragment.file_path[:200]!r} is no file of rows")
         return posixpath.join(prefix, name)
+
+
+def _takes_bytes(target: Target) -> bool:
+    """Tell whether it matters how a client writes bytes: as the text that BINARY is read from."""
+    computes = target.copy is not None and target.copy.items is not None
+    return computes or any(column.kind is Kind.BINARY for column in target.table.schema.columns)
