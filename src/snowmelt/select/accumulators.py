@@ -48,6 +48,10 @@ _VALUE_BYTES = 160
 class Accumulator(Protocol):
     """One aggregate over rows that come in order."""
 
+    @property
+    def takes_numbers(self) -> bool:
+        """Whether it refuses no number now."""
+
     def add(self, value: object) -> None:
         """Take the argument's value in one row; NULL and MISSING are passed over.
 
@@ -74,6 +78,8 @@ def make(aggregate: Aggregate, dialect: Dialect, budget: MemoryBudget | None = N
 class Count:
     """How many rows, or how many values."""
 
+    takes_numbers = True
+
     def __init__(self, _dialect: Dialect) -> None:
         self._count = 0
 
@@ -96,6 +102,8 @@ class Count:
 
 class Sum:
     """Integers and decimals exactly; floats in order, with their rounding kept."""
+
+    takes_numbers = True
 
     def __init__(self, dialect: Dialect, *, name: str = "sum") -> None:
         self._dialect = dialect
@@ -191,6 +199,8 @@ def _exact_sum(data: Any) -> int:
 class Average:
     """The sum divided by the count: a decimal of integers in `aws`, a float in Ceph."""
 
+    takes_numbers = True
+
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._sum = Sum(dialect, name="avg")
@@ -224,6 +234,11 @@ class Extreme:
         self._dialect = dialect
         self._greatest = greatest
         self._best: object = None
+
+    @property
+    def takes_numbers(self) -> bool:
+        """Whether there is nothing yet that a number cannot be compared with."""
+        return self._best is None or type(self._best) in (int, float, Decimal)
 
     def add(self, value: object) -> None:
         """Compare a value; NaN is greater than any number."""
@@ -270,6 +285,11 @@ class Distinct:
         self._inner = inner
         self._budget = budget
         self._seen: set[object] = set()
+
+    @property
+    def takes_numbers(self) -> bool:
+        """What the other one says."""
+        return self._inner.takes_numbers
 
     def add(self, value: object) -> None:
         """Add a value that was not there before."""

@@ -233,13 +233,17 @@ class FoldSink:
         self._last = tuple(passed.values(at)[count - 1] for at in range(first_last, every))
         if not self._shape.keys and all(folds_at_once(passed, at) for at in self._arguments):
             _, folded = self._groups[()]
-            for accumulator, at in zip(folded, self._arguments, strict=True):
-                fold(accumulator, passed, at, count)
-            return
+            if _take_numbers(folded):
+                for accumulator, at in zip(folded, self._arguments, strict=True):
+                    fold(accumulator, passed, at, count)
+                return
         keys = [passed.values(at)[:count] for at in range(len(self._shape.keys))]
-        if groups_at_once(passed, len(keys), self._arguments):
-            self._fold_groups(passed, keys, count)
-            return
+        at_once = bool(keys) and groups_at_once(passed, len(keys), self._arguments)
+        if not (at_once and self._fold_groups(passed, keys, count)):
+            self._fold_rows(outcome, keys, count)
+
+    def _fold_rows(self, outcome: Outcome, keys: list[list[object]], count: int) -> None:
+        passed = outcome.passed
         arguments = [None if at is None else passed.values(at) for at in self._arguments]
         for place in range(count):
             values = tuple(column[place] for column in keys)
@@ -253,15 +257,22 @@ class FoldSink:
             except SelectError as error:
                 self._errors.spend(outcome.told(error, place))
 
-    def _fold_groups(self, passed: Passed, keys: list[list[object]], count: int) -> None:
-        for values, places in by_key(keys, count):
-            folded = self._group(values, tuple(comparable(each) for each in values))
+    def _fold_groups(self, passed: Passed, keys: list[list[object]], count: int) -> bool:
+        """Fold each group's records at once; False where a group may refuse some."""
+        sorted_out = [
+            (self._group(values, tuple(comparable(each) for each in values)), places)
+            for values, places in by_key(keys, count)
+        ]
+        if not all(_take_numbers(folded) for folded, _ in sorted_out):
+            return False
+        for folded, places in sorted_out:
             for accumulator, at in zip(folded, self._arguments, strict=True):
                 if at is None:
                     accumulator.add_rows(len(places))
                 else:
                     vector = passed.vectors[at]
                     accumulator.add_vector(vector.array[places], vector.null[places])
+        return True
 
     def _group(self, values: tuple[object, ...], identity: object) -> list[Accumulator]:
         group = self._groups.get(identity)
@@ -269,6 +280,10 @@ class FoldSink:
             self._budget.take(_size(values) + 200 * len(self._arguments))
             group = self._groups[identity] = (values, accumulators(self._query, self._budget))
         return group[1]
+
+
+def _take_numbers(folded: list[Accumulator]) -> bool:
+    return all(accumulator.takes_numbers for accumulator in folded)
 
 
 def joined(records: list[bytes]) -> Piece:

@@ -191,9 +191,15 @@ FOLDS = [
 ]
 
 
+# A number behind a boolean, in a block of its own.
+MIXED = b'{"a":0,"b":true}\n{"a":0,"b":true}\n{ "a" :0, "b" :9007199254740993} \n'
+
+
 @pytest.mark.slow
 @settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
 @given(st.sampled_from(FOLDS), documents(), st.sampled_from([Dialect.AWS, Dialect.CEPH]), FORMS)
+@example(FOLDS[2], MIXED, Dialect.AWS, JsonOutput())
+@example("s.a, min(s.b) from s3object s group by s.a", MIXED, Dialect.AWS, JsonOutput())
 def test_folds_do_not_depend_on_where_blocks_end(body, data, dialect, output):
     request = SelectRequest(f"select {body}", JsonInput(lines=True), output, dialect=dialect)
     try:
