@@ -43,9 +43,12 @@ if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 8 << 30:
 
 # On a machine that others use as well, how long an example took says nothing.
 _patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# Half an hour is what all tests have together; benchmarks and reviews try more.
-settings.register_profile("thorough", _patient, max_examples=60)
-settings.register_profile("fast", _patient, max_examples=20)
+# Half an hour is what all tests have together; benchmarks and reviews try more. The same examples in
+# each run: what a change breaks is told apart from what nobody has tried yet, for which there
+# is --hypothesis-profile=search.
+settings.register_profile("thorough", _patient, max_examples=60, derandomize=True)
+settings.register_profile("fast", _patient, max_examples=20, derandomize=True)
+settings.register_profile("search", _patient, max_examples=300)
 settings.load_profile("thorough")
 
 _TOPICS = (
