@@ -133,7 +133,9 @@ def test_ctrl_c_is_quiet(snowmelt, tmp_path):
         assert process.stdout.readline() == b"Looking for chunks to migrate every 60 s\n"
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=200) == (b"", b"")
-        assert process.returncode == 130
+        # CPython ends by the signal itself when it came while text was executed, as dataclasses do
+        # when they are imported, though we caught it. A shell gives 130 for either.
+        assert process.returncode in (130, -signal.SIGINT)
 
 
 @pytest.mark.slow
