@@ -16,8 +16,8 @@ import sqlalchemy as sa
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from snowmelt.catalog import function_model, model
-from snowmelt.catalog.access_model import future_grants
+from snowmelt.catalog import model
+from snowmelt.catalog.model import future_grants
 from snowmelt.errors import (
     AlreadyExists,
     DatabaseNotFound,
@@ -56,13 +56,13 @@ _OWNED = {
     "TABLE": (model.tables, model.tables.c.table_id),
     "BUCKET": (model.buckets, model.buckets.c.bucket_id),
     "FUNCTION": (
-        function_model.external_functions,
-        function_model.external_functions.c.function_id,
+        model.external_functions,
+        model.external_functions.c.function_id,
     ),
-    "TRANSLATOR": (function_model.translators, function_model.translators.c.translator_id),
+    "TRANSLATOR": (model.translators, model.translators.c.translator_id),
     "INTEGRATION": (
-        function_model.api_integrations,
-        function_model.api_integrations.c.integration_id,
+        model.api_integrations,
+        model.api_integrations.c.integration_id,
     ),
 }
 _U = model.users

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from snowmelt.catalog import function_model, model
+from snowmelt.catalog import model
 from snowmelt.catalog.access import has
 from snowmelt.catalog.tables import schema_of
 from snowmelt.errors import AlreadyExists, NotFound
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from snowmelt.functions.signature import Signature
     from snowmelt.functions.types import SqlType
 
-_F = function_model.external_functions
-_T = function_model.translators
+_F = model.external_functions
+_T = model.translators
 _S = model.schemas
 _D = model.databases
 _NAMED = _F.join(_S, _F.c.schema_id == _S.c.schema_id).join(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import sqlalchemy as sa
 
 from snowmelt.catalog.access import grant, require_role
-from snowmelt.catalog.access_model import future_grants
 from snowmelt.catalog.dialects import insert_for
+from snowmelt.catalog.model import future_grants
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from snowmelt.catalog import function_model as model
+from snowmelt.catalog import model
 from snowmelt.errors import AlreadyExists, NotFound, UserError
 from snowmelt.functions.definition import ApiIntegration
 from snowmelt.schema.types import display_name

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import sqlalchemy as sa
 
-from snowmelt.catalog import load_model as model
+from snowmelt.catalog import model
 from snowmelt.errors import AlreadyExists, NotFound, UserError
 from snowmelt.schema.types import display_name
 

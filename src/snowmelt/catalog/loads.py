@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from snowmelt.catalog import load_model as model
+from snowmelt.catalog import model
 from snowmelt.catalog.dialects import insert_for, storable
 from snowmelt.errors import CommitLost, NotFound
 

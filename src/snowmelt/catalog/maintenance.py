@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from snowmelt.catalog.maintenance_model import maintenance_runs
+from snowmelt.catalog.model import maintenance_runs
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.rows_model import pipes
+from snowmelt.catalog.model import pipes
 from snowmelt.errors import AlreadyExists, PipeNotFound
 from snowmelt.schema.types import TableName, display_name
 

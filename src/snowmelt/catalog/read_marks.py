@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from snowmelt.catalog.dialects import insert_for
-from snowmelt.catalog.load_model import stream_offsets
+from snowmelt.catalog.model import stream_offsets
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

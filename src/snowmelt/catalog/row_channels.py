@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model, sets
 from snowmelt.catalog.dialects import insert_for, storable
-from snowmelt.catalog.rows_model import row_channels, row_requests
+from snowmelt.catalog.model import row_channels, row_requests
 
 if TYPE_CHECKING:
     import datetime as dt

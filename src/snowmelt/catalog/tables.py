@@ -15,7 +15,7 @@ import msgspec
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.rows_model import row_channels
+from snowmelt.catalog.model import row_channels
 from snowmelt.catalog.tombstones import bury_channels_of
 from snowmelt.errors import (
     AlreadyExists,

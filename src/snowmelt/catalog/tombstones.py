@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.dialects import insert_for
-from snowmelt.catalog.rows_model import row_channels
+from snowmelt.catalog.model import row_channels
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import sqlalchemy as sa
 
-from snowmelt.catalog import function_model, model
+from snowmelt.catalog import model
 from snowmelt.catalog.external_functions import FunctionName, functions_by, overloads
 from snowmelt.catalog.tables import schema_of
 from snowmelt.errors import AlreadyExists, NotFound, UserError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.access import Kind
 
-_T = function_model.translators
+_T = model.translators
 _S = model.schemas
 _D = model.databases
 _LIVE: sa.Select[Any] = (

@@ -12,7 +12,7 @@ from alembic.config import Config
 from alembic.runtime.environment import EnvironmentContext
 from alembic.script import ScriptDirectory
 
-from snowmelt.catalog import load_model, model, rows_model
+from snowmelt.catalog import model
 from snowmelt.catalog.revisions import known_versions, version_of
 from snowmelt.errors import ConfigurationError
 
@@ -50,9 +50,7 @@ def upgrade(connection: sa.Connection, now: dt.datetime) -> None:
         _alembic,
         EnvironmentContext(Config(), script, fn=steps, destination_rev="head") as environment,
     ):
-        # Of one metadata; naming them here is what brings them into it.
-        declared = (load_model.loads, rows_model.pipes)
-        environment.configure(connection=connection, target_metadata=declared[0].metadata)
+        environment.configure(connection=connection, target_metadata=model.metadata)
         environment.run_migrations()
     if connection.execute(sa.select(model.deployment.c.deployment_id)).first() is None:
         connection.execute(

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from fix_chunks import COLUMNS, NUMBERS, Lakehouse, numbers
 from snowmelt.catalog import read_marks
-from snowmelt.catalog.load_model import stream_offsets
+from snowmelt.catalog.model import stream_offsets
 from snowmelt.catalog.tables import create_table, dropped_tables, find_table
 from snowmelt.clock import ManualClock
 from snowmelt.schema.types import TableName

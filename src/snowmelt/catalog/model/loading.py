@@ -1,10 +1,10 @@
-"""The tables of the catalog that loads need: user code, what was loaded, how far streams came."""
+"""What loads need: user code, what was loaded, how far streams came."""
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, Table, Text, text
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, Table, Text
 
-from snowmelt.catalog.model import Instant, metadata
+from snowmelt.catalog.model.declaring import Instant, metadata, partial
 
 # `files` is JSON: {name: base64}. A library is whole: replacing it replaces all its files.
 libraries = Table(
@@ -51,12 +51,7 @@ loads = Table(
     Column("first_error", Text),
     Column("message", Text),
     Index("ix_loads_table_id_started_at", "table_id", "started_at"),
-    Index(
-        "ix_loads_running",
-        "table_id",
-        sqlite_where=text("state = 'running'"),
-        postgresql_where=text("state = 'running'"),
-    ),
+    partial("ix_loads_running", "table_id", where="state = 'running'"),
 )
 
 # What each load did with each of its files; those that were loaded are not loaded again.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Index, Table, Text, text
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Table, Text
 
-from snowmelt.catalog.model import Id, Instant, metadata
-
-_ALIVE = text("dropped_at IS NULL")
+from snowmelt.catalog.model.declaring import Id, Instant, live, metadata
 
 # The statement as it was given, from which a service builds what it computes.
 pipes = Table(
@@ -20,14 +18,7 @@ pipes = Table(
     Column("comment", Text),
     Column("created_at", Instant, nullable=False),
     Column("dropped_at", Instant),
-    Index(
-        "uq_pipes_live",
-        "schema_id",
-        "name",
-        unique=True,
-        sqlite_where=_ALIVE,
-        postgresql_where=_ALIVE,
-    ),
+    live("uq_pipes_live", "schema_id", "name"),
     sqlite_autoincrement=True,
 )
 

@@ -1,15 +1,13 @@
-"""The tables of the catalog that external functions need.
+"""What external functions need.
 
 Definitions are JSON as `functions.definition` writes it; what is looked for has columns as well.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, Table, Text, false, text
+from sqlalchemy import Column, ForeignKey, Integer, Table, Text
 
-from snowmelt.catalog.model import Id, Instant, metadata
-
-_ALIVE = text("dropped_at IS NULL")
+from snowmelt.catalog.model.declaring import Id, Instant, in_parent, live, metadata
 
 api_integrations = Table(
     "api_integrations",
@@ -20,13 +18,7 @@ api_integrations = Table(
     Column("owner", Text, nullable=False),
     Column("created_at", Instant, nullable=False),
     Column("dropped_at", Instant),
-    Index(
-        "uq_api_integrations_live",
-        "name",
-        unique=True,
-        sqlite_where=_ALIVE,
-        postgresql_where=_ALIVE,
-    ),
+    live("uq_api_integrations_live", "name"),
     sqlite_autoincrement=True,
 )
 
@@ -45,16 +37,8 @@ external_functions = Table(
     Column("owner", Text, nullable=False),
     Column("created_at", Instant, nullable=False),
     Column("dropped_at", Instant),
-    Column("dropped_with_parent", Boolean, nullable=False, server_default=false()),
-    Index(
-        "uq_external_functions_live",
-        "schema_id",
-        "name",
-        "most_arguments",
-        unique=True,
-        sqlite_where=_ALIVE,
-        postgresql_where=_ALIVE,
-    ),
+    in_parent(),
+    live("uq_external_functions_live", "schema_id", "name", "most_arguments"),
     sqlite_autoincrement=True,
 )
 
@@ -69,14 +53,7 @@ translators = Table(
     Column("owner", Text, nullable=False),
     Column("created_at", Instant, nullable=False),
     Column("dropped_at", Instant),
-    Column("dropped_with_parent", Boolean, nullable=False, server_default=false()),
-    Index(
-        "uq_translators_live",
-        "schema_id",
-        "name",
-        unique=True,
-        sqlite_where=_ALIVE,
-        postgresql_where=_ALIVE,
-    ),
+    in_parent(),
+    live("uq_translators_live", "schema_id", "name"),
     sqlite_autoincrement=True,
 )

@@ -1,0 +1,116 @@
+"""The tables of the catalog, as SQLAlchemy sees them; `versions/` holds how they came about.
+
+Instants are whole microseconds since 1970, UTC: the same integer on every database. Names of
+databases, schemas, tables and channels are internal names. Whatever may be dropped and created
+again (namespaces, tables) keeps its dropped rows; a partial unique index guards the live ones.
+"""
+
+from snowmelt.catalog.model.calling import (
+    api_integrations,
+    external_functions,
+    translators,
+)
+from snowmelt.catalog.model.declaring import Instant, metadata, microseconds
+from snowmelt.catalog.model.deployments import (
+    deployment,
+    leases,
+    services,
+)
+from snowmelt.catalog.model.loading import (
+    libraries,
+    load_functions,
+    loaded_files,
+    loads,
+    stream_offsets,
+)
+from snowmelt.catalog.model.namespaces import (
+    databases,
+    schema_versions,
+    schemas,
+    tables,
+)
+from snowmelt.catalog.model.native_work import (
+    maintenance_runs,
+    migrations,
+)
+from snowmelt.catalog.model.object_store import (
+    buckets,
+    dropped_files,
+    objects,
+    upload_parts,
+    uploads,
+)
+from snowmelt.catalog.model.principals import (
+    access_keys,
+    future_grants,
+    grants,
+    prefix_grants,
+    public_keys,
+    role_members,
+    roles,
+    security_integrations,
+    users,
+)
+from snowmelt.catalog.model.rows import (
+    pipes,
+    row_channels,
+    row_requests,
+)
+from snowmelt.catalog.model.streaming import (
+    channel_history,
+    channel_tombstones,
+    channels,
+    chunks,
+    client_prefixes,
+    data_keys,
+    sightings,
+    table_keys,
+)
+
+__all__ = [
+    "Instant",
+    "access_keys",
+    "api_integrations",
+    "buckets",
+    "channel_history",
+    "channel_tombstones",
+    "channels",
+    "chunks",
+    "client_prefixes",
+    "data_keys",
+    "databases",
+    "deployment",
+    "dropped_files",
+    "external_functions",
+    "future_grants",
+    "grants",
+    "leases",
+    "libraries",
+    "load_functions",
+    "loaded_files",
+    "loads",
+    "maintenance_runs",
+    "metadata",
+    "microseconds",
+    "migrations",
+    "objects",
+    "pipes",
+    "prefix_grants",
+    "public_keys",
+    "role_members",
+    "roles",
+    "row_channels",
+    "row_requests",
+    "schema_versions",
+    "schemas",
+    "security_integrations",
+    "services",
+    "sightings",
+    "stream_offsets",
+    "table_keys",
+    "tables",
+    "translators",
+    "upload_parts",
+    "uploads",
+    "users",
+]
