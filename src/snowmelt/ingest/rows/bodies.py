@@ -78,9 +78,12 @@ def unpacked(body: bytes, encoding: str, limit: int, told: int = 0) -> bytes:
 def lines_of(data: bytes) -> Lines:
     """Read newline-delimited JSON; blank lines count for nothing, as the official SDK leaves some."""
     try:
-        return Lines(_decoder.decode_lines(data), {})
+        rows = _decoder.decode_lines(data)
     except _UNREADABLE:
         return _one_by_one(data)
+    # The decoder also takes several objects on a line, and one on several; a row is a line here,
+    # whatever else is in the body: by its number the line is found again.
+    return Lines(rows, {}) if len(rows) == line_count(data) else _one_by_one(data)
 
 
 def line_count(data: bytes) -> int:

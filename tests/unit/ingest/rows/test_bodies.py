@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from snowmelt.errors import BodyTooLarge, BodyUnreadable
-from snowmelt.ingest.rows.bodies import unpacked
+from snowmelt.ingest.rows.bodies import lines_of, unpacked
 
 BODY = b'{"id":1}\n' * 1000
 ZSTD = pa.compress(BODY, "zstd", asbytes=True)
@@ -24,3 +24,12 @@ def test_no_more_comes_out_than_may(told):
         unpacked(ZSTD, "zstd", len(BODY) - 1, told)
     with pytest.raises(BodyUnreadable):
         unpacked(ZSTD[:-5] + b"     ", "zstd", len(BODY), told)
+
+
+def test_a_row_is_a_line_whatever_else_is_in_the_body():
+    for other in (b"", b"nonsense\n"):
+        lines = lines_of(
+            b'{"a":1}\n\n{"a":2}{"a":3}\r\n{"a":\n4}\n{"a":5}\r{"a":6}\n{"a":7}' + b"\n" + other
+        )
+        assert lines.rows == [{"a": 1}, {"a": 7}]
+        assert list(lines.unreadable) == [1, 2, 3, 4, *([6] if other else [])]

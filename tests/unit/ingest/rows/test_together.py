@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from snowmelt.catalog.pipe_grammar import parse_pipe_copy
@@ -62,20 +62,22 @@ def told(converted):
     return (
         converted.table.to_pylist(),
         converted.parsed,
-        [(each.number, each.reason) for each in converted.refused],
+        [(each.number, each.reason, each.row) for each in converted.refused],
     )
 
 
 @pytest.mark.parametrize("copy", [None, COPY], ids=["plain", "pipe"])
 @settings(max_examples=40, deadline=None)
-@given(st.lists(bodies, min_size=2, max_size=12))
-def test_together_is_as_each_alone(copy, given_bodies) -> None:
+@example(7, [b'{"id":1}{"id":2}\n{"id":"x"}\n', b"{}"])
+@given(st.sampled_from([None, 7]), st.lists(bodies, min_size=2, max_size=12))
+def test_together_is_as_each_alone(copy, error_table_id, given_bodies) -> None:
+    table = SimpleNamespace(**{**vars(TABLE), "error_table_id": error_table_id})
     with pytest.MonkeyPatch.context() as patch:
         # However few: by columns where that is possible at all.
         patch.setattr(conversion, "_FEW_BYTES", 0)
         patch.setattr("snowmelt.ingest.rows.columnar._LEAST_BYTES", 0)
-        together = CONVERSIONS.convert_all(given_bodies, TABLE, copy)
-    alone = [CONVERSIONS.convert(each, TABLE, copy) for each in given_bodies]
+        together = CONVERSIONS.convert_all(given_bodies, table, copy)
+    alone = [CONVERSIONS.convert(each, table, copy) for each in given_bodies]
     assert list(map(told, together)) == list(map(told, alone))
 
 
