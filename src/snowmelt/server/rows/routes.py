@@ -53,6 +53,12 @@ _DESCRIPTION = "/openapi.json"
 _HOSTNAME = "/v2/streaming/hostname"
 _OF_ROWS = {"rows", "filebuffer"}
 _ROLE_SCOPE = "session:role:"
+# By whether a channel is named, and the verb.
+_MANAGED = {
+    (False, "pipe-info"): "POST",
+    (False, "bulk-channel-status"): "POST",
+    (True, ""): "PUT or DELETE",
+}
 
 
 class RowRoutes:
@@ -114,7 +120,10 @@ class RowRoutes:
                 return await self._open(call, address)
             case ("DELETE", True, ""):
                 return await self._drop(call, address)
-        raise RouteNotFound(path=call.path)
+        allowed = _MANAGED.get(asked[1:])
+        if allowed is None:
+            raise RouteNotFound(path=call.path)
+        raise MethodRefused(path=call.path, allowed=allowed, method=call.method)
 
     async def _hostname(self, call: Call) -> Answer:
         await self._account(call)
