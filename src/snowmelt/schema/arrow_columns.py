@@ -50,11 +50,13 @@ def convert_arrow(
 
 def _at_once(converter: ColumnConverter, given: pa.Array) -> pa.Array | None:
     """Return an array in the chunk form of the converter's column, None when in doubt."""
-    if given.null_count and not converter.column.nullable:
-        return None
-    if given.null_count == len(given):
-        return pa.nulls(len(given), converter.type)
     plain = unwrapped(given)
+    # A dictionary, or a run, counts as no null what it stands for.
+    nulls = (given if plain is None else plain).null_count
+    if nulls and not converter.column.nullable:
+        return None
+    if nulls == len(given):
+        return pa.nulls(len(given), converter.type)
     step = _STEPS.get(converter.column.kind)
     if plain is None or step is None:
         return None

@@ -33,6 +33,8 @@ _EPOCH_ORDINAL = 719_163
 _DAY_S = 86_400
 _DAY_MS = 86_400_000
 _types = pa.types
+# Extensions whose values are not those of their storage; a period is a count of days, or of years.
+_MORE_THAN_STORED = {"arrow.uuid", "arrow.bool8", "pandas.period"}
 
 
 class FineDatetime(datetime):
@@ -63,17 +65,25 @@ def python_values(array: pa.Array) -> list[Any]:
     """Return one Python value for each value of an array; None where it is null."""
     kind: Any = array.type
     if isinstance(kind, pa.BaseExtensionType):
-        if kind.extension_name == "arrow.uuid":
-            return _valued(array.storage.to_pylist(), lambda raw: UUID(bytes=raw))
-        if kind.extension_name == "arrow.bool8":
-            return _valued(array.storage.to_pylist(), bool)
+        return _extended(array, kind.extension_name)
     if _types.is_dictionary(kind):
         values = python_values(array.dictionary)
         return _valued(array.indices.to_pylist(), values.__getitem__)
     plain = unwrapped(array)
-    if plain is None:
-        return _scalars(array)
-    return _reader_of(plain.type)(plain)
+    if plain is not None:
+        return _reader_of(plain.type)(plain)
+    if _types.is_run_end_encoded(kind):
+        values = python_values(array.values)
+        return [values[place] for place in _runs(array).to_pylist()]
+    return _scalars(array)
+
+
+def _extended(array: Any, name: str) -> list[Any]:
+    if name == "arrow.uuid":
+        return _valued(array.storage.to_pylist(), lambda raw: UUID(bytes=raw))
+    if name == "arrow.bool8":
+        return _valued(array.storage.to_pylist(), bool)
+    return _scalars(array) if name in _MORE_THAN_STORED else python_values(array.storage)
 
 
 def unwrapped(array: pa.Array) -> pa.Array | None:
@@ -81,18 +91,26 @@ def unwrapped(array: pa.Array) -> pa.Array | None:
     while True:
         kind: Any = array.type
         if isinstance(kind, pa.BaseExtensionType):
-            if kind.extension_name in {"arrow.uuid", "arrow.bool8"}:
+            if kind.extension_name in _MORE_THAN_STORED:
                 return None
             array = array.storage
-        elif _types.is_dictionary(kind):
-            try:
+            continue
+        try:
+            if _types.is_dictionary(kind):
                 array = array.dictionary_decode()
-            except pa.ArrowNotImplementedError:
-                return None  # of some types only values can be looked up
-        elif _types.is_run_end_encoded(kind):
-            array = pc.run_end_decode(array)
-        else:
-            return array
+            elif _types.is_run_end_encoded(kind):
+                array = pc.run_end_decode(array)
+            else:
+                return array
+        except pa.ArrowNotImplementedError:
+            return None  # of some types only values can be looked up
+
+
+def _runs(array: Any) -> pa.Array:
+    """Return for each place of an array of runs which of the runs' values is there."""
+    numbers = pa.array(range(len(array.values)), pa.int64())
+    runs: Any = pa.RunEndEncodedArray.from_arrays(array.run_ends, numbers)
+    return pc.run_end_decode(runs.slice(array.offset, len(array)))
 
 
 @lru_cache(maxsize=256)

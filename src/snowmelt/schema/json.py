@@ -322,7 +322,8 @@ def _float(value: float | np.floating) -> str:
 
 def _decimal(value: Decimal) -> str:
     if not value.is_finite():
-        return quoted(_special(float(value)))
+        # A signalling NaN is one; no float is made of it.
+        return quoted("NaN" if value.is_nan() else _special(float(value)))
     # A decimal zero has no sign.
     return str(value or value.copy_abs())
 

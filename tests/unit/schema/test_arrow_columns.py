@@ -94,6 +94,9 @@ def nested(leaf):
         [
             leaf,
             (pa.dictionary(pa.int32(), kind), values),
+            (pa.dictionary(pa.int8(), kind), values),
+            (pa.run_end_encoded(pa.int32(), kind), values),
+            (pa.run_end_encoded(pa.int32(), pa.dictionary(pa.int8(), kind)), values),
             (pa.list_(kind), st.lists(values | st.none(), max_size=3)),
             (pa.large_list(kind), st.lists(values | st.none(), max_size=3)),
             (pa.list_(kind, 2), st.lists(values, min_size=2, max_size=2)),
@@ -122,10 +125,15 @@ def tables(draw):
 
 def array_of(given, kind):
     if pa.types.is_dictionary(kind):
-        places = [None if value is None else place for place, value in enumerate(given)]
+        # What is null is so in its place, or in the dictionary.
+        with_null = kind.index_type == pa.int8()
+        places = [n if with_null or value is not None else None for n, value in enumerate(given)]
         return pa.DictionaryArray.from_arrays(
-            pa.array(places, pa.int32()), array_of(given, kind.value_type)
+            pa.array(places, kind.index_type), array_of(given, kind.value_type)
         )
+    if pa.types.is_run_end_encoded(kind):
+        ends = pa.array(range(1, len(given) + 1), kind.run_end_type)
+        return pa.RunEndEncodedArray.from_arrays(ends, array_of(given, kind.value_type))
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, pa.array(given, kind.storage_type))
     if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
@@ -141,6 +149,8 @@ def row_values(array):
     if isinstance(kind, pa.DictionaryType):
         values = row_values(array.dictionary)
         return [None if place is None else values[place] for place in array.indices.to_pylist()]
+    if pa.types.is_run_end_encoded(kind):
+        return row_values(array.values)[array.offset : array.offset + len(array)]
     if kind in {pa.float32(), pa.float16()}:
         narrow = np.float32 if kind == pa.float32() else np.float16
         return [None if v is None else narrow(v) for v in array.to_pylist()]
@@ -263,6 +273,26 @@ def test_columns_go_by_name_as_keys_of_rows_do():
     ]
     with pytest.raises(InvalidRow, match="more than one column named id"):
         convert(pa.table([[1], [2]], ["id", "id"]))
+
+
+@pytest.mark.parametrize(
+    "nulls",
+    [
+        pa.DictionaryArray.from_arrays(pa.array([0, 1, 0], pa.int8()), pa.array([7, None])),
+        pa.RunEndEncodedArray.from_arrays(pa.array([1, 2, 3], pa.int32()), pa.array([7, None, 7])),
+    ],
+)
+def test_what_stands_for_a_null_is_one(nulls):
+    done = convert(pa.table({"id": nulls}))
+    assert done.table["ID"].to_pylist() == [7, 7]
+    assert [(e.row_index, e.null_for_not_null) for e in done.errors] == [(1, ("ID",))]
+    assert convert(pa.table({"id": [1, 2, 3], '"lower"': nulls})).table["lower"].null_count == 1
+
+
+def test_periods_are_no_numbers():
+    periods = pd.DataFrame({"id": pd.period_range("2020-01", periods=2, freq="M")})
+    errors = convert(periods).errors
+    assert [error.error.sdk_code for error in errors] == ["0004", "0004"]
 
 
 def test_refused_rows_leave_the_others_in_order():

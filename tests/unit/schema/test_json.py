@@ -96,7 +96,7 @@ def test_long_numbers_are_refused():
 def test_python_values_are_written_as_the_official_client_does():
     value = {
         "f": [1.0, 1e10, 1e-7, -0.0, float("nan"), float("-inf"), 0.001, 9999999.0],
-        "d": [Decimal("10.50"), Decimal("4e10"), Decimal("NaN")],
+        "d": [Decimal("10.50"), Decimal("4e10"), Decimal("NaN"), Decimal("sNaN")],
         "t": [
             date(2020, 1, 2),
             time(1, 2),
@@ -107,7 +107,7 @@ def test_python_values_are_written_as_the_official_client_does():
         "n": [None, True, (1, 2), 10**30],
     }
     assert write(value) == (
-        '{"f":[1.0,1.0E10,1.0E-7,-0.0,"NaN","-Infinity",0.001,9999999.0],"d":[10.50,4E+10,"NaN"],'
+        '{"f":[1.0,1.0E10,1.0E-7,-0.0,"NaN","-Infinity",0.001,9999999.0],"d":[10.50,4E+10,"NaN","NaN"],'
         '"t":["2020-01-02","01:02","2020-01-01T00:00Z","2020-01-01T01:02:03.000400"],"b":[0,-1],'
         '"n":[null,true,[1,2],1000000000000000000000000000000]}'
     )
