@@ -35,9 +35,14 @@ class ExternalCommand:
         self._command = ["/usr/bin/env", f"CURRENT_NODE_NAME={node}", "/bin/sh", "-c", cmd]
         self._shown = cmd
         self._group: int | None = None
+        self._cancelled = False
 
     def cancel(self) -> None:
-        """Kill the command and its children; from any thread."""
+        """Kill the command and its children, as soon as it starts if need be; from any thread."""
+        self._cancelled = True
+        self._kill()
+
+    def _kill(self) -> None:
         group = self._group
         if group is not None:
             # Some of it may be there when the command itself has ended.
@@ -68,9 +73,11 @@ class ExternalCommand:
         )
         self._group = process.pid
         try:
+            if self._cancelled:
+                self._kill()
             yield process
         finally:
-            self.cancel()
+            self._kill()
             self._group = None
             for end in (process.stdin, process.stdout, process.stderr):
                 with contextlib.suppress(OSError):

@@ -62,6 +62,7 @@ class KafkaSource:
         self._connection = Connection(options.brokers, options.group_id, _settings(options))
         self._saved: Mapping[tuple[str, int], int] = {}
         self._reading: Reading | None = None
+        self._cancelled = False
         self.ends: tuple[StreamEnd, ...] = ()
         _check(options, self._streams)
 
@@ -112,6 +113,9 @@ class KafkaSource:
             self._clock,
             keep_empty=options.zero_length.lower() == "keep",
         )
+        # Whoever cancelled before this has found nothing to end.
+        if self._cancelled:
+            reading.cancelled = True
         yield from reading.batches()
         ends = reading.ends()
         if options.on_gap.lower() == "fail":
@@ -126,7 +130,8 @@ class KafkaSource:
         return None if self._reading is None else self._reading.locate(record)
 
     def cancel(self) -> None:
-        """Make reading end soon, as if there were nothing more; from any thread."""
+        """Make reading end soon, or as soon as it begins, as if there were nothing more; any thread may."""
+        self._cancelled = True
         if self._reading is not None:
             self._reading.cancelled = True
 

@@ -60,9 +60,12 @@ def test_a_flood_of_complaints_is_kept_in_part():
 
 
 def gone(pid: int) -> bool:
-    for _ in range(100):
-        status = Path(f"/proc/{pid}/stat")
-        if not status.exists() or status.read_text().rsplit(")", 1)[1].split()[0] == "Z":
+    for _ in range(2000):
+        try:
+            status = Path(f"/proc/{pid}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if status.rsplit(")", 1)[1].split()[0] == "Z":
             return True
         time.sleep(0.05)
     return False
@@ -85,6 +88,13 @@ def test_cancel_ends_a_command_that_does_nothing():
         list(made.run(Reader([b"text"])))
     timer.join()
     made.cancel()
+
+
+def test_a_command_that_starts_after_the_cancel_is_ended_at_once():
+    made = command("sleep 600")
+    made.cancel()
+    with pytest.raises(PhaseFailed, match="signal 9"):
+        list(made.run(Reader([b"text"])))
 
 
 def test_an_error_of_the_input_kills_the_command():
