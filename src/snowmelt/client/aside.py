@@ -1,14 +1,16 @@
 """Refused rows of a client on their way into error tables.
 
-For each error table the client has one channel of its own, opened with the first channel that
-goes on after errors. A call's refused rows and its good ones are taken by the same flush, so that
-one request, and so one transaction of the service, commits both.
+For each table whose rows are kept the client has one channel of its own into the error table, opened
+with the first channel that goes on after errors. A call's refused rows and its good ones are taken by
+the same flush, so that one request, and so one transaction of the service, commits both; while the
+service takes nothing of one of the two tables, the other's rows wait with them.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -46,7 +48,8 @@ class Asides:
         self._calls = calls
         self._backlog = backlog
         self._clock = clock
-        self._states: dict[str, ChannelState | None] = {}
+        # By the keys of the tables that refuse, and the names of their error tables.
+        self._states: dict[tuple[int, str], ChannelState | None] = {}
         # By the keys of tables: the error table that each had, and when that was asked.
         self._told: dict[int, tuple[float, str | None]] = {}
         self._lock = threading.Lock()
@@ -60,23 +63,26 @@ class Asides:
         name = channel.error_table
         if name is None:
             return None
+        key = channel.target.key_id, name
         with self._lock:
-            known = self._states.get(name)
-            if name in self._states and (known is None or known.failure is None):
+            known = self._states.get(key)
+            if key in self._states and (known is None or known.failure is None):
                 return known
             try:
-                state = self._opened(name)
+                state = self._opened(*key)
             except SnowmeltError as error:
                 _log.warning("Refused rows are not kept in table %s: %s", name, error)
                 if not isinstance(error, UserError):
                     return None
                 state = None
-            self._states[name] = state
+            self._states[key] = state
             return state
 
-    def _opened(self, table: str) -> ChannelState:
-        typed = ChannelName(*split_table_name(table), f'"refused:{self._calls.prefix}"')
+    def _opened(self, source: int, table: str) -> ChannelState:
+        name = f'"refused:{self._calls.prefix}:{source}"'
+        typed = ChannelName(*split_table_name(table), name)
         state = self._calls.open(typed, None, partial(RowConverter, zone=ZoneInfo("UTC")))
+        state.target = replace(state.target, source=source)
         state.is_aside = True
         self._backlog.attach(state, _REOPENED)
         return state
@@ -120,13 +126,15 @@ class Asides:
             name = status.error_table
             with self._lock:
                 self._told[key] = now, name
-                if name is not None and self._states.get(name, channel) is None:
-                    del self._states[name]
+                if name is not None and self._states.get((key, name), channel) is None:
+                    del self._states[key, name]
         channel.error_table = name
 
     def of(self, channel: ChannelState) -> ChannelState | None:
         """Return the channel that was opened for what this one's table refuses."""
-        return None if channel.error_table is None else self._states.get(channel.error_table)
+        if channel.error_table is None:
+            return None
+        return self._states.get((channel.target.key_id, channel.error_table))
 
     def drop(self) -> None:
         """Drop the channels, as far as the service answers: nobody opens them again."""

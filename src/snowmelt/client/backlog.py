@@ -55,6 +55,10 @@ class Backlog:
         self._failed: dict[ChannelState, None] = {}
         self._dirty: dict[ChannelState, None] = {}
         self._full: deque[Entry] = deque()
+        # Tables, by `Target.unit`, that take nothing now: their rows gather here.
+        self._held: set[int] = set()
+        # What those may fill of the memory, so that rows for other tables find room.
+        self._held_bytes = self._most_bytes // 2
         self._due_at: float | None = None
         self._bytes = 0
         self._detached = Counts()
@@ -72,11 +76,6 @@ class Backlog:
     def uncommitted_bytes(self) -> int:
         """Estimated bytes of rows that are buffered or in flight."""
         return max(self._bytes, 0)
-
-    @property
-    def is_troubled(self) -> bool:
-        """Whether the service, or the stage, did not answer when they were asked last."""
-        return self._trouble() is not None
 
     def states(self) -> list[ChannelState]:
         """Return the open channels, in the order of opening."""
@@ -225,9 +224,32 @@ class Backlog:
         Whatever its size, a batch is taken when nothing else waits: a call is never torn.
         """
         held = state.buffer.size_bytes
-        return (self._bytes > 0 and self._bytes + size_bytes > self._most_bytes) or (
-            held > 0 and held + size_bytes > MAX_CHUNK_BYTES
+        return (
+            (self._bytes > 0 and self._bytes + size_bytes > self._most_bytes)
+            or (held > 0 and held + size_bytes > MAX_CHUNK_BYTES)
+            or self._is_share_used(state, size_bytes)
         )
+
+    def _is_share_used(self, state: ChannelState, size_bytes: int) -> bool:
+        """Tell whether tables that take nothing now have all the memory that is for them."""
+        if state.target.unit not in self._held or self._bytes + size_bytes <= self._held_bytes:
+            return False
+        states = [each for each in self._states.values() if each.target.unit in self._held]
+        waiting = sum(each.waiting_bytes for each in states)
+        return waiting > 0 and waiting + size_bytes > self._held_bytes
+
+    def hold(self, unit: int) -> None:
+        """Let rows of a table gather in its channels' buffers, until it is released."""
+        with self._lock:
+            self._held.add(unit)
+
+    def release(self, unit: int) -> None:
+        """Flush a table's rows again, at once."""
+        with self._lock:
+            self._held.discard(unit)
+            self._hurry()
+            self._wake.put(None)
+            self._moved.notify_all()
 
     def _schedule(self, state: ChannelState) -> None:
         if state.buffer.size_bytes >= MAX_CHANNEL_BYTES:
@@ -236,7 +258,7 @@ class Backlog:
             self._wake.put(None)
             return
         self._dirty[state] = None
-        if self._due_at is None:
+        if self._due_at is None and state.target.unit not in self._held:
             self._due_at = self._clock.monotonic() + self._lag_s
             self._wake.put(None)
 
@@ -257,26 +279,36 @@ class Backlog:
         What a channel has filled up comes by itself, before anything else.
         """
         while True:
-            left_s = None
             with self._lock:
                 if self._stopped:
                     return None
-                while self._full:
-                    entry = self._full.popleft()
-                    if entry.state.failure is None:
-                        return [entry]
+                if entries := self._filled_up() or self._due():
+                    return entries
                 if self._due_at is not None:
                     left_s = self._due_at - self._clock.monotonic()
-                    if left_s <= 0:
-                        return self._taken()
-                elif self._orphaned:
+                elif self._orphaned and not (self._dirty or self._full):
                     return None
+                else:
+                    left_s = None
             with contextlib.suppress(queue.Empty):
-                self._wake.get(timeout=left_s)
+                self._wake.get(timeout=None if left_s is None else max(left_s, 0.0))
 
-    def _taken(self) -> list[Entry]:
-        entries = [state.take() for state in self._dirty if state.failure is None]
-        self._dirty.clear()
+    def _filled_up(self) -> list[Entry]:
+        for entry in list(self._full):
+            if entry.state.failure is not None:
+                self._full.remove(entry)
+            elif entry.target.unit not in self._held:
+                self._full.remove(entry)
+                return [entry]
+        return []
+
+    def _due(self) -> list[Entry]:
+        if self._due_at is None or self._due_at > self._clock.monotonic():
+            return []
+        states = [state for state in self._dirty if state.target.unit not in self._held]
+        entries = [state.take() for state in states]
+        for state in states:
+            del self._dirty[state]
         self._due_at = None
         self._moved.notify_all()
         return entries

@@ -94,7 +94,7 @@ class Client:
             raise
 
     def _trouble(self) -> SnowmeltError | None:
-        return self._encoder.trouble or self._transport.trouble
+        return self._encoder.trouble or self._transport.trouble or self._registrar.trouble
 
     def _connect(self, transport: Transport, role: str | None) -> None:
         settings, self._transport = self._settings, transport
@@ -109,15 +109,16 @@ class Client:
             stage, calls.prefix, self._backlog, settings, transport.stopping
         )
         columns = Columns(calls, self._backlog, settings.clock)
-        registrar = Registrar(transport, who, encoder, columns, self._backlog, settings.give_up_s)
-        self._flusher = Flusher(self._backlog, encoder, registrar, transport)
+        self._registrar = Registrar(transport, who, encoder, columns, self._backlog, settings)
+        self._flusher = Flusher(self._backlog, encoder, self._registrar, transport)
         self._asides = Asides(calls, self._backlog, settings.clock)
         self._desk = Desk(
             self._backlog, self._flusher, calls, columns, self._asides, self._commit_timeout_s
         )
         # The threads end when neither client nor channels are left, and their rows are committed.
         weakref.finalize(self._desk, self._flusher.orphan).atexit = False
-        transport.on_trouble = encoder.on_trouble = settings.tell
+        for part in (transport, encoder, self._registrar):
+            part.on_trouble = settings.tell
         publish(weakref.WeakMethod(self.status), settings.name)
 
     @property

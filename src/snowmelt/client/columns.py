@@ -121,7 +121,7 @@ class Columns:
         before = state.target.schema
         if names:
             self._look(state, names)
-        elif not self._backlog.is_troubled:
+        elif self._calls.is_answered:
             # Such rows are refused by what is known where the service cannot be asked.
             with suppress(SnowmeltError):
                 self._look(state, names, timeout_s=0.0)

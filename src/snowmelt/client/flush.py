@@ -1,7 +1,7 @@
 """The background of a client: threads that encode and stage, and one that registers.
 
 So flushes n+1 and n+2 are encoded while flush n is being registered; they are registered one
-after the other, as they were taken. All threads start with the first row and sleep without a
+after the other, as they were taken, but for tables that take nothing now. All threads start with the first row and sleep without a
 timeout when there is none.
 """
 
@@ -141,19 +141,19 @@ class Flusher:
             return entries, place
 
     def _register(self) -> None:
-        while (place := self._flushes.get()) is not None:
-            self._registered(place.get())
+        while True:
+            try:
+                place = self._flushes.get(timeout=self._registrar.retry())
+            except queue.Empty:
+                continue
+            if place is None:
+                break
+            self._registrar.register(place.get())
+        while (pause_s := self._registrar.retry()) is not None:
+            if self._transport.stopping.wait(pause_s):
+                break
         self._transport.stop()
         self._encoder.close()
-
-    def _registered(self, staged: list[StagedChunk]) -> None:
-        try:
-            self._registrar.register(staged)
-        except Exception as error:  # noqa: BLE001 - the thread must live on for other channels
-            _log.exception("Rows could not be registered.")
-            states = [entry.state for chunk in staged for entry in chunk.plan.entries]
-            reason = f"its rows could not be registered: {type(error).__name__}: {error}"
-            self._backlog.fail(states, Failure(reason))
 
 
 _running: weakref.WeakSet[Flusher] = weakref.WeakSet()

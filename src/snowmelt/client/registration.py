@@ -1,9 +1,10 @@
 """Staged chunks become committed rows: requests, verdicts, and what a refusal costs.
 
-An unknown outcome (no answer, codes 7 and 10) is asked again with the same bytes. Only a definite
-refusal lets a chunk be rebuilt: without the channels that have ended, with the rows of others
-brought into their table's new columns. Client and row sequencers stay, so that rows which were
-committed after all, or whose channel somebody else has opened, cannot be committed.
+An unknown outcome (no answer, codes 7 and 10) is asked again with the same bytes; with an answer
+only the tables that it concerns wait. A definite refusal alone lets a chunk be rebuilt: without the
+channels that have ended, with the rows of others brought into their table's new columns. Client and
+row sequencers stay, so that rows which were committed after all, or whose channel somebody else has
+opened, cannot be committed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from snowmelt import faults, tracing
 from snowmelt.client.fitting import misfit
+from snowmelt.client.lanes import Lanes
 from snowmelt.client.planning import MAX_CHUNKS, ChunkPlan, plan_chunks
 from snowmelt.client.refusals import TRANSIENT, reason_of
 from snowmelt.client.state import Failure
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from snowmelt.client.backlog import Backlog
     from snowmelt.client.columns import Columns
     from snowmelt.client.encoding import Encoder, StagedChunk
+    from snowmelt.client.settings import ClientSettings
     from snowmelt.client.state import Entry, Target
     from snowmelt.client.transport import Transport
     from snowmelt.retry import Patience
@@ -75,7 +78,7 @@ class Identified(NamedTuple):
 
 
 class Registrar:
-    """Registers staged chunks; used by one thread, so that each channel's order is kept."""
+    """Registers staged chunks; for one thread, so that each channel's order is kept."""
 
     def __init__(
         self,
@@ -84,24 +87,55 @@ class Registrar:
         encoder: Encoder,
         columns: Columns,
         backlog: Backlog,
-        give_up_s: float,
+        settings: ClientSettings,
     ) -> None:
         self._transport = transport
         self._who = who
         self._encoder = encoder
         self._columns = columns
         self._backlog = backlog
-        self._give_up_s = give_up_s
+        self._give_up_s = settings.give_up_s
+        self._lanes = Lanes(backlog, settings.clock, settings.give_up_s)
+        self.on_trouble: Callable[[SnowmeltError], None] | None = None
         # What the service takes no rows for any more.
         self._outdated: set[Target] = set()
 
+    @property
+    def trouble(self) -> SnowmeltError | None:
+        """Why the service takes nothing of a table now, None where it takes all."""
+        return self._lanes.trouble
+
     def register(self, staged: Sequence[StagedChunk]) -> None:
-        """Return when every channel in the chunks has its rows committed or is invalid."""
+        """Return when the rows of every channel are committed, or it is invalid, or its table waits.
+
+        Whatever goes wrong, it is told to the channels that it concerns, and nothing is raised.
+        """
+        self._settle(self._lanes.join(staged))
+
+    def retry(self) -> float | None:
+        """Ask again for what waits, as far as it is due.
+
+        Returns after how many seconds something is due, None where nothing waits.
+        """
+        while due := self._lanes.take_due():
+            self._settle(due)
+        return self._lanes.pause_s()
+
+    def _settle(self, staged: Sequence[StagedChunk]) -> None:
         patience = self._transport.patience(self._give_up_s)
         waiting = list(staged)
-        while waiting := self._without_invalid(self._up_to_date(waiting)):
-            count = request_size(waiting)
-            waiting = self._attempt(waiting[:count], patience) + waiting[count:]
+        try:
+            while waiting := self._without_invalid(self._up_to_date(waiting)):
+                count = request_size(waiting)
+                waiting = self._attempt(waiting[:count], patience) + waiting[count:]
+        except Exception as error:  # noqa: BLE001 - the thread must live on for other channels
+            _log.exception("Rows could not be registered.")
+            states = [entry.state for chunk in staged for entry in chunk.plan.entries]
+            reason = f"its rows could not be registered: {type(error).__name__}: {error}"
+            self._backlog.fail(states, Failure(reason))
+        for chunks, trouble in self._lanes.rest():
+            reason = f"{trouble.fields['reason']}; given up after {self._give_up_s:g} s"
+            self._give_up(chunks, self._transport.unavailable(reason))
 
     def _up_to_date(self, chunks: list[StagedChunk]) -> list[StagedChunk]:
         """Rebuild chunks that would be refused, since their table was altered as others told."""
@@ -122,10 +156,15 @@ class Registrar:
         return current
 
     def _without_invalid(self, chunks: list[StagedChunk]) -> list[StagedChunk]:
-        """Rebuild chunks that no request has named yet and whose channels are invalid by now."""
+        """Rebuild chunks that no request has named yet and some of whose channels are invalid by now.
+
+        Where all are, nobody is left to answer to.
+        """
         usable: list[StagedChunk] = []
         for chunk in chunks:
             gone = {entry.state for entry in chunk.plan.entries if entry.state.failure}
+            if len(gone) == len(chunk.plan.entries):
+                continue
             if chunk.sent or not gone:
                 usable.append(chunk)
             else:
@@ -156,34 +195,32 @@ class Registrar:
             if not _may_pass(error):
                 return self._apart(chunks, error)
             self._wait(error, chunks, patience)
-            return [chunk for chunk in chunks if _alive(chunk)]
+            return chunks
         faults.point(faults.Point.REGISTERED)
         verdicts = verdicts_of(answer)
+        patience.renew()
         again: list[StagedChunk] = []
-        transient: ChannelVerdict | None = None
         for chunk in chunks:
             judged = [(entry, verdict_on(entry, verdicts)) for entry in chunk.plan.entries]
             codes = {verdict.status_code for _, verdict in judged}
             if codes == {int(ResponseCode.SUCCESS)}:
                 self._backlog.commit(chunk.plan.entries)
             elif codes & TRANSIENT and codes <= TRANSIENT | _SIBLING_OR_NOTHING:
-                transient = next(v for _, v in judged if v.status_code in TRANSIENT)
-                again.append(chunk)
+                self._set_aside(chunk, next(v for _, v in judged if v.status_code in TRANSIENT))
             else:
                 again += self._refused(chunk, judged)
-        self._wait_if(transient, again, patience)
-        return [chunk for chunk in again if not chunk.sent or _alive(chunk)]
+        return again
 
-    def _wait_if(
-        self, transient: ChannelVerdict | None, chunks: list[StagedChunk], patience: Patience
-    ) -> None:
-        if transient is None:
-            patience.renew()
-            return
-        if transient.status_code == ResponseCode.QUEUE_FULL:
-            # The service lives and knows that it cannot take more: waiting is what it asks for.
-            patience.extend()
-        self._wait(self._transport.unavailable(_reason(transient)), chunks, patience)
+    def _set_aside(self, chunk: StagedChunk, verdict: ChannelVerdict) -> None:
+        """Let a chunk wait, and what comes of its table: others are not concerned."""
+        trouble = self._transport.unavailable(_reason(verdict))
+        if self._lanes.trouble is None:
+            _log.info("Rows for table %s wait: %s", chunk.plan.target.table, trouble)
+            if self.on_trouble is not None:
+                self.on_trouble(trouble)
+        # It lives and knows that it cannot take more: waiting is what it asks for.
+        is_busy = verdict.status_code == ResponseCode.QUEUE_FULL
+        self._lanes.set_aside(chunk, trouble, is_busy=is_busy)
 
     def _wait(
         self, trouble: SnowmeltError, chunks: Sequence[StagedChunk], patience: Patience
@@ -337,8 +374,3 @@ def _may_pass(error: SnowmeltError) -> bool:
     """
     passing = isinstance(error, AuthenticationFailed | ConfigurationError)
     return passing or bool(error.fields.get("elsewhere"))
-
-
-def _alive(chunk: StagedChunk) -> bool:
-    """Tell whether a chunk that was sent still has a channel to answer to."""
-    return any(entry.state.failure is None for entry in chunk.plan.entries)

@@ -26,12 +26,21 @@ _REMEMBERED_TOKENS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a channel's rows go; only channels of equal targets share a chunk."""
+    """Where a channel's rows go; only channels of equal targets share a chunk.
+
+    Of refused rows `source` is the key of the table that refused them.
+    """
 
     table: TableName
     schema: TableSchema
     key_id: int
     data_key: bytes
+    source: int | None = None
+
+    @property
+    def unit(self) -> int:
+        """What waits together when a table takes nothing: it, and what it refuses."""
+        return self.key_id if self.source is None else self.source
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +127,6 @@ class ChannelState:
         """Return how it is doing."""
         counts, oldest = self.counts, self._oldest_ms()
         waiting_rows = self.buffer.rows + sum(entry.portion.rows for entry in self.in_flight)
-        waiting_bytes = self.buffer.size_bytes + sum(
-            entry.portion.size_bytes for entry in self.in_flight
-        )
         return ChannelStatus(
             name=self.name,
             table=self.target.table,
@@ -131,11 +137,16 @@ class ChannelState:
             waiting_rows=waiting_rows,
             inserted_bytes=counts.inserted_bytes,
             committed_bytes=counts.committed_bytes,
-            waiting_bytes=waiting_bytes,
+            waiting_bytes=self.waiting_bytes,
             committed_token=self.committed_token,
             lag_s=0.0 if oldest is None else max(now_ms - oldest, 0) / 1000,
             last_error=self.error or self.last_error,
         )
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Estimated bytes that are not committed."""
+        return self.buffer.size_bytes + sum(entry.portion.size_bytes for entry in self.in_flight)
 
     def _oldest_ms(self) -> int | None:
         if self.in_flight:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+from dataclasses import replace
 from functools import partial
 from zoneinfo import ZoneInfo
 
@@ -71,6 +72,25 @@ def test_what_a_channel_fills_up_is_a_flush_by_itself_and_comes_first():
         [("b", 1, None), ("a", 3, "3")],
     ]
     assert backlog.uncommitted_bytes == 2 * MAX_CHANNEL_BYTES + 16
+
+
+def test_rows_of_a_table_that_is_held_gather_until_it_is_released():
+    backlog = backlog_with(max_client_lag=LONG)
+    held = [opened(backlog, name) for name in "ab"]
+    free = opened(backlog, "c")
+    free.target = replace(TARGET, key_id=2)
+    backlog.hold(TARGET.unit)
+    for state in (*held, free):
+        backlog.insert(state, row())
+    backlog.insert(held[0], row(size=MAX_CHANNEL_BYTES))
+    backlog.hurry()
+    assert [entry.state.name for entry in backlog.take()] == ["c"]
+    backlog.insert(held[0], row())
+    backlog.orphan()
+    backlog.release(TARGET.unit)
+    taken = [[(entry.state.name, entry.portion.rows) for entry in backlog.take()] for _ in range(2)]
+    assert taken == [[("a", 2)], [("b", 1), ("a", 1)]]
+    assert backlog.take() is None
 
 
 def test_a_chunk_that_is_full_is_taken_before_more_comes(monkeypatch):
