@@ -53,6 +53,7 @@ settings.load_profile("thorough")
 
 _TOPICS = (
     "parallel",
+    "together",
     "fix_postgres",
     "fix_catalog",
     "fix_chunks",
