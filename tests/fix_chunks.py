@@ -189,13 +189,14 @@ class Lakehouse:
     def read_numbers(self, name=NUMBERS) -> list[int]:
         return [int(number) for number in self.read(name, ["N"])["N"].to_pylist()]
 
-    def collect(self, retention_s=3600.0):
+    def collect(self, retention_s=3600.0, **more):
         return collect_garbage(
             self.database,
             self.stage,
             self.warehouse.store,
             clock=self.clock,
             retention_s=retention_s,
+            **more,
         )
 
     def files(self, store=None, prefix="") -> set[str]:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog import channels, leases, row_channels, stages
+from snowmelt.errors import ServiceBusy
 from snowmelt.ingest.rows.places import is_row_file
 from snowmelt.storage.opening import open_store
 from snowmelt.table.leasing import new_owner, renewed
 
 if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    import sqlalchemy as sa
+
     from snowmelt.server.app import Service
 
 # Much longer than any registration or clean-up takes.
@@ -29,10 +36,14 @@ _log = logging.getLogger("snowmelt.server")
 
 
 class Housekeeping:
-    """Rounds of cleaning; a round that is interrupted is made up for by the next."""
+    """Rounds of cleaning; a round that is interrupted is made up for by the next.
 
-    def __init__(self, service: Service) -> None:
+    Once it is `stopping`, a round ends before it would go on to the next object or transaction.
+    """
+
+    def __init__(self, service: Service, stopping: threading.Event) -> None:
         self._service = service
+        self._stopping = stopping
         self._warehouse = open_store(service.settings.warehouse_url)
         self._owner = new_owner()
         self._sweep_at = service.clock.monotonic()
@@ -49,9 +60,20 @@ class Housekeeping:
         try:
             with renewed(service.database, lease, ttl_s=_LEASE_S, clock=service.clock):
                 self._round()
+        except ServiceBusy as error:
+            _log.info("housekeeping is left to the next service: %s", error)
         finally:
             with service.database.writing() as connection:
                 leases.release(connection, lease)
+
+    def _between(self) -> None:
+        """Go no further when the service stops.
+
+        Raises:
+            ServiceBusy: It does.
+        """
+        if self._stopping.is_set():
+            raise ServiceBusy(reason="it is stopping")
 
     def _round(self) -> None:
         # Here, not above: with it comes PyIceberg, which takes longer to load than the service.
@@ -59,7 +81,9 @@ class Housekeeping:
 
         service = self._service
         idle = service.settings.channel_idle_s
-        expired = cleanup.expire_channels(service.database, service.clock, idle_s=idle)
+        expired = cleanup.expire_channels(
+            service.database, service.clock, idle_s=idle, between=self._between
+        )
         if expired:
             _log.info("%d channels have expired: nobody wrote to them for %g s", expired, idle)
         self._trim()
@@ -70,6 +94,7 @@ class Housekeeping:
             self._warehouse,
             clock=service.clock,
             retention_s=service.settings.retention_s,
+            between=self._between,
         )
         for problem in collected.problems:
             _log.error("clean-up could not do its work on %s; it will try again", problem)
@@ -88,29 +113,29 @@ class Housekeeping:
             return
         self._sweep_at = service.clock.monotonic() + _SWEEP_EACH_S
         before = service.clock.now() - _FILES_KEPT
-        for found in list(service.stage.list()):
-            name = found.path.partition("/")[2]
-            if is_row_file(name) and found.modified_at <= before:
-                service.stage.delete(found.path)
+        old: list[str] = []
+        for found in service.stage.list():
+            self._between()
+            if found.modified_at <= before and is_row_file(found.path.partition("/")[2]):
+                old.append(found.path)
+        for path in old:
+            self._between()
+            service.stage.delete(path)
 
     def _trim(self) -> None:
         """Forget old history and old tombstones, a little at a time."""
-        service = self._service
-        now = service.clock.now()
-        kept = dt.timedelta(seconds=service.settings.history_retention_s)
+        now = self._service.clock.now()
+        kept = dt.timedelta(seconds=self._service.settings.history_retention_s)
+        for forget, before in (
+            (channels.trim_history, now - kept),
+            (row_channels.forget_requests, now - _REQUESTS_KEPT),
+            (stages.forget_tombstones, now - _TOMBSTONES_KEPT),
+        ):
+            self._forget(partial(forget, before=before, limit=_AT_ONCE))
+
+    def _forget(self, some: Callable[[sa.Connection], int]) -> None:
         removed = _AT_ONCE
         while removed == _AT_ONCE:
-            with service.database.writing() as connection:
-                removed = channels.trim_history(connection, now - kept, limit=_AT_ONCE)
-        removed = _AT_ONCE
-        while removed == _AT_ONCE:
-            with service.database.writing() as connection:
-                removed = row_channels.forget_requests(
-                    connection, now - _REQUESTS_KEPT, limit=_AT_ONCE
-                )
-        removed = _AT_ONCE
-        while removed == _AT_ONCE:
-            with service.database.writing() as connection:
-                removed = stages.forget_tombstones(
-                    connection, now - _TOMBSTONES_KEPT, limit=_AT_ONCE
-                )
+            self._between()
+            with self._service.database.writing() as connection:
+                removed = some(connection)

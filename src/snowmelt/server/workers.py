@@ -47,7 +47,7 @@ class Workers:
         self._threads = [
             threading.Thread(
                 target=self._every,
-                args=(service.settings.cleanup_interval_s, Housekeeping(service)),
+                args=(service.settings.cleanup_interval_s, Housekeeping(service, self._stopping)),
                 name="housekeeping",
                 daemon=True,
             ),

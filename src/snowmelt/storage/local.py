@@ -21,7 +21,7 @@ from snowmelt.storage.scanning import scan_tree
 from snowmelt.storage.store import UNFINISHED, ObjectInfo, Readable, is_path, path_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: opening a planted pipe must not wait for a writer.
@@ -173,11 +173,13 @@ class LocalStore:
             except OSError as error:
                 raise SyncFailed(reason=f"{self._root}: {error.strerror}") from error
 
-    def sweep(self, before: dt.datetime) -> int:
+    def sweep(self, before: dt.datetime, *, between: Callable[[], None] | None = None) -> int:
         """Remove what interrupted puts left behind before that instant; return how many."""
         removed = 0
         pending: list[tuple[str, ...]] = [()]
         while pending:
+            if between is not None:
+                between()
             parts = pending.pop()
             for name, status in self._entries(parts):
                 if stat.S_ISDIR(status.st_mode):

@@ -22,7 +22,7 @@ from snowmelt.storage.store import ObjectInfo, Readable, is_path, path_parts
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from obstore import ObjectMeta
 
@@ -191,7 +191,12 @@ class RemoteStore:
     def sync(self) -> None:
         """Return at once: puts are durable when they return."""
 
-    def sweep(self, before: dt.datetime) -> int:  # noqa: ARG002 - the protocol's signature
+    def sweep(
+        self,
+        before: dt.datetime,  # noqa: ARG002 - the protocol's signature
+        *,
+        between: Callable[[], None] | None = None,  # noqa: ARG002 - likewise
+    ) -> int:
         """Return 0: an interrupted put leaves nothing that a listing would show."""
         return 0
 

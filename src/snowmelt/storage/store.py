@@ -9,7 +9,7 @@ from snowmelt.errors import PathRefused
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 Readable: TypeAlias = bytes | bytearray | memoryview
 
@@ -224,8 +224,11 @@ class Store(Protocol):
             StageUnavailable: It cannot be made durable.
         """
 
-    def sweep(self, before: dt.datetime) -> int:
-        """Remove what interrupted puts left behind before that instant; return how many."""
+    def sweep(self, before: dt.datetime, *, between: Callable[[], None] | None = None) -> int:
+        """Remove what interrupted puts left behind before that instant; return how many.
+
+        What `between` raises, which is called between folders, ends it there.
+        """
 
 
 def path_parts(path: str) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ from snowmelt.table.migration import close_lost, lease_name
 from snowmelt.table.warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import sqlalchemy as sa
 
@@ -84,8 +84,18 @@ class Collected:
     problems: tuple[str, ...] = ()
 
 
+def _go_on() -> None:
+    """Let a round go on to its end."""
+
+
 def collect(
-    database: Database, stage: Store, warehouse: Store, *, clock: Clock, retention_s: float
+    database: Database,
+    stage: Store,
+    warehouse: Store,
+    *,
+    clock: Clock,
+    retention_s: float,
+    between: Callable[[], None] = _go_on,
 ) -> Collected:
     """Delete what nobody needs any more; safe beside readers, migrations and other collectors.
 
@@ -97,6 +107,8 @@ def collect(
         warehouse: Where the native files are.
         clock: Tells what is old.
         retention_s: In seconds, longer than any reader's plan lives.
+        between: Called between tables and between objects; an error that is `retryable` ends the
+            round there, and the next goes on.
 
     Raises:
         StageUnavailable: A store does not answer; what was begun is finished by the next round.
@@ -108,33 +120,39 @@ def collect(
     problems: list[str] = []
     gone = [table for table in gone if _given_up(database, table, clock)]
     for table in [*live, *gone]:
+        between()
         with _reported(table, problems):
             _retire(database, table, clock, before)
     faults.point(Point.CLEANUP_MARKED)
-    blobs = _delete_blobs(database, stage, clock)
-    unregistered = _delete_unregistered(database, stage, clock)
+    blobs = _delete_blobs(database, stage, clock, between)
+    unregistered = _delete_unregistered(database, stage, clock, between)
     house = Warehouse(warehouse)
     files = 0
     for table in live:
+        between()
         with _reported(table, problems):
-            files += _delete_native(database, house, table, clock, before)
+            files += _delete_native(database, house, table, clock, before, between)
     for table in gone:
         with _reported(table, problems):
-            files += _delete_dropped(database, house, table, clock)
+            files += _delete_dropped(database, house, table, clock, between)
     for store in (stage, warehouse):
-        store.sweep(clock.now() - UNREGISTERED_AFTER)
+        store.sweep(clock.now() - UNREGISTERED_AFTER, between=between)
     return Collected(blobs, unregistered, files, tuple(problems))
 
 
-def expire_channels(database: Database, clock: Clock, *, idle_s: float) -> int:
+def expire_channels(
+    database: Database, clock: Clock, *, idle_s: float, between: Callable[[], None] = _go_on
+) -> int:
     """Remove channels that nobody has written to for `idle_s` seconds; return how many.
 
     As in Snowflake, where they go after 30 days, with their offset tokens. 0 keeps them for ever.
+    What `between` raises, which is called between transactions, ends it there.
     """
     if idle_s <= 0:
         return 0
     count = 0
     while True:
+        between()
         now = clock.now()
         with database.writing() as connection:
             some = channels.expire_idle(connection, now - dt.timedelta(seconds=idle_s), now)
@@ -186,7 +204,9 @@ def _retire(database: Database, table: TableRecord, clock: Clock, before: dt.dat
         read_marks.forget_marks(connection, table.incarnation, clock.now())
 
 
-def _delete_blobs(database: Database, stage: Store, clock: Clock) -> int:
+def _delete_blobs(
+    database: Database, stage: Store, clock: Clock, between: Callable[[], None]
+) -> int:
     deleted = 0
     while True:
         with database.reading() as connection:
@@ -194,6 +214,7 @@ def _delete_blobs(database: Database, stage: Store, clock: Clock) -> int:
         if not blobs:
             return deleted
         for blob in blobs:
+            between()
             stage.delete(f"{blob.prefix}/{blob.path}")
         faults.point(Point.CLEANUP_DELETED)
         with database.writing() as connection:
@@ -201,9 +222,11 @@ def _delete_blobs(database: Database, stage: Store, clock: Clock) -> int:
         deleted += len(blobs)
 
 
-def _delete_unregistered(database: Database, stage: Store, clock: Clock) -> int:
+def _delete_unregistered(
+    database: Database, stage: Store, clock: Clock, between: Callable[[], None]
+) -> int:
     now = clock.now()
-    lying = _lying(stage, now - _YOUNG)
+    lying = _lying(stage, now - _YOUNG, between)
     blobs: set[StagedBlob] = set()
     # A stage holds a blob for each second of each client: never all of them in memory.
     while some := list(islice(lying, _LISTED_AT_ONCE)):
@@ -211,6 +234,7 @@ def _delete_unregistered(database: Database, stage: Store, clock: Clock) -> int:
     with database.writing() as connection:
         blobs |= set(stages.tombstone(connection, seen_before=now - UNREGISTERED_AFTER, now=now))
     for blob in blobs:
+        between()
         stage.delete(f"{blob.prefix}/{blob.path}")
     return len(blobs)
 
@@ -229,8 +253,9 @@ def _doomed(database: Database, some: Iterable[StagedBlob], now: dt.datetime) ->
     return {lying[path] for path in doomed}
 
 
-def _lying(stage: Store, before: dt.datetime) -> Iterator[StagedBlob]:
+def _lying(stage: Store, before: dt.datetime, between: Callable[[], None]) -> Iterator[StagedBlob]:
     for found in stage.list():
+        between()
         prefix, _, path = found.path.partition("/")
         try:
             parse_blob_path(path)
@@ -241,7 +266,12 @@ def _lying(stage: Store, before: dt.datetime) -> Iterator[StagedBlob]:
 
 
 def _delete_native(
-    database: Database, warehouse: Warehouse, table: TableRecord, clock: Clock, before: dt.datetime
+    database: Database,
+    warehouse: Warehouse,
+    table: TableRecord,
+    clock: Clock,
+    before: dt.datetime,
+    between: Callable[[], None],
 ) -> int:
     found = list(warehouse.store.list(warehouse.folder(table)))
     if not found:
@@ -268,7 +298,7 @@ def _delete_native(
     current = [] if table.pointer is None else [warehouse.path(table.pointer)]
     recent = _recent({*listed, *current}, committed, before) & set(listed)
     needed = _needed(warehouse, table, recent)
-    return _delete(warehouse.store, (path for path in listed if path not in needed))
+    return _delete(warehouse.store, (path for path in listed if path not in needed), between)
 
 
 def _close_dead(database: Database, table: TableRecord, clock: Clock) -> None:
@@ -349,7 +379,11 @@ def _run_of(path: str) -> str:
 
 
 def _delete_dropped(
-    database: Database, warehouse: Warehouse, table: TableRecord, clock: Clock
+    database: Database,
+    warehouse: Warehouse,
+    table: TableRecord,
+    clock: Clock,
+    between: Callable[[], None],
 ) -> int:
     _close_dead(database, table, clock)
     with database.reading() as connection:
@@ -358,16 +392,17 @@ def _delete_dropped(
         if _at_work(connection, table.table_id):
             return 0
     listed = [found.path for found in warehouse.store.list(warehouse.folder(table))]
-    deleted = _delete(warehouse.store, listed)
+    deleted = _delete(warehouse.store, listed, between)
     with database.writing() as connection:
         if not chunks.chunks_between(connection, table.table_id, 0, table.last_seq, limit=1):
             forget_table(connection, table.table_id)
     return deleted
 
 
-def _delete(store: Store, paths: Iterable[str]) -> int:
+def _delete(store: Store, paths: Iterable[str], between: Callable[[], None]) -> int:
     count = 0
     for path in paths:
+        between()
         store.delete(path)
         count += 1
     return count

@@ -13,6 +13,7 @@ from snowmelt.catalog import read_marks
 from snowmelt.catalog.model import stream_offsets
 from snowmelt.catalog.tables import create_table, dropped_tables, find_table
 from snowmelt.clock import ManualClock
+from snowmelt.errors import ServiceBusy
 from snowmelt.schema.types import TableName
 from snowmelt.table import iceberg
 from snowmelt.table.chunk import concatenated
@@ -46,6 +47,32 @@ def test_blobs_go_a_retention_after_their_migration(house):
     assert house.collect(HOUR).blobs == 2
     assert house.files(house.stage) == {newer}
     assert house.read_numbers() == list(range(30))
+
+
+def test_a_round_that_is_ended_anywhere_is_gone_on_with_by_the_next(house):
+    for start in range(0, 30, 10):
+        house.put_numbers(start, 10)
+    house.migrate()
+    house.clock.advance(HOUR + 1)
+    kept = house.put_numbers(30, 10)
+    asked = 0
+
+    def stop_later():
+        nonlocal asked
+        asked += 1
+        if asked > rounds:
+            raise ServiceBusy(reason="it is stopping")
+
+    for rounds in range(100):  # noqa: B007 - read above
+        asked = 0
+        try:
+            house.collect(HOUR, between=stop_later)
+        except ServiceBusy:
+            continue
+        break
+    assert rounds > 3
+    assert house.files(house.stage) == {kept}
+    assert house.read_numbers() == list(range(40))
 
 
 def test_a_plan_made_before_the_migration_still_reads_within_the_retention(house):
