@@ -47,7 +47,7 @@ def with_client(request):
 
     trouble = []
     loop.set_exception_handler(lambda _, context: trouble.append(context))
-    yield lambda work: loop.run_until_complete(asyncio.wait_for(working(work), 20))
+    yield lambda work: loop.run_until_complete(asyncio.wait_for(working(work), 120))
     loop.close()
     assert not trouble
 

@@ -69,10 +69,10 @@ class RawService:
         except asyncio.CancelledError:
             pass  # by the end of the test
         finally:
-            self.ended.release()
             writer.close()
             with contextlib.suppress(OSError, asyncio.CancelledError):
                 await writer.wait_closed()
+            self.ended.release()
 
     async def converse(self, reader, writer):
         """Answer the requests of one connection."""

@@ -142,7 +142,7 @@ def test_two_attempts_at_the_same_time_are_worked_on_once(service, name):
         each.start()
     found = [results.get() for _ in attempts]
     for each in attempts:
-        each.join(20)
+        each.join(200)
     assert found == [[value + 1 for value in ROWS[:600]]] * 2
     begun, done = service.logged()
     assert set(begun.values()) == set(done.values()) == {1}

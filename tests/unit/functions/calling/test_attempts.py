@@ -440,14 +440,14 @@ def test_a_batch_that_is_given_up_leaves_its_turn_and_its_connection(said):
         asked = asyncio.create_task(
             attempts.ask(Outgoing("b", BODY), CallRecord("double", "q", "b"))
         )
-        assert await asyncio.to_thread(service.asked.acquire, timeout=5)
+        assert await asyncio.to_thread(service.asked.acquire, timeout=60)
         await asyncio.sleep(0.05)
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked
         assert limits.told[-1] == "left"
         await client.close()
-        assert await asyncio.to_thread(service.ended.acquire, timeout=5)
+        assert await asyncio.to_thread(service.ended.acquire, timeout=60)
 
     with RawService(said) as service:
         asyncio.run(work(f"{service.url}/f"))

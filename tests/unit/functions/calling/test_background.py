@@ -48,7 +48,7 @@ def test_a_forked_process_has_a_thread_of_its_own(service):
     results = context.SimpleQueue()
     child = context.Process(target=_in_child, args=(f"{service}/", results))
     child.start()
-    child.join(20)
+    child.join(200)
     assert child.exitcode == 0
     assert results.get() == ["b"]
     assert called.ask(called.plan(f"{service}/"), called.rows(["c"])) == ["c"]
@@ -69,6 +69,6 @@ def test_a_process_ends_though_calls_are_under_way(service):
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "a\n", "")

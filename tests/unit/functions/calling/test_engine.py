@@ -198,10 +198,10 @@ def test_who_stops_leaves_no_connection_and_no_thread(by_error):
         else:
             next(values)
             for _ in range(4):
-                assert open_requests.acquire(timeout=5)
+                assert open_requests.acquire(timeout=60)
             values.close()
         for _ in range(4 if not by_error else 0):
-            assert ended.acquire(timeout=5)
+            assert ended.acquire(timeout=60)
     names = {thread.name for thread in threading.enumerate()}
     assert threading.active_count() <= threads + ("snowmelt-calls" in names)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 
 import pytest
 
@@ -78,7 +79,9 @@ def test_a_kept_connection_that_ends_within_a_reply_is_not(with_client):
 def test_connections_that_ended_while_idle_are_not_used(with_client):
     async def work(client):
         await asyncio.gather(*(ask(client, service) for _ in range(4)))
-        await asyncio.sleep(0.1)
+        for _ in range(4):
+            assert await asyncio.to_thread(service.ended.acquire, timeout=60)
+        await asyncio.sleep(0.05)
         return await ask(client, service)
 
     async def then_end(writer):
@@ -95,7 +98,7 @@ def test_connections_that_nobody_uses_are_closed_after_a_while(with_client, monk
     async def work(client):
         await asyncio.gather(*(ask(client, service) for _ in range(3)))
         for _ in range(3):
-            assert await asyncio.to_thread(service.ended.acquire, timeout=5)
+            assert await asyncio.to_thread(service.ended.acquire, timeout=60)
         return (await ask(client, service)).body
 
     monkeypatch.setattr(http, "_KEEP_IDLE_S", 0.05)
@@ -104,14 +107,18 @@ def test_connections_that_nobody_uses_are_closed_after_a_while(with_client, monk
 
 
 def test_what_comes_without_being_asked_for_ends_the_connection(with_client):
+    said = threading.Event()
+
     async def twice(writer):
         writer.write(OK)
         await asyncio.sleep(0.05)
         writer.write(reply(body=b"other"))
+        said.set()
 
     async def work(client):
         first = await ask(client, service)
-        await asyncio.sleep(0.1)
+        assert await asyncio.to_thread(said.wait, 60)
+        await asyncio.sleep(0.05)
         return first.body, (await ask(client, service)).body
 
     with RawService(twice, OK) as service:
@@ -160,11 +167,11 @@ def test_a_host_that_has_no_address_is_told(with_client):
 def test_cancelling_closes_the_connection_of_the_request(with_client):
     async def work(client):
         asked = asyncio.create_task(ask(client, service))
-        assert await asyncio.to_thread(service.asked.acquire, timeout=5)
+        assert await asyncio.to_thread(service.asked.acquire, timeout=60)
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked
-        assert await asyncio.to_thread(service.ended.acquire, timeout=5)
+        assert await asyncio.to_thread(service.ended.acquire, timeout=60)
         return (await ask(client, service)).body
 
     with RawService(None, OK) as service:
@@ -174,7 +181,7 @@ def test_cancelling_closes_the_connection_of_the_request(with_client):
 def test_closing_ends_requests_that_are_under_way_and_lets_no_more_begin(with_client):
     async def work(client):
         asked = asyncio.create_task(ask(client, service))
-        assert await asyncio.to_thread(service.asked.acquire, timeout=5)
+        assert await asyncio.to_thread(service.asked.acquire, timeout=60)
         await client.close()
         with pytest.raises(TransportFailed):
             await asked

@@ -36,7 +36,7 @@ class Counted:
         @self.svc.function
         def threaded(n: int) -> int:
             self.calls.append(n)
-            self.gate.wait(5)
+            self.gate.wait(200)
             return n
 
         @self.svc.function(blocking=False)
@@ -49,7 +49,7 @@ class Counted:
         @self.svc.function(mode="async")
         def later(n: int) -> int:
             self.calls.append(n)
-            self.gate.wait(5)
+            self.gate.wait(200)
             if n == 0:
                 raise ValueError
             return n
@@ -117,7 +117,7 @@ def poll(counted, loop, batch="b", path="/later"):
 
 def finish(counted, loop, batch="b", path="/later"):
     counted.gate.set()
-    for _ in range(500):
+    for _ in range(10_000):
         found = poll(counted, loop, batch, path)
         if found.status != 202:
             return found
