@@ -54,6 +54,14 @@ def test_service_killed_around_the_commit_doubles_nothing(point, connect, servic
 
 
 def test_a_service_that_is_away_is_one_sentence(service, key_pair):
+    secure = service.url.replace("http://", "https://")
+    with pytest.raises(ServiceUnavailable, match=rf"write {service.url}; given up"):
+        snowmelt.Client(
+            secure,
+            user="loader",
+            private_key=key_pair.private_pem,
+            request_timeout=dt.timedelta(0),
+        )
     service.kill()
     with pytest.raises(ServiceUnavailable, match=r"does not answer: .*given up after 0\.2 s"):
         snowmelt.Client(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import signal
 import socket
 import ssl
@@ -19,7 +20,7 @@ import snowmelt
 from fix_s3 import REGION, S3Process
 from fix_service import ServiceProcess
 from ports import free_port
-from snowmelt.errors import ConfigurationError
+from snowmelt.errors import ConfigurationError, ServiceUnavailable
 
 
 def certify(folder, *options):
@@ -65,6 +66,9 @@ def test_rows_stream_over_tls(secure, key_pair):
     with pytest.raises(ConfigurationError, match=r"ca_file.*is not trusted.*name the file"):
         snowmelt.Client(service.url, **who)
     assert time.monotonic() - began < 60
+    plain = service.url.replace("https://", "http://")
+    with pytest.raises(ServiceUnavailable, match="is reached by https:// alone; given up"):
+        snowmelt.Client(plain, **who, request_timeout=dt.timedelta(0))
 
 
 def test_objects_go_over_tls(secure):

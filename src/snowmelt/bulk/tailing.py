@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from snowmelt.client.lines import Lines
 from snowmelt.client.streaming import Pump
 from snowmelt.errors import ConfigurationError
+from snowmelt.schema.refused import shown
 
 if TYPE_CHECKING:
     import threading
@@ -276,7 +277,7 @@ class Tail:
         self._on_refused(Refused(place, data, reason))
 
     def _refused_row(self, place: str, error: RowError) -> None:
-        self._on_refused(Refused(place, str(error.row).encode(), str(error.error)))
+        self._on_refused(Refused(place, shown(error.row).encode(), str(error.error)))
 
 
 def _is_at(path: Path, inode: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 from importlib import resources
@@ -18,6 +19,8 @@ from snowmelt.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import datetime as dt
+
+_log = logging.getLogger(__name__)
 
 # Any fixed number; it names the lock under which one process at a time migrates the schema.
 _MIGRATION_LOCK = 0x534E4F574D454C54 >> 1
@@ -52,6 +55,9 @@ def upgrade(connection: sa.Connection, now: dt.datetime) -> None:
     ):
         environment.configure(connection=connection, target_metadata=model.metadata)
         environment.run_migrations()
+    came_to = version_of(connection)
+    if current != came_to:
+        _log.info("the catalog is of version %s now; before: %s", came_to, current or "none")
     if connection.execute(sa.select(model.deployment.c.deployment_id)).first() is None:
         connection.execute(
             sa.insert(model.deployment).values(

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from snowmelt.cli.connecting import add_service, client_of
 from snowmelt.cli.opening import opened_catalog, settings_of
 from snowmelt.cli.stopping import stopped_by_signals
 from snowmelt.clock import SystemClock
@@ -37,27 +38,66 @@ there within seconds. Either way each message becomes a row once, whatever crash
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's options."""
-    parser.add_argument("--topic", required=True)
+    parser.add_argument("--topic", required=True, help="whose messages become rows")
     parser.add_argument("--table", required=True, help="database.schema.table")
-    parser.add_argument("--brokers", default="localhost:9092", help="host:port, commas between")
-    parser.add_argument("--group", default="snowmelt", help="name at the brokers")
+    parser.add_argument(
+        "--brokers",
+        default="localhost:9092",
+        help="host:port, commas between (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--group", default="snowmelt", help="name at the brokers (default: %(default)s)"
+    )
     parser.add_argument("--conf", default="", help="settings of librdkafka: name=value;name=value")
     frames = parser.add_argument_group("in frames")
-    frames.add_argument("--frame", type=float, default=10.0, metavar="SECONDS")
-    frames.add_argument("--parser", default="KafkaJSONParser()")
-    frames.add_argument("--filter", action="append", default=[], help="may be given again")
+    frames.add_argument(
+        "--frame",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="from one COPY to the next (default: 10)",
+    )
+    frames.add_argument(
+        "--parser", default="KafkaJSONParser()", help="as in COPY (default: %(default)s)"
+    )
+    frames.add_argument(
+        "--filter", action="append", default=[], help="as in COPY; may be given again"
+    )
     frames.add_argument("--rejects", metavar="TABLE", help="where rejected messages are kept")
-    frames.add_argument("--on-gap", choices=("report", "fail"), default="report")
+    frames.add_argument(
+        "--on-gap",
+        choices=("report", "fail"),
+        default="report",
+        help="when brokers lack messages that were not read yet (default: %(default)s)",
+    )
     frames.add_argument("--once", action="store_true", help="load what is there, and end")
-    frames.add_argument("--role", help="load as this role (default: ACCOUNTADMIN)")
+    parser.add_argument(
+        "--role", help="load as this role (default: ACCOUNTADMIN; with --stream the user's)"
+    )
     stream = parser.add_argument_group("with --stream")
     stream.add_argument("--stream", action="store_true", help="through channels of a service")
-    stream.add_argument("--url", default="http://127.0.0.1:8080", help="the service")
-    stream.add_argument("--user")
-    stream.add_argument("--private-key", type=Path, metavar="FILE")
-    stream.add_argument("--buffer-time", type=float, default=1.0, metavar="SECONDS")
-    stream.add_argument("--buffer-rows", type=int, default=10_000, metavar="ROWS")
-    stream.add_argument("--buffer-bytes", type=int, default=20_000_000, metavar="BYTES")
+    add_service(stream)
+    stream.add_argument(
+        "--buffer-time",
+        type=float,
+        default=1.0,
+        metavar="SECONDS",
+        help="rows wait so long at most (default: 1)",
+    )
+    stream.add_argument(
+        "--buffer-rows",
+        type=int,
+        default=10_000,
+        metavar="ROWS",
+        help="so many are sent at once (default: 10,000)",
+    )
+    stream.add_argument(
+        "--buffer-bytes",
+        type=int,
+        default=20_000_000,
+        metavar="BYTES",
+        help="likewise (default: 20,000,000)",
+    )
     stream.add_argument("--errors", type=Path, metavar="FILE", help="append refused messages here")
 
 
@@ -110,7 +150,6 @@ def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
 
 def _stream(options: argparse.Namespace, stop: threading.Event) -> None:
     from snowmelt.bulk.connector import Connector, ConnectorOptions
-    from snowmelt.client.client import Client
     from snowmelt.load.kafka.connection import Connection
     from snowmelt.load.kafka.connection import settings_of as kafka_settings
 
@@ -128,7 +167,7 @@ def _stream(options: argparse.Namespace, stop: threading.Event) -> None:
     )
     with (
         contextlib.ExitStack() as opened,
-        Client(options.url, user=options.user, private_key=options.private_key) as client,
+        client_of(options) as client,
     ):
         refused = _refused(options.errors, opened)
         Connector(wanted, client, connection, SystemClock(), refused).run(stop)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from snowmelt.cli.connecting import add_service, client_of
 from snowmelt.cli.opening import opened_catalog, settings_of
 from snowmelt.clock import SystemClock
 from snowmelt.errors import UserError
@@ -49,23 +49,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also rows that were refused when the table was called so",
     )
     change = parser.add_argument_group("changes on the way (each as often as needed)")
-    change.add_argument("--set", action="append", default=[], metavar="COLUMN=VALUE", help="JSON")
-    change.add_argument("--rename", action="append", default=[], metavar="OLD=NEW")
-    change.add_argument("--without", action="append", default=[], metavar="COLUMN")
+    change.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="COLUMN=VALUE",
+        help="this value in each row, as JSON",
+    )
+    change.add_argument(
+        "--rename",
+        action="append",
+        default=[],
+        metavar="OLD=NEW",
+        help="what was OLD goes into NEW",
+    )
+    change.add_argument(
+        "--without", action="append", default=[], metavar="COLUMN", help="leave it out"
+    )
     form = parser.add_argument_group("rows that are lines of files, as COPY rejects them")
     form.add_argument("--csv", metavar="COLUMNS", help="names, with commas between")
-    form.add_argument("--delimiter", default=",")
+    form.add_argument("--delimiter", default=",", help="between fields (default: ,)")
     parser.add_argument(
         "--time-zone",
         default="America/Los_Angeles",
         help="of times that name none (default: %(default)s, as for channels)",
     )
     service = parser.add_argument_group("service")
-    service.add_argument("--url", default="http://127.0.0.1:8080")
-    service.add_argument("--user")
-    service.add_argument("--private-key", type=Path, metavar="FILE")
-    service.add_argument("--role")
-    service.add_argument("--ca-file", type=Path, metavar="FILE")
+    add_service(service)
+    service.add_argument("--role", help="default: the user's")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -73,7 +84,6 @@ def run(options: argparse.Namespace) -> int:
     from snowmelt.bulk.replaying import Lake, Replay, ReplayOptions
     from snowmelt.catalog.keys import KeyRing, load_master_key
     from snowmelt.catalog.parsing import parse_table_name
-    from snowmelt.client.client import Client
     from snowmelt.storage.opening import open_store
 
     wanted = ReplayOptions(
@@ -92,13 +102,7 @@ def run(options: argparse.Namespace) -> int:
         if options.dry_run:
             done = replay.look()
         else:
-            with Client(
-                options.url,
-                user=options.user,
-                private_key=options.private_key,
-                role=options.role,
-                ca_file=options.ca_file,
-            ) as client:
+            with client_of(options) as client:
                 done = replay.run(client, _progress if sys.stderr.isatty() else None)
     _tell(done, dry_run=options.dry_run)
     return 2 if done.refused else 0

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from snowmelt.cli.connecting import add_service, client_of
 from snowmelt.cli.stopping import stopped_by_signals
 from snowmelt.clock import SystemClock
 from snowmelt.errors import UserError
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const="",
         help="names, with commas between; without them --header names them",
     )
-    form.add_argument("--delimiter", default=",")
+    form.add_argument("--delimiter", default=",", help="between CSV fields (default: ,)")
     form.add_argument("--header", action="store_true", help="the first line names columns")
     form.add_argument(
         "--evolve",
@@ -60,8 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--encoding", metavar="NAME", default="utf-8", help="such as latin-1 (default: %(default)s)"
     )
     after = parser.add_argument_group("files that are read to the end and committed")
-    after.add_argument("--delete", action="store_true")
-    after.add_argument("--move-to", type=Path, metavar="FOLDER")
+    after.add_argument("--delete", action="store_true", help="they are deleted")
+    after.add_argument("--move-to", type=Path, metavar="FOLDER", help="they are moved there")
     after.add_argument(
         "--settled",
         type=float,
@@ -74,21 +75,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--on-backwards",
         choices=("raise", "skip", "restart"),
         default="raise",
-        help="what to do with a file that has fewer lines than are committed",
+        help="what to do with a file that has fewer lines than are committed "
+        "(default: %(default)s)",
     )
     parser.add_argument("--errors", type=Path, metavar="FILE", help="append refused lines here")
     service = parser.add_argument_group("service")
-    service.add_argument("--url", default="http://127.0.0.1:8080")
-    service.add_argument("--user")
-    service.add_argument("--private-key", type=Path, metavar="FILE")
-    service.add_argument("--role")
-    service.add_argument("--ca-file", type=Path, metavar="FILE")
+    add_service(service)
+    service.add_argument("--role", help="default: the user's")
 
 
 def run(options: argparse.Namespace) -> int:
     """Follow until SIGTERM or Ctrl-C, or to the end."""
     from snowmelt.bulk.tailing import Tail, TailOptions
-    from snowmelt.client.client import Client
 
     if options.delete and options.move_to is not None:
         raise UserError("Files are either deleted or moved: give one of --delete and --move-to.")
@@ -108,13 +106,7 @@ def run(options: argparse.Namespace) -> int:
     with (
         stopped_by_signals() as stop,
         contextlib.ExitStack() as opened,
-        Client(
-            options.url,
-            user=options.user,
-            private_key=options.private_key,
-            role=options.role,
-            ca_file=options.ca_file,
-        ) as client,
+        client_of(options) as client,
     ):
         clock = SystemClock()
         tail = Tail(wanted, client, clock, _refused(options.errors, opened))

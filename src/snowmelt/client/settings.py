@@ -71,7 +71,7 @@ class ClientSettings:
         for setting in ("max_client_lag", "request_timeout", "give_up_after", "insert_timeout"):
             given = getattr(self, setting)
             if given is not None and not isinstance(given, dt.timedelta):
-                reason = f"it is a datetime.timedelta, not {type(given).__name__}"
+                reason = f"it is a time such as datetime.timedelta(seconds=1), not {given!r}"
                 raise ConfigurationError(setting=setting, reason=reason)
         if not _SHORTEST_LAG <= self.max_client_lag <= _LONGEST_LAG:
             reason = f"{self.max_client_lag} is not between 100 ms and 10 minutes"

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _LIFETIME_S = 59 * 60
 _RENEWED_AFTER_S = 54 * 60
+# Of 512 bits, in base64: whatever is shorter may be shown.
+_SHORTEST_KEY = 400
 
 
 class Tokens(Protocol):
@@ -92,32 +94,45 @@ def load_private_key(source: str | bytes | Path) -> RSAPrivateKey:
     Raises:
         ConfigurationError: No such file, or not an RSA key without a passphrase.
     """
-    data = _key_bytes(source)
+    data, what = _key_bytes(source)
     try:
         if b"-----BEGIN" in data:
             key = serialization.load_pem_private_key(data, password=None)
         else:
             der = base64.b64decode(b"".join(data.split()), validate=True)
             key = serialization.load_der_private_key(der, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm, binascii.Error) as error:
-        reason = "it is neither a key in PEM or base64 PKCS#8 form nor the path of one"
+    except TypeError as error:
+        reason = (
+            f"{what} has a passphrase; give the key without it (`openssl pkcs8 -topk8 -nocrypt`)"
+        )
+        raise ConfigurationError(setting="private_key", reason=reason) from error
+    except (ValueError, UnsupportedAlgorithm, binascii.Error) as error:
+        reason = f"{what} is neither a key in PEM or base64 PKCS#8 form nor the path of one"
+        if b"PUBLIC KEY-----" in data:
+            reason = f"{what} is a public key; the client signs with the private one"
         raise ConfigurationError(setting="private_key", reason=reason) from error
     if not isinstance(key, RSAPrivateKey):
         raise ConfigurationError(setting="private_key", reason="it is not an RSA key")
     return key
 
 
-def _key_bytes(source: str | bytes | Path) -> bytes:
+def _key_bytes(source: str | bytes | Path) -> tuple[bytes, str]:
+    """Return what is given or in the file, and what to call it in an error."""
     if isinstance(source, bytes):
-        return source
+        return source, "it"
     if isinstance(source, str) and ("\n" in source or "-----BEGIN" in source):
-        return source.encode()
+        return source.encode(), "it"
     try:
-        return Path(source).read_bytes()
+        return Path(source).read_bytes(), f"file {source}"
     except OSError as error:
         if isinstance(source, Path):
             reason = f"{source} cannot be read: {error.strerror}"
             raise ConfigurationError(setting="private_key", reason=reason) from error
-        return source.encode()
+        return source.encode(), _what(source)
     except ValueError:  # a NUL in it: no path
-        return str(source).encode()
+        return str(source).encode(), "it"
+
+
+def _what(text: str) -> str:
+    """Return a text that is too short for a key in an error, as a misspelt path is."""
+    return repr(text) if len(text) < _SHORTEST_KEY else "it"

@@ -177,7 +177,8 @@ class Transport:
         self.trouble = failure
         pause_s = patience.next_pause_s()
         if pause_s is None:
-            reason = f"{failure.fields['reason']}; given up after {patience.seconds:g} s"
+            said = str(failure.fields["reason"]).rstrip(".")
+            reason = f"{said}; given up after {patience.seconds:g} s"
             raise self.unavailable(reason) from failure
         _log.debug("%s Trying again in %.2f s.", failure, pause_s)
         if self.stopping.wait(pause_s):
@@ -205,7 +206,12 @@ class Transport:
                 raise self.unavailable(f"its answer cannot be read ({error})") from error
         said = _words(reply)
         if reply.status == HTTPStatus.UNAUTHORIZED:
-            raise AuthenticationFailed(reason=said)
+            if self._tokens is None:
+                raise AuthenticationFailed(
+                    reason="the client has none; give it user and private_key"
+                )
+            # What the service says of it is the whole sentence already.
+            raise AuthenticationFailed(_message(reply) or None, reason=said)
         if reply.status in {408, 429} or reply.status >= 500:
             raise self.unavailable(said)
         raise RequestRefused(
@@ -244,7 +250,7 @@ class Transport:
                 f"({error.verify_message}); name the file of its authority",
             ) from error
         except _BROKEN as error:
-            raise self.unavailable(str(error) or type(error).__name__) from error
+            raise self.unavailable(_why(error, self.service)) from error
 
     def _over(
         self,
@@ -323,11 +329,28 @@ def _is_elsewhere(reply: _Reply) -> bool:
 
 def _words(reply: _Reply) -> str:
     """Return what a reply that is not 200 says, in one short line."""
-    said = ""
+    said = _message(reply)
+    if said is None:
+        said = " ".join(reply.body.decode("utf-8", "replace").split())
+        if "<Error><Code>" in said:
+            said = "an S3 endpoint answered; the streaming API has a port of its own, such as 8080"
+    return f"HTTP {reply.status}: {said[:_LONGEST_REASON]}" if said else f"HTTP {reply.status}"
+
+
+def _message(reply: _Reply) -> str | None:
+    """Return the message of an answer of ours, "" where it has none; None if it is no JSON."""
     try:
         document = msgspec.json.decode(reply.body)
-        if isinstance(document, dict):
-            said = str(document.get("message") or "")
     except msgspec.DecodeError:
-        said = " ".join(reply.body.decode("utf-8", "replace").split())
-    return f"HTTP {reply.status}: {said[:_LONGEST_REASON]}" if said else f"HTTP {reply.status}"
+        return None
+    return str(document.get("message") or "") if isinstance(document, dict) else ""
+
+
+def _why(error: Exception, service: Service) -> str:
+    """Return why there was no answer, with what would be right where HTTP met HTTPS."""
+    said = str(error) or type(error).__name__
+    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+        return f"{said}; what listens there speaks HTTP: write http://{service.host}:{service.port}"
+    if isinstance(error, http.client.RemoteDisconnected) and not service.secure:
+        return f"{said}; a service with a certificate is reached by https:// alone"
+    return said

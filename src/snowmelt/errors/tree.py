@@ -16,7 +16,8 @@ class SnowmeltError(Exception):
     def __init__(self, message: str | None = None, **fields: object) -> None:
         self.fields = fields
         text = message if message is not None else (type(self).__doc__ or "").format(**fields)
-        super().__init__(text)
+        # A reason may be a sentence of its own.
+        super().__init__(text[:-1] if text.endswith("..") and not text.endswith("...") else text)
 
 
 class UserError(SnowmeltError):

@@ -107,7 +107,7 @@ def rows_of(origin: Origin, refusals: Iterable[Refusal]) -> Iterator[dict[str, o
     """Return refused rows as rows of the table for them; each gets an id that no other has."""
     call, left = uuid.uuid4().hex, MAX_CALL_CHARACTERS
     for place, each in enumerate(refusals):
-        data = None if each.row is None else _shown(each.row)
+        data = None if each.row is None else shown(each.row)
         code = each.code
         if data is not None and len(data) > min(MAX_ROW_CHARACTERS, left):
             data, code = data[: min(MAX_ROW_CHARACTERS, left)] or None, CUT
@@ -135,7 +135,7 @@ def converted(schema: TableSchema, rows: Iterable[dict[str, object]]) -> Convers
     return RowConverter(schema, zone=_UTC).convert(wanted)
 
 
-def _shown(row: object) -> str:
+def shown(row: object) -> str:
     """Return a row as JSON; what JSON cannot say is there as `repr` writes it."""
     if isinstance(row, str):
         return _safe(row)

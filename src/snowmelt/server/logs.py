@@ -85,5 +85,5 @@ def configure_logging(settings: Settings) -> None:
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     logging.basicConfig(level=max(level, logging.INFO), handlers=[handler])
     logging.getLogger("snowmelt").setLevel(level)
-    for chatty in ("numba", "httpx", "botocore"):
+    for chatty in ("alembic", "uvicorn", "numba", "httpx", "botocore"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

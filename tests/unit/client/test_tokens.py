@@ -90,6 +90,28 @@ def test_what_is_no_key_is_refused_with_a_sentence(source):
         load_private_key(source)
 
 
+def test_a_refused_key_is_named_and_what_would_be_right(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"'nope\.pem' is neither a key"):
+        load_private_key("nope.pem")
+    public = KEY.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    (tmp_path / "key.pub").write_bytes(public)
+    with pytest.raises(ConfigurationError, match=r"key\.pub is a public key; the client signs"):
+        load_private_key(str(tmp_path / "key.pub"))
+    locked = KEY.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"secret"),
+    )
+    with pytest.raises(ConfigurationError, match="has a passphrase; give the key without it"):
+        load_private_key(locked)
+    spoilt = "".join(pem(KEY).splitlines()[1:-1])[:-40]
+    with pytest.raises(ConfigurationError) as told:
+        load_private_key(spoilt)
+    assert spoilt[:40] not in str(told.value), "a key is never told"
+
+
 def test_a_missing_file_and_another_kind_of_key_are_refused(tmp_path):
     with pytest.raises(ConfigurationError, match="cannot be read"):
         load_private_key(tmp_path / "absent")
