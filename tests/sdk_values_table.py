@@ -1,4 +1,4 @@
-"""The table of `docs/sdk-values.md`, made by asking the SDK's own rules; run it to renew the page."""
+"""The table of `docs/sdk-values.md`, made by asking the SDK's own rules."""
 
 from __future__ import annotations
 
@@ -17,9 +17,6 @@ import pandas as pd
 from snowmelt.errors import InvalidRow
 from snowmelt.schema.types import Column, Kind
 from snowmelt.schema.values import rule_of
-
-PAGE = Path(__file__).parents[1] / "docs" / "sdk-values.md"
-BEGIN, END = "<!-- made by tests/sdk_values_table.py -->\n", "<!-- end -->\n"
 
 
 class Sample(Enum):
@@ -117,13 +114,3 @@ def table() -> str:
         cells = [cell(values, column) for column in COLUMNS.values()]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
-
-
-def main() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    PAGE.write_text(before + BEGIN + table() + END + rest.partition(END)[2], encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,14 +1,10 @@
-"""The tables of `docs/settings.md`, made of the settings themselves; run it to renew the page."""
+"""The tables of `docs/settings.md`, made of the settings themselves."""
 
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 from snowmelt.config import Settings, variable_of
-
-PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
-BEGIN, END = "<!-- made by tests/settings_table.py -->\n", "<!-- end -->\n"
 
 # Headings, each with the first setting beneath it.
 HEADINGS = {
@@ -65,13 +61,3 @@ def table() -> str:
         cells = (f"`{variable_of(field.name)}`", default_of(field), field.metadata["about"])
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n\n"
-
-
-def main() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    PAGE.write_text(before + BEGIN + table() + END + rest.partition(END)[2], encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,21 @@
+"""Tables of the pages are what the code says, and each setting has its place."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from made_pages import PARTS, renewed, shown
+from settings_table import HEADINGS, PLACED
+from snowmelt.config import Settings
+
+
+@pytest.mark.parametrize("page", PARTS)
+def test_a_page_is_what_the_code_says(page):
+    assert shown(page) == renewed(page), "python tests/made_pages.py makes it anew"
+
+
+def test_what_is_said_of_settings_is_said_of_some():
+    names = {each.name for each in dataclasses.fields(Settings)}
+    assert set(HEADINGS) | set(PLACED) <= names
