@@ -26,6 +26,12 @@ def _create_pipe(statement: CreatePipe, session: Session) -> Result:
     session.require(
         "SCHEMA", schema.schema_id, "CREATE PIPE", schema_shown(name.database, name.schema)
     )
+    if name.table.upper().endswith(pipes.OWN_SUFFIX):
+        raise StatementError(
+            reason=f"Pipes named …{pipes.OWN_SUFFIX} are the tables' own, and there by themselves",
+            line=statement.name.place.line,
+            column=statement.name.place.column,
+        )
     known = pipes.find_pipe(session.connection, name)
     if known is not None and statement.existing is Existing.KEEP:
         return Result(message=f"Pipe {name} exists already; nothing was done.")
@@ -61,7 +67,7 @@ def _check(copy: PipeCopy, session: Session, *, beside: TableName) -> None:
     """Let pass what goes with the table as it is.
 
     Raises:
-        StatementError: A column that is not there, or too many expressions; says where.
+        StatementError: A column that is not there, or another number of expressions; says where.
         TableNotFound: There is no such table.
         PrivilegeMissing: The role may not insert into it.
     """
@@ -73,13 +79,15 @@ def _check(copy: PipeCopy, session: Session, *, beside: TableName) -> None:
     for column in copy.columns or ():
         if table.schema.column(column) is None:
             raise _no_column(column, table, copy.table)
+    items = copy.items or ()
     room = len(copy.columns or table.schema.columns)
-    for number, item in enumerate(copy.items or ()):
+    for number, item in enumerate(items):
         if copy.by_name and table.schema.column(item.alias or "") is None:
             raise _no_column(item.alias or "", table, Name((), item.place))
-        if not copy.by_name and number >= room:
+        is_last_too_early = copy.columns and len(items) == number + 1 < room
+        if not copy.by_name and (number >= room or is_last_too_early):
             raise StatementError(
-                reason=f"There are {len(copy.items or ())} expressions for {room} columns",
+                reason=f"There are {len(items)} expressions for {room} columns",
                 line=item.place.line,
                 column=item.place.column,
             )

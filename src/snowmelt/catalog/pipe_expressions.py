@@ -39,16 +39,45 @@ FUNCTIONS: dict[str, tuple[int, int | None]] = {
 _CONSTANTS = {"NULL": None, "TRUE": True, "FALSE": False}
 _WITHOUT_PARENTHESES = {"CURRENT_TIMESTAMP"}
 _MOST_DEPTH = 50
+# Of operations within each other, those of a chain too: rows are computed by functions that call each other.
+_MOST_LEVELS = 100
 
 
-def read_expression(cursor: Cursor, depth: int = 0) -> Expression:
+def read_expression(cursor: Cursor) -> Expression:
     """Go past an expression.
 
     Raises:
         StatementError: It is none, or not one of those that a pipe computes; says where.
     """
-    if depth > _MOST_DEPTH:
-        raise cursor.error("This expression is nested too deeply")
+    at = cursor.token
+    found = _sum(cursor, 0)
+    if _levels(found) > _MOST_LEVELS:
+        raise cursor.error(
+            f"This expression has more than {_MOST_LEVELS} operations within each other", at
+        )
+    return found
+
+
+def _levels(expression: Expression) -> int:
+    levels = 0
+    within: list[Expression] = [expression]
+    while within:
+        levels += 1
+        within = [part for each in within for part in _parts(each)]
+    return levels
+
+
+def _parts(expression: Expression) -> tuple[Expression, ...]:
+    match expression:
+        case Cast():
+            return (expression.operand,)
+        case Call():
+            return expression.arguments
+        case _:
+            return ()
+
+
+def _sum(cursor: Cursor, depth: int) -> Expression:
     found = _product(cursor, depth)
     while _sign(cursor) in {"+", "-", "||"}:
         operator = cursor.take().text
@@ -73,13 +102,15 @@ def _cast(cursor: Cursor, depth: int) -> Expression:
 
 
 def _operand(cursor: Cursor, depth: int) -> Expression:
+    if depth > _MOST_DEPTH:
+        raise cursor.error("This expression is nested too deeply")
     token = cursor.token
     sign = _sign(cursor)
     if sign == "$":
         return _path(cursor)
     if sign == "(":
         cursor.take()
-        found = read_expression(cursor, depth + 1)
+        found = _sum(cursor, depth + 1)
         cursor.expect(")")
         return found
     if sign == "-":
@@ -112,7 +143,7 @@ def _called(cursor: Cursor, depth: int) -> Expression:
     at = cursor.take()
     cursor.take()
     if at.text == "CAST":
-        operand = read_expression(cursor, depth + 1)
+        operand = _sum(cursor, depth + 1)
         cursor.expect("AS")
         kind = read_type(cursor)
         cursor.expect(")")
@@ -125,7 +156,7 @@ def _called(cursor: Cursor, depth: int) -> Expression:
     while not cursor.accept(")"):
         if arguments:
             cursor.expect(",")
-        arguments.append(read_expression(cursor, depth + 1))
+        arguments.append(_sum(cursor, depth + 1))
     least, most = FUNCTIONS[at.text]
     if len(arguments) < least or (most is not None and len(arguments) > most):
         wanted = (

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.pipe_syntax import PipeCopy
 
+# Behind a table's name: the pipe that each table has by itself.
+OWN_SUFFIX = "-STREAMING"
 _P = pipes
 _S = model.schemas
 _D = model.databases

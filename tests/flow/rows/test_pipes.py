@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import ssl
 from decimal import Decimal
@@ -90,6 +91,8 @@ def test_names_count_letter_by_letter_where_a_pipe_says_so(row_service, sql):
         (f"(SELECT $2:a AS id FROM {STREAM})", 62, "one value"),
         (f"(SELECT $1:a + FROM {STREAM})", 68, "Expected a part of the row"),
         ("@stage", 53, "other sources there are none"),
+        (f"(SELECT 1{' - 1' * 100} AS id FROM {STREAM})", 61, "more than 100 operations"),
+        (f"(SELECT {'- ' * 1_000}1 AS id FROM {STREAM})", 163, "nested too deeply"),
     ],
 )
 def test_what_a_pipe_cannot_do_is_refused_with_its_place(sql, text, column, reason):
@@ -100,6 +103,23 @@ def test_what_a_pipe_cannot_do_is_refused_with_its_place(sql, text, column, reas
         )
     assert refused.value.fields["line"] == 1
     assert refused.value.fields["column"] == column
+
+
+def test_expressions_are_as_many_as_the_columns_that_are_listed(sql):
+    for listed, refused in (("id", True), ("id, name", False), ("id, name, day", True)):
+        text = f"CREATE PIPE demo.public.many AS COPY INTO sales ({listed}) FROM (SELECT 1, 'x'"
+        with pytest.raises(StatementError) if refused else contextlib.nullcontext() as error:
+            sql(f"{text} FROM {STREAM})")
+        if refused:
+            assert error.value.fields["column"] == text.index("'x'") + 1
+
+
+def test_a_table_keeps_its_own_pipe(sql):
+    for name in ("SALES-STREAMING", "sales-streaming"):
+        with pytest.raises(StatementError, match="tables' own"):
+            sql(
+                f'CREATE PIPE demo.public."{name}" AS COPY INTO sales (id) FROM (SELECT 1 FROM {STREAM})'
+            )
 
 
 def test_a_pipe_needs_its_privilege(row_service, sql):
