@@ -47,6 +47,10 @@ class Writer:
             rows = [numbered(number) for number in range(begin, end)]
             self.append(name, rows, str(begin), str(end - 1))
 
+    def append_elastic_bytes(self, column, digits):
+        """Append a row with one value, which is bytes, in the elastic channel."""
+        self.append_elastic([{"id": 8, column: bytes.fromhex(digits)}])
+
     def append_elastic(self, rows):
         if self.elastic is None:
             self.elastic = self.client.get_elastic_channel()

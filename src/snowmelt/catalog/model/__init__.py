@@ -54,6 +54,7 @@ from snowmelt.catalog.model.principals import (
 from snowmelt.catalog.model.rows import (
     pipes,
     row_channels,
+    row_clients,
     row_requests,
 )
 from snowmelt.catalog.model.streaming import (
@@ -100,6 +101,7 @@ __all__ = [
     "role_members",
     "roles",
     "row_channels",
+    "row_clients",
     "row_requests",
     "schema_versions",
     "schemas",

@@ -46,3 +46,13 @@ row_requests = Table(
     Column("at", Instant, nullable=False),
     Index("ix_row_requests_at", "at"),
 )
+
+# How clients write bytes, by the path of the pipe that they asked about. Token "": somebody was
+# told base64, last at that time. Others: tokens whose clients write digits, from that time on.
+row_clients = Table(
+    "row_clients",
+    metadata,
+    Column("path", Text, primary_key=True),
+    Column("token", Text, primary_key=True),
+    Column("at", Instant, nullable=False),
+)

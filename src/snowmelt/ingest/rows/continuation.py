@@ -1,7 +1,8 @@
 """Continuation tokens: `<client sequencer>_<row sequencer>_<table>` of the request that may come next.
 
 With the table's number nobody gets into a channel of the same name and counts in a table that has
-the name now. Services before this gave tokens without it.
+the name now. Services before this gave tokens without it. `_b` at the end says that the channel's
+client may write bytes as base64.
 """
 
 from __future__ import annotations
@@ -9,15 +10,20 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_TOKEN = re.compile(r"([0-9]{1,18})_([0-9]{1,18})(?:_([0-9]{1,18}))?")
+_TOKEN = re.compile(r"([0-9]{1,18})_([0-9]{1,18})(?:_([0-9]{1,18}))?(_b)?")
 
 
 class Continuation(NamedTuple):
-    """Which owner's which request this is, in which table's channel; None is not known."""
+    """Which owner's which request this is, in which table's channel; None is not known.
+
+    `base64` says that bytes may come so: the channel was opened by a client that was not told to
+    write digits.
+    """
 
     client_sequencer: int
     row_sequencer: int
     table_id: int | None = None
+    base64: bool = False
 
     @property
     def following(self) -> Continuation:
@@ -29,7 +35,8 @@ class Continuation(NamedTuple):
         return self.table_id in {None, table_id}
 
     def __str__(self) -> str:
-        return "_".join(str(part) for part in self if part is not None)
+        numbers = "_".join(str(part) for part in self[:3] if part is not None)
+        return f"{numbers}_b" if self.base64 else numbers
 
 
 def parse_continuation(text: str) -> Continuation | None:
@@ -38,4 +45,5 @@ def parse_continuation(text: str) -> Continuation | None:
     if match is None:
         return None
     table = match[3]
-    return Continuation(int(match[1]), int(match[2]), None if table is None else int(table))
+    table_id = None if table is None else int(table)
+    return Continuation(int(match[1]), int(match[2]), table_id, base64=match[4] is not None)

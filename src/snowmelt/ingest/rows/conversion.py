@@ -15,6 +15,7 @@ from snowmelt.errors import InvalidRow
 from snowmelt.ingest.rows.bodies import Lines, line_count, lines_of
 from snowmelt.ingest.rows.columnar import columns_of, fields_alone
 from snowmelt.ingest.rows.computing import ColumnwisePipe
+from snowmelt.ingest.rows.doubts import doubtful, has_none
 from snowmelt.ingest.rows.evolution import lacking
 from snowmelt.ingest.rows.readiness import Readiness
 from snowmelt.ingest.rows.spellings import exact, spelled
@@ -23,12 +24,13 @@ from snowmelt.schema.refused import refusal_of
 from snowmelt.schema.rows import Conversion, RowConverter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from zoneinfo import ZoneInfo
 
     from snowmelt.catalog.pipe_syntax import PipeCopy
     from snowmelt.catalog.tables import TableRecord
     from snowmelt.clock import Clock
+    from snowmelt.errors import InvalidValue
     from snowmelt.ingest.rows.columnar import Plain
     from snowmelt.ingest.rows.evolution import Lacking
     from snowmelt.schema.rows import RowError
@@ -93,21 +95,28 @@ class Conversions:
         self._own = threading.local()
         self.readiness = Readiness()
 
-    def convert(self, data: bytes, table: TableRecord, copy: PipeCopy | None) -> Converted:
+    def convert(
+        self, data: bytes, table: TableRecord, copy: PipeCopy | None, *, doubts: bool = False
+    ) -> Converted:
         """Convert a body of newline-delimited JSON; rows that are refused are left out.
 
         Args:
             data: The rows as they came.
             table: Where they go.
             copy: What is computed from them first, None for nothing.
+            doubts: Their client may write bytes as base64: what may be that is refused.
         """
         converter = self._converter(table.table_id, table.schema)
         copy = _what_counts(copy)
         if len(data) >= _FEW_BYTES:
             at_once = self._by_columns(data, table.schema, copy, converter)
-            if at_once is not None and not at_once.errors:
+            if (
+                at_once is not None
+                and not at_once.errors
+                and (not doubts or has_none(at_once.table, table.schema))
+            ):
                 return _whole(at_once.table, at_once.size_bytes)
-        return self._one_by_one(data, table, copy, converter)
+        return self._one_by_one(data, table, copy, converter, doubts=doubts)
 
     def convert_all(
         self, bodies: Sequence[bytes], table: TableRecord, copy: PipeCopy | None
@@ -177,7 +186,13 @@ class Conversions:
         return None if found is None else Conversion(found, found.num_rows, found.nbytes, [])
 
     def _one_by_one(
-        self, data: bytes, table: TableRecord, copy: PipeCopy | None, converter: RowConverter
+        self,
+        data: bytes,
+        table: TableRecord,
+        copy: PipeCopy | None,
+        converter: RowConverter,
+        *,
+        doubts: bool = False,
     ) -> Converted:
         lines = lines_of(data)
         if copy is None:
@@ -187,8 +202,14 @@ class Conversions:
         else:
             lines = self._transformed(lines, table.schema, copy)
             rows = lines.rows
+        computed = copy is not None and copy.items is not None
+        doubted = doubtful(rows, table.schema, computed=computed) if doubts else {}
+        if doubted:
+            rows = [row for number, row in enumerate(rows) if number not in doubted]
         converted = converter.convert(rows)
         refused = [_refused(error) for error in converted.errors]
+        if doubted:
+            refused = _with_doubted(refused, doubted)
         if lines.unreadable:
             refused = numbered(refused, lines.unreadable)
         wanted = None
@@ -282,6 +303,18 @@ def numbered(refused: list[RefusedRow], unreadable: dict[int, str]) -> list[Refu
 def _refused(error: RowError) -> RefusedRow:
     told = refusal_of(error)
     return RefusedRow(error.row_index, told.reason, error.row, told.code, told.column)
+
+
+def _with_doubted(
+    refused: list[RefusedRow], doubted: Mapping[int, InvalidValue]
+) -> list[RefusedRow]:
+    told = numbered(refused, {number: str(error) for number, error in doubted.items()})
+    return [
+        replace(each, code=error.code, column=str(error.fields["column"]))
+        if (error := doubted.get(each.number)) is not None
+        else each
+        for each in told
+    ]
 
 
 def _as_they_came(refused: list[RefusedRow], data: bytes) -> tuple[RefusedRow, ...]:

@@ -19,7 +19,7 @@ from snowmelt.errors import (
 )
 from snowmelt.ingest.rows.appends import Append, Committed
 from snowmelt.ingest.rows.continuation import Continuation, parse_continuation
-from snowmelt.ingest.rows.places import ELASTIC, elastic_channel, is_elastic
+from snowmelt.ingest.rows.places import ELASTIC, elastic_channel, has_binary, is_elastic
 from snowmelt.ingest.rows.targets import name_of, writable
 from snowmelt.ingest.rows.writing import standing
 from snowmelt.schema.types import internal_name
@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.ingest.pressure import Pressure
     from snowmelt.ingest.rows.appends import Outcome
+    from snowmelt.ingest.rows.byte_forms import ByteForms
     from snowmelt.ingest.rows.conversion import Conversions, Converted
     from snowmelt.ingest.rows.evolution import Evolution
-    from snowmelt.ingest.rows.places import PipePath, Sender, Target
+    from snowmelt.ingest.rows.places import PipePath, SdkClient, Sender, Target
     from snowmelt.ingest.rows.targets import Targets
     from snowmelt.ingest.rows.writing import RowWriter
 
@@ -44,7 +45,10 @@ _MOST_NAMES = 1_000
 
 @dataclass(frozen=True, slots=True)
 class RowsRequest:
-    """Rows that came, unpacked; `continuation` is the token's text, None for the elastic channel."""
+    """Rows that came, unpacked; `continuation` is the token's text, None for the elastic channel.
+
+    `client` is None where it is not the official SDK's.
+    """
 
     path: PipePath
     channel: str
@@ -53,6 +57,7 @@ class RowsRequest:
     continuation: str | None
     start_offset_token: str | None
     end_offset_token: str | None
+    client: SdkClient | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,7 @@ class RowDesk:
     clock: Clock
     evolution: Evolution
     pressure: Pressure
+    forms: ByteForms
 
     def open(
         self,
@@ -75,6 +81,7 @@ class RowDesk:
         *,
         request_id: str,
         offset_token: str | None,
+        client: SdkClient | None = None,
     ) -> OpenAnswer:
         """Open a channel; who had it before is fenced. The same request again changes nothing.
 
@@ -82,13 +89,15 @@ class RowDesk:
             PipeNotFound: There is no such pipe, or this role may not insert by it.
             TooManyChannels: The table's limit is reached.
             RequestMalformed: The name is not a channel's.
+            RowsBusy: How the client writes bytes is known in a moment.
         """
         if is_elastic(channel):
             raise RequestMalformed(reason=f"{ELASTIC} is no channel that can be opened")
         name = channel_name(channel)
         _check_texts(request_id, offset_token)
         with self.database.writing() as connection:
-            table, _ = writable(connection, path, sender)
+            table, copy = writable(connection, path, sender)
+            base64 = self.forms.in_new_channel(connection, path, table, copy, client)
             try:
                 opened = channels.open_channel(
                     connection,
@@ -103,7 +112,9 @@ class RowDesk:
             except TableNotFound:
                 raise PipeNotFound(pipe=path) from None
             known = row_channels.find_row_channels(connection, table.table_id, [name])
-        following = Continuation(opened.client_sequencer, opened.row_sequencer + 1, table.table_id)
+        following = Continuation(
+            opened.client_sequencer, opened.row_sequencer + 1, table.table_id, base64
+        )
         if name not in known:
             # Dropped since this request was first answered: whoever asks is fenced already.
             raise ContinuationStale(token=following, channel=channel)
@@ -243,7 +254,7 @@ class RowDesk:
                 raise
             respond(outcome)
             return
-        target, converted = self._converted(target, rows)
+        target, converted = self._converted(request, target, rows)
         inserted_ms = milliseconds(self.clock.now())
         self.writer.submit_all(
             [append_of(request, target, channel, converted, inserted_ms, respond)]
@@ -257,24 +268,43 @@ class RowDesk:
             known = row_channels.known_requests(connection, target.table.table_id, [name])
         return Committed(is_repeated=True) if known else None
 
-    def _converted(self, target: Target, data: bytes) -> tuple[Target, Converted]:
+    def doubts(self, request: RowsRequest, target: Target) -> bool:
+        """Tell whether bytes in these rows may be base64, where they should be digits.
+
+        Raises:
+            RowsBusy: It will be known in a moment.
+        """
+        if not has_binary(target.table):
+            return False
+        if request.continuation is None:
+            return self.forms.without_channel(target, request.client)
+        at = parse_continuation(request.continuation)
+        return at is not None and at.base64
+
+    def _convert(self, request: RowsRequest, target: Target, data: bytes) -> Converted:
+        doubts = self.doubts(request, target)
+        return self.conversions.convert(data, target.table, target.copy, doubts=doubts)
+
+    def _converted(
+        self, request: RowsRequest, target: Target, data: bytes
+    ) -> tuple[Target, Converted]:
         """Convert rows, for a table that follows its rows with the columns that they need.
 
         What is refused, and where it goes, is decided by the table as it is now.
         """
-        converted = self.conversions.convert(data, target.table, target.copy)
+        converted = self._convert(request, target, data)
         if converted.refused_count:
             now = self.targets.find(target.path, target.sender, again=True)
             if now.rules != target.rules and now.table.table_id == target.table.table_id:
                 target = now
-                converted = self.conversions.convert(data, target.table, target.copy)
+                converted = self._convert(request, target, data)
         if converted.lacking is None:
             return target, converted
         reason = self.evolution.evolve(target, converted.lacking)
         if reason is not None:
             return target, converted.told(reason)
         target = self.targets.find(target.path, target.sender, again=True)
-        return target, self.conversions.convert(data, target.table, target.copy)
+        return target, self._convert(request, target, data)
 
 
 def channel_of(request: RowsRequest) -> str:

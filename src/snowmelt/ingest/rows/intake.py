@@ -8,7 +8,6 @@ more of them gather.
 from __future__ import annotations
 
 import logging
-import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from snowmelt.errors import PipeNotFound, RequestMalformed, RowsBusy
 from snowmelt.ingest.rows.continuation import parse_continuation
 from snowmelt.ingest.rows.desk import append_of, channel_of, check_texts
 from snowmelt.ingest.rows.writing import standing
-from snowmelt.ingest.waiting import Waiting
+from snowmelt.ingest.waiting import Consumers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,11 +67,9 @@ class Intake:
     def __init__(self, desk: RowDesk, clock: Clock) -> None:
         self._desk = desk
         self._clock = clock
-        self._waiting: Waiting[Arrival] = Waiting()
-        self._lock = threading.Lock()
-        self._closed = False
-        self._thread = threading.Thread(target=self._run, name="rows-intake", daemon=True)
-        self._thread.start()
+        self._arriving: Consumers[Arrival] = Consumers(
+            self._take, limit=_GROUP_LIMIT, names=["rows-intake"]
+        )
 
     def submit(self, arrival: Arrival) -> None:
         """Queue a request; it is responded to once, from whatever thread.
@@ -80,28 +77,20 @@ class Intake:
         Raises:
             RowsBusy: The service is stopping.
         """
-        with self._lock:
-            if self._closed:
-                raise RowsBusy(reason="it is stopping")
-            self._waiting.put([arrival])
+        if not self._arriving.put([arrival]):
+            raise RowsBusy(reason="it is stopping")
 
     def close(self) -> None:
         """Hand on what was submitted, then stop."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        self._waiting.close()
-        self._thread.join()
+        self._arriving.close()
 
-    def _run(self) -> None:
-        while group := self._waiting.take(_GROUP_LIMIT):
-            places: dict[tuple[PipePath, Sender], list[Arrival]] = defaultdict(list)
-            for each in group:
-                places[each.request.path, each.request.sender].append(each)
-            for arrivals in places.values():
-                self._guarded(self._handle, arrivals)
-            self._clock.sleep(min(len(group) * _GATHERING_S, _MOST_GATHERING_S))
+    def _take(self, group: Sequence[Arrival]) -> None:
+        places: dict[tuple[PipePath, Sender], list[Arrival]] = defaultdict(list)
+        for each in group:
+            places[each.request.path, each.request.sender].append(each)
+        for arrivals in places.values():
+            self._guarded(self._handle, arrivals)
+        self._clock.sleep(min(len(group) * _GATHERING_S, _MOST_GATHERING_S))
 
     def _guarded(
         self, work: Callable[[Sequence[Arrival]], None], arrivals: Sequence[Arrival]
@@ -182,10 +171,12 @@ class Intake:
             try:
                 check_texts(each.request)
                 name = channel_of(each.request)
-            except RequestMalformed:
+                doubted = self._desk.doubts(each.request, target)
+            except (RequestMalformed, RowsBusy):
                 others.append(each)
                 continue
-            if token is None or (at is not None and at.is_of(table_id)):
+            is_known = token is None or (at is not None and at.is_of(table_id))
+            if is_known and not doubted:
                 plain.append((each, name, at))
             else:
                 others.append(each)

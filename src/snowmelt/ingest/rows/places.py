@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.schema.types import TableName, internal_name
+from snowmelt.schema.types import Kind, TableName, internal_name
 
 if TYPE_CHECKING:
+    import datetime as dt
+
     from snowmelt.catalog.keys import DataKey
     from snowmelt.catalog.pipe_syntax import PipeCopy
     from snowmelt.catalog.tables import TableRecord
@@ -57,14 +59,31 @@ class Sender:
 
 
 @dataclass(frozen=True, slots=True)
+class SdkClient:
+    """Which client of the official SDK sends: its token's id, and when that was issued.
+
+    `born_ms` is when the first token that its channel was used with was, where that is known.
+    """
+
+    token: str = ""
+    issued_ms: int = 0
+    born_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
-    """The table behind a pipe, as one user writes to it; `copy` is what the pipe computes."""
+    """The table behind a pipe, as one user writes to it; `copy` is what the pipe computes.
+
+    `told_base64` is when a client of this pipe was last told to write bytes so, looked up only where
+    they are to be digits now.
+    """
 
     path: PipePath
     table: TableRecord
     sender: Sender
     data_key: DataKey
     copy: PipeCopy | None = None
+    told_base64: dt.datetime | None = None
 
     @property
     def key(self) -> tuple[int, int, int, str, str | None]:
@@ -82,6 +101,17 @@ class Target:
         """By what rows are refused, and what becomes of them."""
         table = self.table
         return table.schema.version, table.schema_evolution, table.error_table_id, self.copy
+
+
+def takes_bytes(table: TableRecord, copy: PipeCopy | None) -> bool:
+    """Tell whether it matters how a client writes bytes: as the text that BINARY is read from."""
+    computes = copy is not None and copy.items is not None
+    return computes or has_binary(table)
+
+
+def has_binary(table: TableRecord) -> bool:
+    """Tell whether a table has a BINARY column."""
+    return any(column.kind is Kind.BINARY for column in table.schema.columns)
 
 
 def elastic_channel(user: str) -> str:

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from snowmelt.ingest.rows.places import SdkClient
 from snowmelt.server.rows.addresses import parse_query
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from snowmelt.server.rows.tokens import Claims
+
+_SDK = b"SnowpipeStreamingSDK/"
+# What an answer to rows says in it, the SDK says in the next request of the channel.
+STICKY = b"x-snowflake-session"
+
 
 class Call:
-    """One request: `path` without parameters, as it came; `user` is for the log."""
+    """One request: `path` without parameters, as it came; `user` is for the log.
 
-    __slots__ = ("body", "headers", "method", "path", "query", "user")
+    `claims` are what its token says, where it is one that was given here.
+    """
+
+    __slots__ = ("body", "claims", "headers", "method", "path", "query", "user")
 
     def __init__(
         self, method: str, path: str, query: bytes, headers: Mapping[bytes, bytes]
@@ -24,10 +34,23 @@ class Call:
         self.headers = headers
         self.body = b""
         self.user: str | None = None
+        self.claims: Claims | None = None
 
     def header(self, name: bytes) -> str:
         """Return a header, empty when it was not sent."""
         return self.headers.get(name, b"").decode("latin-1")
+
+    @property
+    def client(self) -> SdkClient | None:
+        """The client of the official SDK that sends it, None for everybody else."""
+        if not self.headers.get(b"user-agent", b"").startswith(_SDK):
+            return None
+        if self.claims is None:
+            return SdkClient()
+        issued = self.claims.issued_ms
+        born = self.header(STICKY)
+        is_told = born.isascii() and born.isdigit() and len(born) < 16
+        return SdkClient(self.claims.jti, issued, min(int(born), issued) if is_told else issued)
 
     def optional(self, name: str) -> str | None:
         """Return a parameter; one that is empty is as good as absent."""

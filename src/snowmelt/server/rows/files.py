@@ -27,15 +27,15 @@ from snowmelt.errors import (
 )
 from snowmelt.ingest.handing import STAGE_BUCKET, Asker
 from snowmelt.ingest.rows.bodies import unpacked
-from snowmelt.ingest.rows.places import is_row_file
-from snowmelt.schema.types import Kind
+from snowmelt.ingest.rows.places import is_row_file, takes_bytes
 from snowmelt.wire.rows import PipeEncryption, PipeInfo, StageLocation
 
 if TYPE_CHECKING:
     from snowmelt.catalog.database import Database
     from snowmelt.clock import Clock
     from snowmelt.ingest.handing import Handing
-    from snowmelt.ingest.rows.places import PipePath, Sender, Target
+    from snowmelt.ingest.rows.byte_forms import ByteForms
+    from snowmelt.ingest.rows.places import PipePath, SdkClient, Sender
     from snowmelt.ingest.rows.targets import Targets
     from snowmelt.storage.store import Store
     from snowmelt.wire.rows import Fragment
@@ -61,23 +61,34 @@ class RowFiles:
     bucket: str
     max_file_bytes: int
     flush_ms: int
+    forms: ByteForms
 
-    def pipe_info(self, path: PipePath, sender: Sender, host: str) -> PipeInfo:
+    def pipe_info(
+        self, path: PipePath, sender: Sender, host: str, client: SdkClient | None
+    ) -> PipeInfo:
         """Return what a client asks first: places for files, never given before, and their key.
+
+        It asks again before what it is told expires, and is ended when it is told another way to
+        write bytes then: the SDK cannot change it.
 
         Raises:
             PipeNotFound: There is no such pipe, or this role may not insert by it.
         """
         target = self.targets.find(path, sender, again=True)
+        if not takes_bytes(target.table, target.copy):
+            self.forms.tell_base64(path)
+            target = self.targets.find(path, sender, again=True)
         overrides: dict[str, str | int] = {}
-        if _takes_bytes(target):
+        asks_again_s = None
+        if takes_bytes(target.table, target.copy):
             # The Python SDK looks at each value for it, which is more than half of its work.
             overrides["binary_input_format"] = "HEX"
+            asks_again_s = self.forms.tell_digits(target, client)
         if self.flush_ms:
             overrides["max_append_request_buffer_duration_ms"] = self.flush_ms
         return PipeInfo(
-            rowset_stage_location=self._place(sender.user, host),
-            durable_stage_location=self._place(sender.user, host),
+            rowset_stage_location=self._place(sender.user, host, asks_again_s),
+            durable_stage_location=self._place(sender.user, host, asks_again_s),
             pipe_encryption_info=PipeEncryption(
                 base64.b64encode(target.data_key.key).decode(), str(target.data_key.key_id)
             ),
@@ -126,13 +137,14 @@ class RowFiles:
         except (SnowmeltError, OSError) as error:
             _log.warning("file %s of committed rows stays: %s", fragment.file_path, error)
 
-    def _place(self, user: str, host: str) -> StageLocation:
+    def _place(self, user: str, host: str, at_most_s: float | None) -> StageLocation:
         now = self.clock.now()
         with self.database.writing() as connection:
             prefix = stages.issue_prefix(connection, user, now)
         # Each place has a prefix of its own: the SDK counts its files from nought.
         given = self.handing.hand_out(Asker(user, host, renews_by_prefix=True), prefix)
-        lasts = dt.timedelta(seconds=given.expires_in_s or _A_DAY_S)
+        seconds = given.expires_in_s or _A_DAY_S
+        lasts = dt.timedelta(seconds=seconds if at_most_s is None else min(seconds, at_most_s))
         at = given.location
         return StageLocation(
             expiry_time_ms=milliseconds(now + lasts),
@@ -149,9 +161,3 @@ class RowFiles:
         if root not in {STAGE_BUCKET, self.bucket} or not prefix or not is_row_file(name):
             raise RequestMalformed(reason=f"{fragment.file_path[:200]!r} is no file of rows")
         return posixpath.join(prefix, name)
-
-
-def _takes_bytes(target: Target) -> bool:
-    """Tell whether it matters how a client writes bytes: as the text that BINARY is read from."""
-    computes = target.copy is not None and target.copy.items is not None
-    return computes or any(column.kind is Kind.BINARY for column in target.table.schema.columns)

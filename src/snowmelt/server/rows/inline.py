@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from snowmelt.errors import BodyTooLarge, ContinuationStale, RequestMalformed
 from snowmelt.ingest.rows.appends import Outdated
 from snowmelt.ingest.rows.bodies import unpacked
@@ -14,7 +16,7 @@ from snowmelt.server.front import SMALL_BODY_BYTES
 from snowmelt.server.problems import Answer
 from snowmelt.server.rows.addresses import PREFIX, parse_address
 from snowmelt.server.rows.answers import code_of, json_answer, trouble_answer
-from snowmelt.server.rows.call import Call, number_of
+from snowmelt.server.rows.call import STICKY, Call, number_of
 from snowmelt.server.rows.taking import Load
 from snowmelt.wire.rows import AppendAnswer
 
@@ -56,7 +58,7 @@ def request_of(
         f"{sender.user} {address.pipe}", channel, may_refuse_softly=call.retries < _MOST_429
     )
     request_id = call.query.get("requestId") or parts.new_id()
-    return RowsRequest(address.pipe, channel, sender, request_id, token, *tokens)
+    return RowsRequest(address.pipe, channel, sender, request_id, token, *tokens, call.client)
 
 
 def load_of(call: Call, limit: int) -> Load:
@@ -82,7 +84,12 @@ def append_answer(request: RowsRequest, outcome: Outcome) -> Answer:
     if isinstance(outcome, Outdated):
         raise ContinuationStale(f"{outcome.reason} Open the channel again.")
     at = None if request.continuation is None else parse_continuation(request.continuation)
-    return json_answer(AppendAnswer("" if at is None else str(at.following)))
+    answer = json_answer(AppendAnswer("" if at is None else str(at.following)))
+    if request.continuation is None and request.client is not None:
+        # Without a channel nothing else tells later how old its client is.
+        born = b"%d" % request.client.born_ms
+        return msgspec.structs.replace(answer, headers=((STICKY, born),))
+    return answer
 
 
 class QuickRows:
@@ -105,11 +112,12 @@ class QuickRows:
         scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
         if headers.get(b"x-snowflake-authorization-token-type") == b"KEYPAIR_JWT":
             return None
-        sender = self.parts.tokens.recalled(token) if scheme.lower() == b"bearer" else None
-        if sender is None:
+        claims = self.parts.tokens.recalled(token) if scheme.lower() == b"bearer" else None
+        if claims is None:
             return None
         call = Call("POST", path, query.encode("latin-1"), headers)
-        return QuickAppend(self, call, address, sender)
+        call.claims = claims
+        return QuickAppend(self, call, address, claims.sender)
 
 
 class QuickAppend:

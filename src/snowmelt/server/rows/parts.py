@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from snowmelt.catalog import deployment
 from snowmelt.errors import ConfigurationError
 from snowmelt.ingest.rows.aside import Keeper
+from snowmelt.ingest.rows.byte_forms import ByteForms
 from snowmelt.ingest.rows.chunking import Stager
 from snowmelt.ingest.rows.conversion import Conversions
 from snowmelt.ingest.rows.desk import RowDesk
@@ -20,7 +21,7 @@ from snowmelt.ingest.rows.targets import Targets
 from snowmelt.ingest.rows.writing import RowWriter
 from snowmelt.server.rows.files import RowFiles
 from snowmelt.server.rows.limits import Limits
-from snowmelt.server.rows.tokens import ScopedTokens
+from snowmelt.server.rows.tokens import LIFETIME_S, ScopedTokens
 
 if TYPE_CHECKING:
     from snowmelt.catalog.database import Database
@@ -105,6 +106,7 @@ def build_rows(shared: Shared) -> RowParts:
         clock=clock,
         keeper=Keeper(database, keyring, stager, clock),
     )
+    forms = ByteForms(database, clock, LIFETIME_S)
     desk = RowDesk(
         database,
         targets,
@@ -113,6 +115,7 @@ def build_rows(shared: Shared) -> RowParts:
         clock,
         Evolution(database, clock),
         shared.pressure,
+        forms,
     )
     files = RowFiles(
         database,
@@ -123,6 +126,7 @@ def build_rows(shared: Shared) -> RowParts:
         bucket=shared.bucket,
         max_file_bytes=settings.rows_max_file_bytes,
         flush_ms=settings.rows_flush_ms,
+        forms=forms,
     )
     limits = Limits(
         clock,

@@ -136,9 +136,10 @@ class RowRoutes:
 
     async def _pipe_info(self, call: Call, address: Address) -> Answer:
         sender = await self._sender(call)
-        host = host_of(call.headers)
+        host, client = host_of(call.headers), call.client
+        files = self._parts.files
         return json_answer(
-            await self._in_thread(lambda: self._parts.files.pipe_info(address.pipe, sender, host))
+            await self._in_thread(lambda: files.pipe_info(address.pipe, sender, host, client))
         )
 
     async def _open(self, call: Call, address: Address) -> Answer:
@@ -152,6 +153,7 @@ class RowRoutes:
                     sender,
                     request_id=call.query.get("requestId", ""),
                     offset_token=request.offset_token or None,
+                    client=call.client,
                 )
             )
         )
@@ -222,14 +224,14 @@ class RowRoutes:
         kind = call.header(b"x-snowflake-authorization-token-type")
         if scheme.lower() == "bearer" and kind != "KEYPAIR_JWT":
             try:
-                sender = self._parts.tokens.sender(token.strip())
+                claims = self._parts.tokens.claims(token.strip())
             except AuthenticationFailed:
                 # Ours name no issuer.
                 if kind == "OAUTH" and not has_issuer(token):
                     raise
             else:
-                call.user = sender.user
-                return sender
+                call.user, call.claims = claims.sub, claims
+                return claims.sender
         return _sender_of(await self._account(call), None)
 
     async def _in_thread(self, work: Callable[[], _Result]) -> _Result:

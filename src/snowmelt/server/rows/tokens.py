@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from snowmelt.clock import milliseconds
 from snowmelt.errors import AuthenticationFailed, ConfigurationError
 from snowmelt.ingest.rows.places import Sender
 
@@ -32,12 +33,21 @@ class _Header(msgspec.Struct):
     alg: str = "HS256"
 
 
-class _Claims(msgspec.Struct):
+class Claims(msgspec.Struct):
+    """What a token says: whose it is and in which role, its id, and when it was issued."""
+
     sub: str
     iat: int
     exp: int
     jti: str
     role: str | None = None
+    # The moment of `iat`, which may have no fraction, in milliseconds.
+    issued_ms: int = 0
+
+    @property
+    def sender(self) -> Sender:
+        """Who it speaks for."""
+        return Sender(self.sub, self.role)
 
 
 class ScopedTokens:
@@ -46,17 +56,20 @@ class ScopedTokens:
     def __init__(self, keyring: KeyRing, clock: Clock) -> None:
         self._keyring = keyring
         self._clock = clock
-        self._known: dict[str, _Claims] = {}
+        self._known: dict[str, Claims] = {}
 
     def issue(self, sender: Sender) -> str:
         """Return a new token; no two are equal, or the official client would ask on and on."""
-        now = int(self._clock.now().timestamp())
-        claims = _Claims(sender.user, now, now + LIFETIME_S, secrets.token_hex(16), sender.role)
+        issued_ms = milliseconds(self._clock.now())
+        now = issued_ms // 1000
+        claims = Claims(
+            sender.user, now, now + LIFETIME_S, secrets.token_hex(16), sender.role, issued_ms
+        )
         signed = f"{_packed(_Header())}.{_packed(claims)}"
         return f"{signed}.{_text(self._keyring.seal(_digest(signed), _PURPOSE))}"
 
-    def sender(self, token: str) -> Sender:
-        """Return who a token speaks for.
+    def claims(self, token: str) -> Claims:
+        """Return what a token says.
 
         Raises:
             AuthenticationFailed: It is none of ours, or has expired.
@@ -69,23 +82,23 @@ class ScopedTokens:
             self._known[token] = claims
         if claims.exp <= self._clock.now().timestamp():
             raise AuthenticationFailed(reason="the token has expired; ask /oauth/token for another")
-        return Sender(claims.sub, claims.role)
+        return claims
 
-    def recalled(self, token: bytes) -> Sender | None:
-        """Return who a token that was seen before speaks for, else None."""
+    def recalled(self, token: bytes) -> Claims | None:
+        """Return what a token that was seen before says, else None."""
         claims = self._known.get(token.decode("latin-1"))
         if claims is None or claims.exp <= self._clock.now().timestamp():
             return None
-        return Sender(claims.sub, claims.role)
+        return claims
 
-    def _opened(self, token: str) -> _Claims:
+    def _opened(self, token: str) -> Claims:
         foreign = AuthenticationFailed(reason="the token is none that /oauth/token gave here")
         if len(token) > _MOST_CHARACTERS:
             raise foreign
         signed, _, sealed = token.rpartition(".")
         try:
             digest = self._keyring.unseal(_bytes(sealed), _PURPOSE)
-            claims = msgspec.json.decode(_bytes(signed.partition(".")[2]), type=_Claims)
+            claims = msgspec.json.decode(_bytes(signed.partition(".")[2]), type=Claims)
         except (ConfigurationError, ValueError, msgspec.DecodeError):
             raise foreign from None
         if not secrets.compare_digest(digest, _digest(signed)):
