@@ -72,8 +72,11 @@ class Together(CrashSite):
         self._files = 0
         self._dice = random.Random(seed)  # noqa: S311 - when to kill is no secret
 
-    def run_for(self, seconds: float, *, pause_s: float = 0.7) -> Counted:
-        """Let all work for so many seconds, and kill one of them every `pause_s` on average."""
+    def run_for(self, seconds: float, *, pause_s: float = 0.7, least_kills: int = 0) -> Counted:
+        """Let all work for so many seconds, and kill one of them every `pause_s` on average.
+
+        A slow machine, on which starts take long, is given more until there were `least_kills`.
+        """
         self._execute(f"CREATE TABLE {_TABLE} ({DDL})")
         self._inputs.mkdir()
         loader = self._start_loader(_TABLE)
@@ -81,7 +84,7 @@ class Together(CrashSite):
         maintainer = self._maintain()
         looking = self._look()
         kills, until = 0, self._clock.monotonic() + seconds
-        while self._clock.monotonic() < until:
+        while self._clock.monotonic() < until or kills < least_kills:
             self._clock.sleep(self._dice.uniform(0.2, 2 * pause_s - 0.2))
             self._add_file()
             if copier.poll() is not None:
