@@ -67,7 +67,7 @@ class Streaming:
 
     @contextmanager
     def running(self, topic, **more):
-        """Run a connector in a thread; its error is raised at the end."""
+        """Run a connector in a thread, which is yielded; its error is raised at the end."""
         stop, errors = threading.Event(), []
         with self.client() as client:
             connector = self.connector(topic, client, **more)
@@ -81,10 +81,10 @@ class Streaming:
             thread = threading.Thread(target=run)
             thread.start()
             try:
-                yield stop
+                yield thread
             finally:
                 stop.set()
-                thread.join(30)
+                thread.join(200)
                 assert not thread.is_alive()
         if errors:
             raise errors[0]
@@ -179,11 +179,15 @@ def test_a_second_connector_takes_over(streaming):
     topic = streaming.kafka.topic("contended", messages(1))
 
     def overtaken():
-        with streaming.running(topic):
+        last = 1
+        with streaming.running(topic) as first:
             streaming.wait_for(1)
             with streaming.running(topic):
-                streaming.kafka.produce(topic, 0, messages(2))
-                streaming.wait_for(1, 2)
+                # The first one learns of the second when it has a row to send.
+                while first.is_alive():
+                    last += 1
+                    streaming.kafka.produce(topic, 0, messages(last))
+                    streaming.wait_for(*range(1, last + 1))
 
     with pytest.raises(ChannelFenced):
         overtaken()
@@ -193,13 +197,16 @@ def test_errors_that_no_retry_helps(streaming):
     topic = streaming.kafka.topic("refused", messages(1))
     with (
         pytest.raises(TableNotFound),
-        streaming.running(topic, table=f"{streaming.name.database}.public.none"),
+        streaming.running(topic, table=f"{streaming.name.database}.public.none") as ended,
     ):
-        time.sleep(0.5)
+        ended.join(200)
     with streaming.client() as client:
         client.open_channel('"refused:P0"', table=streaming.table, offset_token="page 7")
-    with pytest.raises(UserError, match="'page 7', which is no offset"), streaming.running(topic):
-        time.sleep(0.5)
+    with (
+        pytest.raises(UserError, match="'page 7', which is no offset"),
+        streaming.running(topic) as ended,
+    ):
+        ended.join(200)
 
 
 def test_a_killed_connector_loses_and_doubles_nothing(streaming, tmp_path):

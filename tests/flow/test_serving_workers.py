@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -23,13 +24,18 @@ pytestmark = pytest.mark.slow
 def children(process_id: int) -> list[int]:
     listed = Path(f"/proc/{process_id}/task/{process_id}/children")
     threads = Path(f"/proc/{process_id}/task").glob("*/children")
-    return sorted({int(each) for file in (listed, *threads) for each in file.read_text().split()})
+    found = set()
+    for file in (listed, *threads):
+        # A thread may have ended since it was listed.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found.update(map(int, file.read_text().split()))
+    return sorted(found)
 
 
 def is_alive(process_id: int) -> bool:
     try:
         state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
 
