@@ -108,14 +108,15 @@ def test_an_interrupted_load_answers_at_once_and_loads_nothing(snowmelt, table, 
         env=environment,
         stderr=subprocess.PIPE,
     )
-    until = time.monotonic() + 60
+    until = time.monotonic() + 200
     while not (tmp_path / "begun").exists():
         assert child.poll() is None, child.stderr.read().decode()
         assert time.monotonic() < until
         time.sleep(0.02)
     began = time.monotonic()
     child.send_signal(signal.SIGINT)
-    assert child.wait(200) == 130
+    # The signal itself where it came while text was executed: see test_main.
+    assert child.wait(200) in (130, -signal.SIGINT)
     child.stderr.close()
     assert time.monotonic() - began < 30
     assert (tmp_path / "cancelled").exists()

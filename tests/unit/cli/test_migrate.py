@@ -98,7 +98,8 @@ def test_the_loop_migrates_what_is_due(streamed):
         assert process.stdout.readline() == "Looking for chunks to migrate every 0.2 s\n"
         lines = sorted(process.stdout.readline() for _ in range(2))
         process.send_signal(signal.SIGINT)
-        assert process.wait(200) == 130
+        # The signal itself where it came while text was executed: see test_main.
+        assert process.wait(200) in (130, -signal.SIGINT)
     assert [line.partition(": ")[0] for line in lines] == [
         "DEMO.PUBLIC.FIRST",
         "DEMO.PUBLIC.SECOND",
