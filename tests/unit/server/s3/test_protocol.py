@@ -12,7 +12,7 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 class Hasty(BoundedProtocol):
-    head_timeout_s = 0.2
+    head_timeout_s = 0.5
 
 
 async def app(scope, receive, send):
@@ -29,7 +29,7 @@ def connection():
     port = listening.getsockname()[1]
     listener = Listener(app, listening, drain_s=1, protocol=Hasty)
     listener.start("protocol")
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as raw:
+    with socket.create_connection(("127.0.0.1", port), timeout=120) as raw:
         yield raw
     listener.close()
 
@@ -68,11 +68,11 @@ def test_a_connection_may_wait_for_its_next_request(connection):
     for _ in range(2):
         connection.sendall(REQUEST)
         answered(connection)
-        time.sleep(0.25)
+        time.sleep(0.6)
 
 
 @pytest.mark.slow
 def test_a_body_may_take_longer_than_a_head(connection):
-    connection.sendall(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n")
-    drip(connection, b"x" * 10)
+    connection.sendall(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\n\r\n")
+    drip(connection, b"x" * 14)
     assert connection.recv(1000).endswith(b"ok")
