@@ -69,7 +69,7 @@ class Conversation:
     ) -> None:
         self.database = database
         # Without TLS there is nothing to trust, and reading whom one would takes longer than a test.
-        self.http = httpx.Client(base_url=url, headers=HEADERS, timeout=30, verify=False)
+        self.http = httpx.Client(base_url=url, headers=HEADERS, timeout=120, verify=False)
         self.http.headers["Authorization"] = "Bearer " + token(private_pem, user)
         self.http.headers["X-Snowflake-Authorization-Token-Type"] = "KEYPAIR_JWT"
         self._counter = itertools.count()

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 _QUIET = logging.getLogger("tests.kafka")
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
-_PATIENCE_S = 30
+_PATIENCE_S = 120
 
 
 def settled(brokers: str, topic: str, partition: int, count: int) -> None:
     """Wait until a partition shows that many offsets: the broker answers a producer before."""
     consumer = ck.Consumer({"bootstrap.servers": brokers, "group.id": "probe"}, logger=_QUIET)
     place, give_up_at = ck.TopicPartition(topic, partition), time.monotonic() + _PATIENCE_S
-    while (high := consumer.get_watermark_offsets(place, timeout=5)[1]) < count:
+    while (high := consumer.get_watermark_offsets(place, timeout=_PATIENCE_S)[1]) < count:
         assert time.monotonic() < give_up_at, f"{topic}|{partition} is at {high}, not {count}"
         time.sleep(0.05)
     consumer.close()

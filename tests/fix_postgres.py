@@ -82,7 +82,7 @@ class PostgresServer:
     def start(self, port: int | None = None) -> None:
         """Start it and wait until it answers; a server that was killed needs a while to let go."""
         self.port = port or self.port
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 150
         while not self._started(deadline):
             if time.monotonic() > deadline:
                 raise RuntimeError((self.folder / "log").read_text())

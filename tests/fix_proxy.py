@@ -62,7 +62,7 @@ class Proxy:
         if step == "garbage":
             self._answer(handler, 200, b"<html>")
             return
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             headers = {k: v for k, v in handler.headers.items() if k.lower() != "host"}
             connection.request("POST", handler.path, body, headers)

@@ -151,7 +151,7 @@ class Services:
 
 def metric(service: ServiceProcess, name: str) -> float:
     """The sum of a metric of one service over its labels."""
-    text = httpx.get(f"{service.url}/metrics", timeout=20).text
+    text = httpx.get(f"{service.url}/metrics", timeout=120).text
     found = re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", text, re.MULTILINE)
     return sum(map(float, found))
 

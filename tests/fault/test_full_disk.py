@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 T = "demo.public.t"
-SOON = dt.timedelta(seconds=60)
+SOON = dt.timedelta(seconds=200)
 BRIEFLY = dt.timedelta(seconds=2)
 UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 

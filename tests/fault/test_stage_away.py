@@ -16,7 +16,7 @@ from stage_house import House, T
 
 pytestmark = pytest.mark.slow
 
-MINUTE = dt.timedelta(minutes=1)
+SOON = dt.timedelta(seconds=200)
 SAID = b"<Error><Code>%b</Code><Message>Too much.</Message></Error>"
 ANSWER = b"HTTP/1.1 %b\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
 ANSWERS = {
@@ -119,11 +119,11 @@ def test_rows_wait_for_the_stage_and_are_there_once(house, gate):
         for number, mode in enumerate(("away", "busy", "full", "slow")):
             first = number * 100
             channel.insert_rows(rows(first, first + 50), f"{mode} before")
-            channel.wait_for_commit(f"{mode} before", timeout=MINUTE)
+            channel.wait_for_commit(f"{mode} before", timeout=SOON)
             gate.be(mode)
             channel.insert_rows(rows(first + 50, first + 100), mode)
             SystemClock().sleep(3)
             gate.be("open")
-            channel.wait_for_commit(mode, timeout=MINUTE)
+            channel.wait_for_commit(mode, timeout=SOON)
     assert house.ids() == list(range(400))
     assert len(house.blobs()) == 8

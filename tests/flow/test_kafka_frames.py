@@ -86,7 +86,7 @@ def test_the_group_is_told_of_what_was_committed_and_nothing_else(kafka, copying
         wanted = frames(kafka, topic, group="watching", rest=rest)
         with contextlib.suppress(LoadFailed):
             list(run_frames(wanted, copying.context, LocalRunner(), threading.Event(), once=True))
-        assert consumer.committed([told], timeout=10)[0].offset == offset
+        assert consumer.committed([told], timeout=120)[0].offset == offset
     consumer.close()
 
 

@@ -345,7 +345,7 @@ def half_sent(calls: Calls, path: str, half: bytes) -> http.client.HTTPConnectio
 def test_beyond_loopback_clients_upload_over_tls_to_the_name_they_know(tmp_path, key_pair):
     certs = tmp_path / "certs"
     command = [sys.executable, "-m", "snowmelt", "cert", "--out", str(certs)]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=200)
     service = ServiceProcess(tmp_path / "data", free_port(), ca_file=certs / "ca.pem")
     given = {"tls_cert": certs / "server.pem", "tls_key": certs / "server.key"}
     s3 = S3Process(service).start(host="0.0.0.0", **given)

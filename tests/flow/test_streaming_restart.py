@@ -12,7 +12,7 @@ from snowmelt.errors import CommitTimeout, ServiceUnavailable
 pytestmark = pytest.mark.slow
 
 T = "demo.public.t"
-SOON = dt.timedelta(seconds=60)
+SOON = dt.timedelta(seconds=200)
 
 
 @pytest.fixture

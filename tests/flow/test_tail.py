@@ -84,7 +84,7 @@ class Tailing:
         return sorted(int(number) for number in self.rows())
 
     def wait_for(self, count):
-        give_up_at = time.monotonic() + 60
+        give_up_at = time.monotonic() + 200
         while len(found := self.ids()) < count:
             assert time.monotonic() < give_up_at, f"{len(found)} of {count}\n{self.said()}"
             time.sleep(0.1)

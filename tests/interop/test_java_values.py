@@ -42,7 +42,7 @@ def secure(tmp_path_factory):
     folder = tmp_path_factory.mktemp("secure")
     certs = folder / "certs"
     command = [sys.executable, "-m", "snowmelt", "cert", "--out", certs]
-    subprocess.run(list(map(str, command)), check=True, capture_output=True, timeout=60)
+    subprocess.run(list(map(str, command)), check=True, capture_output=True, timeout=280)
     s3_port = free_port()
     settings = {
         "TLS_CERT": str(certs / "server.pem"),
@@ -64,7 +64,7 @@ def trusted(secure, tmp_path):
         *("keytool", "-importcert", "-noprompt", "-file", str(secure.ca_file)),
         *("-keystore", str(store), "-storetype", "PKCS12", "-storepass", "changeit"),
     ]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=280)
     return [
         f"-Djavax.net.ssl.trustStore={store}",
         "-Djavax.net.ssl.trustStorePassword=changeit",

@@ -95,4 +95,4 @@ def test_a_service_that_stops_lets_a_short_query_end(own_s3):
         assert own_s3.service.process is not None
         own_s3.service.process.terminate()
         assert understood(answer.status, head + answer.read()).output == ROWS
-    assert own_s3.service.wait_for_death(60) == 0
+    assert own_s3.service.wait_for_death() == 0

@@ -49,7 +49,7 @@ def register(registrar: Registrar, *requests: RegisterRequest) -> list:
     answers: queue.SimpleQueue = queue.SimpleQueue()
     for number, request in enumerate(requests):
         registrar.submit(request, SENDER, lambda answer, n=number: answers.put((n, answer)))
-    arrived = sorted((answers.get(timeout=30) for _ in requests), key=lambda item: item[0])
+    arrived = sorted((answers.get(timeout=200) for _ in requests), key=lambda item: item[0])
     return [codes(answer) for _, answer in arrived]
 
 

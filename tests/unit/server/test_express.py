@@ -46,7 +46,7 @@ def request(body: bytes, *headers: str, path: str = PATH) -> bytes:
 
 def answers(port: int, *pieces: bytes) -> list[tuple[int, dict]]:
     """Send the pieces on one connection; return every answer until the service closes it."""
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
         for piece in pieces:
             connection.sendall(piece)
         with connection.makefile("rb") as stream:
@@ -98,7 +98,7 @@ def test_requests_sent_without_waiting_are_answered_in_their_order(port) -> None
     ],
 )
 def test_whatever_is_not_plain_goes_the_ordinary_way(port, taken, sent: bytes, status: int) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
         connection.sendall(sent)
         assert int(connection.makefile("rb").readline().split()[1]) == status
     assert taken == [False]
@@ -112,6 +112,6 @@ def test_what_is_no_message_is_refused_and_the_connection_stays(port, taken) -> 
 
 def test_a_client_that_hangs_up_does_no_harm(port) -> None:
     for sent in (request(NO_CHUNKS), request(NO_CHUNKS)[:-5]):
-        with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
             connection.sendall(sent)
     assert codes(answers(port, request(EMPTY, "Connection: close"))) == [(200, 11)]

@@ -90,7 +90,7 @@ def test_an_embedded_client_streams_and_its_token_outlives_it(tmp_path: Path) ->
             channel = client.open_channel("c", table="demo.public.t")
             assert channel.latest_committed_offset_token() == (None if last == "1" else "1")
             channel.insert_rows([{"id": 1}], last)
-            channel.wait_for_commit(last, timeout=dt.timedelta(seconds=30))
+            channel.wait_for_commit(last, timeout=dt.timedelta(seconds=200))
     assert (tmp_path / "catalog.db").exists()
 
 

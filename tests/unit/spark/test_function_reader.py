@@ -38,6 +38,6 @@ def test_what_the_other_end_has_read_is_known(pair):
     # In a process of its own, as workers are: others' sockets would count as well.
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(pair=pair)],
-        capture_output=True, text=True, timeout=30, check=False,
+        capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert (done.stdout, done.stderr) == ("[True, 0, True, True, 0, False]\n", "")

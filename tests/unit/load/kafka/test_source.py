@@ -218,7 +218,7 @@ def test_the_group_is_told_of_progress(kafka):
     _, ends = read(source)
     source.report(ends)
     consumer = ck.Consumer({"bootstrap.servers": kafka.brokers, "group.id": "watched"})
-    assert consumer.committed([ck.TopicPartition(topic, 0)], timeout=10)[0].offset == 3
+    assert consumer.committed([ck.TopicPartition(topic, 0)], timeout=120)[0].offset == 3
     consumer.close()
 
 
@@ -256,7 +256,7 @@ def test_a_broker_that_stays_away_ends_the_time_box_as_a_network_error(own_kafka
 def retained():
     """Librdkafka's own mock cluster, which keeps 5 MB of a partition: its beginning is gone."""
     producer = ck.Producer({"bootstrap.servers": "", "test.mock.num.brokers": 1})
-    brokers = next(iter(producer.list_topics("gone", timeout=10).brokers.values()))
+    brokers = next(iter(producer.list_topics("gone", timeout=120).brokers.values()))
     for number in range(120):
         producer.produce("gone", b"%06d" % number + bytes(99_994), partition=0)
         producer.poll(0)
