@@ -27,7 +27,7 @@ from snowmelt.ingest.answers import UNSETTLED, answer_of, same_answer
 from snowmelt.ingest.structure import Refusal, check_request
 from snowmelt.ingest.tally import Tally
 from snowmelt.ingest.verification import NOT_DURABLE
-from snowmelt.ingest.waiting import Waiting
+from snowmelt.ingest.waiting import Consumers
 from snowmelt.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -100,19 +100,18 @@ class Registrar:
         self._clock = clock
         self._pace = pace
         self._remembered = registration.Remembered()
-        self._submitted: Waiting[_Submission] = Waiting()
-        self._checked: Waiting[_Checked] = Waiting()
         self._waiting = 0
         self._tally = Tally()
         self._lock = threading.Lock()
-        self._closed = False
-        self._verifying = [
-            threading.Thread(target=self._verify, name=f"verify-{number}", daemon=True)
-            for number in range(max(pace.verify_threads, 1))
-        ]
-        self._writing = threading.Thread(target=self._write, name="register", daemon=True)
-        for thread in (*self._verifying, self._writing):
-            thread.start()
+        self._writing: Consumers[_Checked] = Consumers(
+            self._write, limit=pace.group_limit, names=["register"]
+        )
+        # A share of what waits, so that threads wake each other once and not for each.
+        self._verifying: Consumers[_Submission] = Consumers(
+            self._verify,
+            limit=_VERIFIED_AT_ONCE,
+            names=[f"verify-{number}" for number in range(max(pace.verify_threads, 1))],
+        )
 
     def submit(self, request: RegisterRequest, sender: Sender, respond: Respond) -> None:
         """Queue a registration; `respond` gets the answer, from another thread or at once.
@@ -124,12 +123,11 @@ class Registrar:
         check_request(request)
         now = self._clock.monotonic()
         with self._lock:
-            if self._closed:
-                raise ServiceBusy(reason="it is stopping")
             is_full = self._waiting >= self._pace.queue_limit
             if not is_full:
+                if not self._verifying.put([_Submission(request, sender, respond, now)]):
+                    raise ServiceBusy(reason="it is stopping")
                 self._waiting += 1
-                self._submitted.put([_Submission(request, sender, respond, now)])
         if is_full:
             answer = same_answer(request, _FULL)
             with self._lock:
@@ -143,27 +141,18 @@ class Registrar:
 
     def close(self) -> None:
         """Answer what was submitted, then stop; further submissions are refused."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        self._submitted.close()
-        for thread in self._verifying:
-            thread.join()
-        self._checked.close()
-        self._writing.join()
+        self._verifying.close()
+        self._writing.close()
 
-    def _verify(self) -> None:
-        # A share of what waits, so that threads wake each other once and not for each.
-        while submissions := self._submitted.take(_VERIFIED_AT_ONCE):
-            failed_syncs = self._durability.failures
-            self._checked.put(
-                [
-                    _Checked(submission, candidates, failed_syncs)
-                    for submission in submissions
-                    if (candidates := self._check(submission)) is not None
-                ]
-            )
+    def _verify(self, submissions: Sequence[_Submission]) -> None:
+        failed_syncs = self._durability.failures
+        self._writing.put(
+            [
+                _Checked(submission, candidates, failed_syncs)
+                for submission in submissions
+                if (candidates := self._check(submission)) is not None
+            ]
+        )
 
     def _check(self, submission: _Submission) -> list[Candidate] | None:
         """Return what the stage says; None when the submission has been answered with a failure."""
@@ -173,11 +162,10 @@ class Registrar:
             self._answer([(submission, _failure_answer(submission, error))])
             return None
 
-    def _write(self) -> None:
-        while group := self._checked.take(self._pace.group_limit):
-            self._settle(group)
-            # A writer back to back would starve everybody else who writes to the catalog.
-            self._clock.sleep(self._pace.pause_s)
+    def _write(self, group: Sequence[_Checked]) -> None:
+        self._settle(group)
+        # A writer back to back would starve everybody else who writes to the catalog.
+        self._clock.sleep(self._pace.pause_s)
 
     def _settle(self, group: Sequence[_Checked]) -> None:
         """Register a group; on any failure each of its members alone."""

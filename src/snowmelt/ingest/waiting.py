@@ -1,13 +1,14 @@
-"""Work that waits for a thread, taken many at a time."""
+"""Work that waits for threads, taken many at a time."""
 
 from __future__ import annotations
 
 import queue
+import threading
 from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
 _Item = TypeVar("_Item")
 
@@ -57,3 +58,45 @@ class Waiting(Generic[_Item]):
     def _announce(self) -> None:
         self._is_announced = True
         self._tokens.put(None)
+
+
+class Consumers(Generic[_Item]):
+    """Threads that handle what is put, many items at a time, until it is closed.
+
+    `handle` gets up to `limit` items, and may not raise. There is a thread for each of `names`.
+    """
+
+    def __init__(
+        self, handle: Callable[[list[_Item]], None], *, limit: int, names: Sequence[str]
+    ) -> None:
+        self._handle = handle
+        self._limit = limit
+        self._waiting: Waiting[_Item] = Waiting()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._run, name=name, daemon=True) for name in names
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, items: Iterable[_Item]) -> bool:
+        """Add items, from any thread; tell whether they are taken, which ends with `close`."""
+        with self._lock:
+            if not self._closed:
+                self._waiting.put(items)
+            return not self._closed
+
+    def close(self) -> None:
+        """Let what was put be handled, then end; a second call does nothing."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._waiting.close()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self) -> None:
+        while items := self._waiting.take(self._limit):
+            self._handle(items)

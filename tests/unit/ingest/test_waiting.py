@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 
-from snowmelt.ingest.waiting import Waiting
+from snowmelt.ingest.waiting import Consumers, Waiting
 
 
 def test_what_waits_is_taken_together_in_its_order_up_to_the_limit() -> None:
@@ -46,3 +46,25 @@ def test_closing_ends_who_waits_after_the_items_that_wait() -> None:
     other.put([])
     other.put([2])
     assert other.take(9) == [2]
+
+
+def test_consumers_handle_what_was_put_before_they_were_closed_and_take_nothing_after() -> None:
+    go_on = threading.Event()
+    handled: list[list[int]] = []
+
+    def handle(items: list[int]) -> None:
+        go_on.wait(60)
+        handled.append(items)
+
+    consumers = Consumers(handle, limit=3, names=["only"])
+    assert all(consumers.put([number]) for number in range(10))
+    closing = threading.Thread(target=consumers.close)
+    closing.start()
+    while consumers.put([]):
+        pass
+    assert not consumers.put([99])
+    go_on.set()
+    closing.join()
+    consumers.close()
+    assert [number for items in handled for number in items] == list(range(10))
+    assert max(map(len, handled)) <= 3

@@ -7,7 +7,6 @@ service goes on. Repetitions are known by the request id that the same transacti
 from __future__ import annotations
 
 import logging
-import threading
 from typing import TYPE_CHECKING
 
 from snowmelt import faults
@@ -28,7 +27,7 @@ from snowmelt.ingest.rows.aside import Moved, Torn, tell_lost
 from snowmelt.ingest.rows.chunking import plans_of
 from snowmelt.ingest.rows.continuation import Continuation
 from snowmelt.ingest.rows.tally import RowTally
-from snowmelt.ingest.waiting import Waiting
+from snowmelt.ingest.waiting import Consumers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -76,12 +75,10 @@ class RowWriter:
         self._clock = clock
         self._keeper = keeper
         self._remembered = registration.Remembered()
-        self._waiting: Waiting[Append] = Waiting()
-        self._closed = False
         self.tally = RowTally()
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="rows", daemon=True)
-        self._thread.start()
+        self._writing: Consumers[Append] = Consumers(
+            self._write, limit=_GROUP_LIMIT, names=["rows"]
+        )
 
     def submit_all(self, appends: Sequence[Append]) -> None:
         """Queue requests, all or none; each one's `respond` is called once, from the writer's thread.
@@ -89,25 +86,17 @@ class RowWriter:
         Raises:
             RowsBusy: The writer is closed.
         """
-        with self._lock:
-            if self._closed:
-                raise RowsBusy(reason="it is stopping")
-            self._waiting.put(appends)
+        if not self._writing.put(appends):
+            raise RowsBusy(reason="it is stopping")
 
     def close(self) -> None:
         """Settle what was submitted, then stop."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        self._waiting.close()
-        self._thread.join()
+        self._writing.close()
 
-    def _run(self) -> None:
-        while group := self._waiting.take(_GROUP_LIMIT):
-            self._settle(group)
-            # A writer back to back would starve everybody else who writes to the catalog.
-            self._clock.sleep(_PAUSE_S)
+    def _write(self, group: Sequence[Append]) -> None:
+        self._settle(group)
+        # A writer back to back would starve everybody else who writes to the catalog.
+        self._clock.sleep(_PAUSE_S)
 
     def _settle(self, group: Sequence[Append]) -> None:
         """Commit a group; what cannot be committed with others is tried alone."""
