@@ -90,6 +90,25 @@ def test_what_is_no_key_is_refused_with_a_sentence(source):
         load_private_key(source)
 
 
+def test_numbers_that_make_no_key_are_refused_each_time_and_sound_ones_are_looked_at_once():
+    numbers = KEY.private_numbers()
+    sound = pem(numbers.private_key())
+    assert fingerprint(load_private_key(sound)) == fingerprint(load_private_key(sound))
+    broken = rsa.RSAPrivateNumbers(
+        numbers.p,
+        numbers.q,
+        numbers.d ^ 4,
+        numbers.dmp1,
+        numbers.dmq1,
+        numbers.iqmp,
+        numbers.public_numbers,
+    )
+    wrong = pem(broken.private_key(unsafe_skip_rsa_key_validation=True))
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="private_key"):
+            load_private_key(wrong)
+
+
 def test_a_refused_key_is_named_and_what_would_be_right(tmp_path):
     with pytest.raises(ConfigurationError, match=r"'nope\.pem' is neither a key"):
         load_private_key("nope.pem")
