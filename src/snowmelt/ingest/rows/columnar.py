@@ -37,7 +37,7 @@ _DAY = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}$"
 
 
 def columns_of(data: bytes, schema: TableSchema, plain: Plain | None = None) -> pa.Table | None:
-    """Return the rows as a table with the names that they came with; None where in doubt.
+    """Return the rows as a table with the names that a converter takes; None where in doubt.
 
     Args:
         data: Newline-delimited JSON.
@@ -53,7 +53,9 @@ def columns_of(data: bytes, schema: TableSchema, plain: Plain | None = None) -> 
     if table is None:
         table = _read_by_types(data, fields)
     # Arrow takes numbers that JSON has not.
-    return table if table is not None and all(map(_is_finite, table.columns)) else None
+    if table is None or not all(map(_is_finite, table.columns)):
+        return None
+    return table.rename_columns([field.meant for field in fields])
 
 
 def fields_alone(data: bytes, plain: Plain | None = None) -> pa.Table | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from snowmelt.ingest.rows.spellings import spellings
 from snowmelt.schema.types import Column, Kind, internal_name
 
 if TYPE_CHECKING:
@@ -25,12 +26,16 @@ _NO_COLUMN = Column("VALUE", Kind.TEXT, 1)
 
 
 class Field(NamedTuple):
-    """A field's name as it came, the type of its values, its column, and the first value."""
+    """A field's name as it came, the type of its values, its column, and the first value.
+
+    `meant` is the name by which a converter finds the column.
+    """
 
     name: str
     type: pa.DataType
     column: Column
     first: object
+    meant: str
 
 
 def fields_of(line: bytes, schema: TableSchema) -> list[Field] | None:
@@ -40,8 +45,10 @@ def fields_of(line: bytes, schema: TableSchema) -> list[Field] | None:
     except (msgspec.DecodeError, UnicodeError):
         return None
     found: list[Field] = []
+    names = spellings(schema)
     for name, value in row.items():
-        column = schema.column(internal_name(name)) if name else None
+        meant = names.get(name.upper(), name)
+        column = schema.column(internal_name(meant)) if name else None
         if column is None:
             return None
         kind = (
@@ -51,7 +58,7 @@ def fields_of(line: bytes, schema: TableSchema) -> list[Field] | None:
             return None
         if column.kind is Kind.REAL and kind == pa.int64():
             kind = pa.float64()
-        found.append(Field(name, kind, column, value))
+        found.append(Field(name, kind, column, value, meant))
     names = [field.column.name for field in found]
     return found if found and len(set(names)) == len(names) else None
 
@@ -62,7 +69,7 @@ def any_fields_of(line: bytes) -> list[Field] | None:
         row = msgspec.json.decode(line, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeError):
         return None
-    found = [Field(name, _type_of(value), _NO_COLUMN, value) for name, value in row.items()]
+    found = [Field(name, _type_of(value), _NO_COLUMN, value, name) for name, value in row.items()]
     return found if found and all(field.type is not None for field in found) else None
 
 

@@ -21,15 +21,20 @@ def spelled(rows: Sequence[Row], schema: TableSchema) -> Sequence[Row]:
     By the rules of identifiers `city` is CITY, which is always tried first; here it is column
     "City" as well, in a table that has no other of this name. Of two fields the last counts.
     """
+    names = spellings(schema)
+    if not names:
+        return rows
+    return [_renamed(row, names) if isinstance(row, dict) else row for row in rows]
+
+
+def spellings(schema: TableSchema) -> Mapping[str, str]:
+    """Return by which names columns with small letters are meant by fields, by these in capitals."""
     uppers = Counter(column.name.upper() for column in schema.columns)
-    names: dict[str, str] = {
+    return {
         column.name.upper(): quoted_name(column.name)
         for column in schema.columns
         if column.name.upper() != column.name and uppers[column.name.upper()] == 1
     }
-    if not names:
-        return rows
-    return [_renamed(row, names) if isinstance(row, dict) else row for row in rows]
 
 
 def exact(rows: Sequence[Row]) -> Sequence[Row]:

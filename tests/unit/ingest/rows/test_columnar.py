@@ -13,6 +13,7 @@ from snowmelt.ingest.rows.bodies import lines_of
 from snowmelt.ingest.rows.columnar import columns_of
 from snowmelt.ingest.rows.fields import fields_of
 from snowmelt.ingest.rows.plain_lines import read_plain
+from snowmelt.ingest.rows.spellings import spelled
 from snowmelt.schema.rows import RowConverter
 from snowmelt.schema.types import Column, Kind, TableSchema
 
@@ -23,8 +24,8 @@ SCHEMA = TableSchema(
         Column("PRICE", Kind.FIXED, 2, precision=12, scale=2),
         Column("RATIO", Kind.REAL, 3),
         Column("FLAG", Kind.BOOLEAN, 4),
-        Column("NAME", Kind.TEXT, 5, length=1000, byte_length=4000),
-        Column("DAY", Kind.DATE, 6),
+        Column("Name", Kind.TEXT, 5, length=1000, byte_length=4000),
+        Column("daY", Kind.DATE, 6),
         Column("AT", Kind.TIMESTAMP_NTZ, 7, precision=9, scale=9),
         Column("SEEN", Kind.TIMESTAMP_LTZ, 8, precision=9, scale=3),
         Column("ZONED", Kind.TIMESTAMP_TZ, 9, precision=9, scale=9),
@@ -78,7 +79,7 @@ def converted(body, plain=None):
     """What the two ways give: the first None where it leaves the lines to the other."""
     columns = columns_of(body, SCHEMA, plain)
     at_once = None if columns is None else CONVERTER.convert_arrow(columns)
-    return at_once, CONVERTER.convert(lines_of(body).rows)
+    return at_once, CONVERTER.convert(spelled(lines_of(body).rows, SCHEMA))
 
 
 def read_alone(body, fields):
@@ -122,6 +123,7 @@ def test_plain_rows_are_read_at_once(plain):
         b'{"id":1} {"id":2}',
         b'{"id":1,"id":2}',
         b'{"id":1,"ID":2}',
+        b'{"name":"a","NAME":"b"}',
         b'{"other":1}',
         b'{"id":1}null',
         b'{"id":1}\n null',

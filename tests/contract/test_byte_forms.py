@@ -1,0 +1,128 @@
+"""Who may write bytes as base64, by what clients were told and when their tokens were issued."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from snowmelt.catalog import row_clients
+from snowmelt.clock import milliseconds
+from snowmelt.errors import RowsBusy
+from snowmelt.ingest.rows.byte_forms import ByteForms
+from snowmelt.ingest.rows.places import PipePath, SdkClient
+from snowmelt.schema.types import Column, Kind
+
+PATH = PipePath("db", "public", "t-STREAMING")
+PLAIN, BINARY = (
+    SimpleNamespace(schema=SimpleNamespace(columns=[Column("B", kind, 1)]))
+    for kind in (Kind.TEXT, Kind.BINARY)
+)
+HOUR_S = 3600.0
+
+
+class Asking:
+    """Clients that ask about one path, of two services on one catalog by turns."""
+
+    def __init__(self, world):
+        self.world = world
+        self.services = [ByteForms(world.database, world.clock, HOUR_S) for _ in range(2)]
+
+    def token(self, name, born=None):
+        """Return a client with a token that is issued now."""
+        self.world.clock.advance(0.001)
+        now = milliseconds(self.world.now)
+        return SdkClient(name, now, now if born is None else born)
+
+    def target(self):
+        with self.world.database.reading() as connection:
+            told = row_clients.told_base64(connection, str(PATH.name))
+        return SimpleNamespace(path=PATH, table=BINARY, told_base64=told)
+
+    def ask(self, client):
+        self.services.reverse()
+        return self.services[0].tell_digits(self.target(), client)
+
+    def may_write_base64(self, client, table=BINARY):
+        """Return what holds in a channel opened now, and without one, which is the same."""
+        self.services.reverse()
+        with self.world.database.reading() as connection:
+            opened = self.services[0].in_new_channel(connection, PATH, table, None, client)
+        if table is BINARY:
+            assert self.services[1].without_channel(self.target(), client) == opened
+        return opened
+
+    def wait(self, seconds):
+        self.world.clock.advance(seconds)
+
+
+@pytest.fixture
+def asking(world):
+    return Asking(world)
+
+
+def test_nobody_is_doubted_where_nobody_was_told_base64(asking):
+    client = asking.token("new")
+    assert asking.ask(client) is None
+    assert not asking.may_write_base64(client)
+    assert not asking.may_write_base64(None)
+
+
+def test_a_channel_opened_before_the_column_is_in_doubt_unless_it_is_opened_by_hand(asking):
+    assert asking.may_write_base64(asking.token("old"), PLAIN)
+    assert not asking.may_write_base64(None, PLAIN)
+
+
+def test_clients_from_before_are_doubted_by_whatever_token_and_those_since_are_not(asking):
+    old = asking.token("old")
+    asking.services[0].tell_base64(PATH)
+    assert asking.may_write_base64(old)
+    new = asking.token("new")
+    with pytest.raises(RowsBusy):
+        asking.may_write_base64(new)
+    asks_again_s = asking.ask(new)
+    assert not asking.may_write_base64(new)
+    # The SDK asks a minute before that, and has had a new token for some seconds then.
+    assert HOUR_S - 300 < asks_again_s - 60 < HOUR_S - 240
+    asking.wait(HOUR_S - 300)
+    renewed = asking.token("new, renewed")
+    with pytest.raises(RowsBusy):
+        asking.may_write_base64(renewed)
+    asking.ask(renewed)
+    assert not asking.may_write_base64(renewed)
+    # Its first token is none of those that were issued after the note.
+    assert asking.may_write_base64(asking.token("old, renewed", born=old.born_ms))
+    silent = asking.token("old, renewed, in its first request without a channel")
+    asking.wait(31)
+    assert asking.may_write_base64(silent)
+    assert not asking.may_write_base64(None)
+
+
+def test_who_asks_late_may_have_sent_something_before_the_answer(asking):
+    asking.services[0].tell_base64(PATH)
+    old = asking.token("old, renewed")
+    asking.wait(1000)
+    asking.ask(old)
+    with pytest.raises(RowsBusy):
+        asking.may_write_base64(old)
+    asking.wait(60)
+    asking.ask(old)
+    asking.wait(61)
+    assert not asking.may_write_base64(old)
+
+
+def test_tokens_are_forgotten_when_they_have_expired_and_the_note_is_not(asking):
+    asking.services[0].tell_base64(PATH)
+    asking.ask(asking.token("first"))
+    asking.wait(3 * HOUR_S)
+    asking.ask(asking.token("second"))
+    with asking.world.database.reading() as connection:
+        assert row_clients.knows_digits(connection, str(PATH.name), "first") is None
+        assert row_clients.told_base64(connection, str(PATH.name)) is not None
+
+
+def test_a_client_without_one_of_our_tokens_is_never_believed(asking):
+    asking.services[0].tell_base64(PATH)
+    assert asking.ask(SdkClient()) is None
+    asking.wait(1)
+    assert asking.may_write_base64(SdkClient())
