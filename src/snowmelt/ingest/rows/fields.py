@@ -45,9 +45,9 @@ def fields_of(line: bytes, schema: TableSchema) -> list[Field] | None:
     except (msgspec.DecodeError, UnicodeError):
         return None
     found: list[Field] = []
-    names = spellings(schema)
+    spelled = spellings(schema)
     for name, value in row.items():
-        meant = names.get(name.upper(), name)
+        meant = spelled.get(name.upper(), name)
         column = schema.column(internal_name(meant)) if name else None
         if column is None:
             return None
