@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MOST_REMEMBERED = 10_000
 # A new client asks at once. One that asks later was made before, and is ended by the answer; what
 # it sent until it had that is still on its way.
-_NEW = dt.timedelta(seconds=60)
+_NEW = dt.timedelta(seconds=20)
 _ON_ITS_WAY = dt.timedelta(seconds=120)
 # A client that writes digits asks again so soon after it has got another token (see `asks_again`).
 _SOON_S = 5.0
