@@ -190,3 +190,27 @@ def test_columns_are_added_as_rows_bring_them(connect, service):
     assert types["Mixed"].startswith("VARCHAR")
     with pytest.raises(InvalidRow, match="PRICE"):
         channel.insert_row({"id": 5, "price": "dear"})
+
+
+def test_a_row_that_cannot_have_its_columns_is_refused_alone(connect, service):
+    channel = connect().open_channel("c", table=T, schema_evolution=True, on_error="continue")
+    done = channel.insert_rows([{"id": 0}, {"id": 1, "price": 1}, {"id": 10**12}], "0")
+    assert [error.row_index for error in done.errors] == [1, 2]
+    assert done.errors[0].extra_columns == ("price",)
+    assert "EVOLVE SCHEMA" in str(done.errors[0].error)
+    service.sql(
+        f"ALTER TABLE {T} SET ENABLE_SCHEMA_EVOLUTION = TRUE",
+        f"GRANT EVOLVE SCHEMA ON TABLE {T} TO ROLE loading",
+    )
+    # No column can be called so, of which the other rows know nothing.
+    odd = [{"id": 2, "": 1}, {"id": 3, "\ud800": 1}, {"id": 4, "a\0b": 1}]
+    done = channel.insert_rows([*odd, {"id": 5, "price": 1}], "1")
+    assert [error.row_index for error in done.errors] == [0, 1, 2]
+    service.sql(f"ALTER TABLE {T} ALTER COLUMN id SET DATA TYPE NUMBER(20,0)")
+    assert not channel.insert_rows([{"id": 10**12}], "2").has_errors
+    channel.flush(LATER)
+    assert [(row["ID"], row["PRICE"]) for row in read(service)] == [
+        (0, None),
+        (5, 1),
+        (10**12, None),
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
@@ -14,7 +15,9 @@ from snowmelt.errors import (
     ChannelFenced,
     ChannelInvalid,
     InvalidRow,
+    RequestRefused,
     SnowmeltError,
+    TableNotFound,
     TokenNotInserted,
 )
 from snowmelt.schema.arrow_tables import table_from
@@ -252,8 +255,8 @@ class Channel:
         check_offset_token(offset_token)
         abort = self._on_error is OnError.ABORT
         converted = self._converted(given, stop_at_first=abort)
-        if converted.errors and self._desk.follows(self._state, converted.errors, given):
-            converted = self._converted(given, stop_at_first=abort)
+        if converted.errors:
+            converted = self._followed(converted, given, abort=abort)
         if converted.errors:
             lost = len(given) if abort or self._on_error is OnError.SKIP_BATCH else 0
             refused = converted.errors[0].error
@@ -413,6 +416,21 @@ class Channel:
                 return converter.convert(given, stop_at_first=stop_at_first)
             return converter.convert_arrow(given, stop_at_first=stop_at_first)
 
+    def _followed(
+        self, refused: Conversion, given: list[Mapping[str, object]] | pa.Table, *, abort: bool
+    ) -> Conversion:
+        """Convert once more where the table has by now, or was given, what rows were refused for."""
+        try:
+            if not self._desk.follows(self._state, refused.errors, given):
+                return refused
+        except (RequestRefused, TableNotFound) as error:
+            if abort:
+                raise
+            # The rows are refused, as any others; the good ones are not held up by them.
+            reason = str(error.fields.get("reason", error))
+            return replace(refused, errors=[_told(each, reason) for each in refused.errors])
+        return self._converted(given, stop_at_first=abort)
+
     def _measure(self, converter: RowConverter) -> None:
         widths = [value_bytes(column) for column in converter.schema.columns]
         self._texts = [place for place, width in enumerate(widths) if width is None]
@@ -443,3 +461,11 @@ class Channel:
     def _wait(self, sequencer: int, token: str | None, timeout: dt.timedelta | None) -> None:
         seconds = self._desk.commit_timeout_s if timeout is None else timeout.total_seconds()
         self._backlog.wait(self._state, sequencer, token, seconds)
+
+
+def _told(refused: RowError, reason: str) -> RowError:
+    """Add why the table does not get the columns that a row lacks."""
+    if not refused.lacks_columns:
+        return refused
+    error = InvalidRow(f"{refused.error}; {reason}", **refused.error.fields)
+    return replace(refused, error=error)

@@ -96,19 +96,20 @@ class Columns:
 
         Raises:
             Unsupported: The table has got a column that cannot be streamed into.
-            UserError: The table may not be evolved, and why.
+            RequestRefused: The table may not be evolved, and why (TableNotFound: by this role).
             ServiceUnavailable: The service does not answer.
         """
-        if not state.evolves:
-            return self._have(state, errors)
-        if not any(
-            each.extra_columns or each.missing_not_null or each.null_for_not_null for each in errors
-        ):
+        evolved = state.evolves and self._evolve(state, errors, given)
+        return evolved or self._have(state, errors)
+
+    def _evolve(self, state: ChannelState, errors: Sequence[RowError], given: Given) -> bool:
+        if not any(each.lacks_columns for each in errors):
             return False
         before = state.target.schema
-        answer = self._calls.evolve(
-            state.target, new_columns(given, before), left_out(given, before)
-        )
+        new, free = new_columns(given, before), left_out(given, before)
+        if not (new or free):
+            return False
+        answer = self._calls.evolve(state.target, new, free)
         self._backlog.adopt(state, schema_of(answer.table_columns, answer.schema_version))
         return state.target.schema is not before
 

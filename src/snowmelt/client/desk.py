@@ -92,7 +92,7 @@ class Desk:
         """Tell whether rows that were refused for their columns may be tried again.
 
         Raises:
-            UserError: The table may not be evolved, and why.
+            RequestRefused: The table may not be evolved, and why (TableNotFound: by this role).
             ServiceUnavailable: The service does not answer.
         """
         return self._columns.follow(channel, errors, given)

@@ -27,14 +27,15 @@ if TYPE_CHECKING:
 DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 """Decimals of a second in each of Arrow's units."""
 
+MORE_THAN_STORED = frozenset({"arrow.uuid", "arrow.bool8", "pandas.period"})
+"""Extensions whose values are not those of their storage; a period is a count of days, or years."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _EPOCH_ORDINAL = 719_163
 _DAY_S = 86_400
 _DAY_MS = 86_400_000
 _types = pa.types
-# Extensions whose values are not those of their storage; a period is a count of days, or of years.
-_MORE_THAN_STORED = {"arrow.uuid", "arrow.bool8", "pandas.period"}
 
 
 class FineDatetime(datetime):
@@ -83,7 +84,7 @@ def _extended(array: Any, name: str) -> list[Any]:
         return _valued(array.storage.to_pylist(), lambda raw: UUID(bytes=raw))
     if name == "arrow.bool8":
         return _valued(array.storage.to_pylist(), bool)
-    return _scalars(array) if name in _MORE_THAN_STORED else python_values(array.storage)
+    return _scalars(array) if name in MORE_THAN_STORED else python_values(array.storage)
 
 
 def unwrapped(array: pa.Array) -> pa.Array | None:
@@ -91,7 +92,7 @@ def unwrapped(array: pa.Array) -> pa.Array | None:
     while True:
         kind: Any = array.type
         if isinstance(kind, pa.BaseExtensionType):
-            if kind.extension_name in _MORE_THAN_STORED:
+            if kind.extension_name in MORE_THAN_STORED:
                 return None
             array = array.storage
             continue
@@ -111,6 +112,16 @@ def _runs(array: Any) -> pa.Array:
     numbers = pa.array(range(len(array.values)), pa.int64())
     runs: Any = pa.RunEndEncodedArray.from_arrays(array.run_ends, numbers)
     return pc.run_end_decode(runs.slice(array.offset, len(array)))
+
+
+def has_nulls(array: pa.Array) -> bool:
+    """Tell whether a value is null, also where a dictionary or a run stands for it."""
+    plain = unwrapped(array)
+    return (
+        any(value is None for value in python_values(array))
+        if plain is None
+        else plain.null_count > 0
+    )
 
 
 @lru_cache(maxsize=256)

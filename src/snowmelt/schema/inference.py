@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import is_dataclass
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from snowmelt.schema.likenesses import likeness
+from snowmelt.schema.arrow_values import MORE_THAN_STORED, has_nulls
+from snowmelt.schema.likenesses import has_clock, likeness
 from snowmelt.schema.types import internal_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from snowmelt.schema.types import TableSchema
 
@@ -25,6 +27,8 @@ Given: TypeAlias = "list[Mapping[str, object]] | pa.Table"
 # A NUMBER's scale stays for ever, so that it had better not be that of the first few values.
 _LEAST_SCALE, _MOST_SCALE = 9, 30
 _TEXT = "VARCHAR"
+# NUL, and the halves of a character that UTF-8 does not have.
+_NO_NAME = re.compile("[\0\ud800-\udfff]")
 _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     ((bool, np.bool_), "BOOLEAN"),
     ((int, np.integer), "NUMBER(38,0)"),
@@ -40,18 +44,22 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 def new_columns(given: Given, schema: TableSchema) -> dict[str, str]:
     """Return internal names and types, as DDL writes them, of columns that the table lacks.
 
-    Values of several kinds make a FLOAT, a timestamp or a VARIANT; only NULLs make a VARCHAR.
+    Keys that no column can have, such as the empty one, are left out.
+    Values of several kinds make what takes them all: a FLOAT, a VARCHAR, a timestamp, else a
+    VARIANT, which takes texts only if they are JSON. Only NULLs make a VARCHAR.
     """
     known = {column.name for column in schema.columns}
     if isinstance(given, pa.Table):
         fields = ((internal_name(field.name), field.type) for field in given.schema)
-        return {name: _arrow_type(kind) for name, kind in fields if name not in known}
-    found: dict[str, str | None] = {}
+        return {
+            name: _arrow_type(kind) for name, kind in fields if name not in known and _is_name(name)
+        }
+    found: dict[str, set[str]] = {}
     for key, value in _items(given):
         name = internal_name(key)
-        if name not in known:
-            found[name] = _joined(found.get(name), _type_of(likeness(value)))
-    return {name: kind or _TEXT for name, kind in found.items()}
+        if name not in known and _is_name(name):
+            found.setdefault(name, set()).update(_types_of(value))
+    return {name: _joined(kinds) for name, kinds in found.items()}
 
 
 def left_out(given: Given, schema: TableSchema) -> list[str]:
@@ -61,7 +69,7 @@ def left_out(given: Given, schema: TableSchema) -> list[str]:
         filled = {
             internal_name(name)
             for name, values in zip(given.column_names, given.columns, strict=True)
-            if not values.null_count
+            if not any(map(has_nulls, values.chunks))
         }
         return sorted(required - filled)
     free: set[str] = set()
@@ -87,30 +95,41 @@ def _items(rows: Iterable[object]) -> Iterable[tuple[str, object]]:
     )
 
 
-def _type_of(value: object) -> str | None:
-    if value is None:
-        return None
-    if isinstance(value, Decimal):
-        exponent = value.as_tuple().exponent
+def _is_name(name: str) -> bool:
+    return name != "" and _NO_NAME.search(name) is None
+
+
+def _types_of(value: object) -> Iterator[str]:
+    """Yield the type of a value, nothing for what is NULL."""
+    plain = likeness(value)
+    if isinstance(value, np.datetime64) and plain is not None:
+        yield "TIMESTAMP_NTZ(9)" if has_clock(value) else "DATE"
+    elif isinstance(plain, Decimal):
+        exponent = plain.as_tuple().exponent
         scale = -exponent if isinstance(exponent, int) else 0
-        return f"NUMBER(38,{min(max(scale, _LEAST_SCALE), _MOST_SCALE)})"
-    if isinstance(value, dt.datetime):
-        return "TIMESTAMP_NTZ(9)" if value.tzinfo is None else "TIMESTAMP_TZ(9)"
-    if is_dataclass(value):
-        return "VARIANT"
-    return next((text for kind, text in _KINDS if isinstance(value, kind)), _TEXT)
+        yield f"NUMBER(38,{min(max(scale, _LEAST_SCALE), _MOST_SCALE)})"
+    elif isinstance(plain, dt.datetime):
+        yield "TIMESTAMP_NTZ(9)" if plain.tzinfo is None else "TIMESTAMP_TZ(9)"
+    elif is_dataclass(plain):
+        yield "VARIANT"
+    elif plain is not None:
+        yield next((text for kind, text in _KINDS if isinstance(plain, kind)), _TEXT)
 
 
-def _joined(one: str | None, other: str | None) -> str | None:
-    """Return the type that takes values of both."""
-    if one is None or other is None or one == other:
-        return one or other
-    both = {one, other}
-    if all(each == "FLOAT" or each.startswith("NUMBER") for each in both):
-        return "FLOAT" if "FLOAT" in both else max(both, key=_scale)
-    if both == {"DATE", "TIMESTAMP_NTZ(9)"}:
+def _joined(kinds: set[str]) -> str:
+    """Return the type that takes values of all these, as far as there is one."""
+    others = kinds - {_TEXT}
+    numbers = {each for each in others if each == "FLOAT" or each.startswith("NUMBER")}
+    if others <= numbers | {"BOOLEAN"} and kinds != others:
+        return _TEXT
+    if len(others) == 1:
+        # Its texts may be read as such values; a VARIANT would take still fewer of them.
+        return others.pop()
+    if others and others == numbers:
+        return "FLOAT" if "FLOAT" in others else max(others, key=_scale)
+    if others == {"DATE", "TIMESTAMP_NTZ(9)"}:
         return "TIMESTAMP_NTZ(9)"
-    return "VARIANT"
+    return "VARIANT" if others else _TEXT
 
 
 def _scale(number: str) -> int:
@@ -119,7 +138,9 @@ def _scale(number: str) -> int:
 
 def _arrow_type(kind: pa.DataType) -> str:
     is_a = pa.types
-    if is_a.is_dictionary(kind):
+    if isinstance(kind, pa.BaseExtensionType) and kind.extension_name not in MORE_THAN_STORED:
+        return _arrow_type(kind.storage_type)
+    if is_a.is_dictionary(kind) or is_a.is_run_end_encoded(kind):
         return _arrow_type(kind.value_type)
     if is_a.is_decimal(kind):
         return f"NUMBER(38,{min(max(kind.scale, 0), 37)})"
@@ -135,5 +156,5 @@ def _arrow_type(kind: pa.DataType) -> str:
     ):
         if matches(kind):
             return text
-    binary = is_a.is_binary(kind) or is_a.is_large_binary(kind) or is_a.is_fixed_size_binary(kind)
-    return "BINARY" if binary else _TEXT
+    binary = (is_a.is_binary, is_a.is_large_binary, is_a.is_binary_view, is_a.is_fixed_size_binary)
+    return "BINARY" if any(matches(kind) for matches in binary) else _TEXT

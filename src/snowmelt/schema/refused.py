@@ -121,9 +121,10 @@ def rows_of(origin: Origin, refusals: Iterable[Refusal]) -> Iterator[dict[str, o
             "START_OFFSET_TOKEN": origin.start_offset_token,
             "OFFSET_TOKEN": origin.offset_token,
             "ROW_NUMBER": each.number,
-            "COLUMN_NAME": each.column,
+            "COLUMN_NAME": None if each.column is None else _safe(each.column)[:_MAX_REASON],
             "CODE": code,
-            "REASON": each.reason[:_MAX_REASON],
+            # A reason may quote what no text column takes.
+            "REASON": _safe(each.reason)[:_MAX_REASON],
             "ROW_DATA": data,
         }
 

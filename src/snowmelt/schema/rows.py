@@ -64,6 +64,11 @@ class RowError:
     missing_not_null: tuple[str, ...] | None = None
     null_for_not_null: tuple[str, ...] | None = None
 
+    @property
+    def lacks_columns(self) -> bool:
+        """Whether the table's columns refused it, and no value of it."""
+        return bool(self.extra_columns or self.missing_not_null or self.null_for_not_null)
+
 
 @dataclass(frozen=True, slots=True)
 class Conversion:

@@ -33,9 +33,16 @@ NOON = dt.datetime(2026, 1, 1, 12)
         ([dt.date(2026, 1, 1), NOON], "TIMESTAMP_NTZ(9)"),
         ([NOON.replace(tzinfo=dt.UTC)], "TIMESTAMP_TZ(9)"),
         ([np.datetime64("2026-01-01T12:00")], "TIMESTAMP_NTZ(9)"),
+        ([np.datetime64(1, "ns"), np.datetime64("2026-01-01")], "TIMESTAMP_NTZ(9)"),
+        ([np.datetime64("NaT"), np.datetime64("2026-01")], "DATE"),
         ([dt.time(12)], "TIME(9)"),
         ([{"a": 1}, [2]], "VARIANT"),
-        ([1, "x"], "VARIANT"),
+        ([1, "x"], "VARCHAR"),
+        ([True, 2.5, "x"], "VARCHAR"),
+        (["x", NOON.date()], "DATE"),
+        (["x", b"x"], "BINARY"),
+        (["x", [1]], "VARIANT"),
+        (["x", 1, NOON], "VARIANT"),
         ([True, 1], "VARIANT"),
         ([None, float("nan"), None], "FLOAT"),
         ([None], "VARCHAR"),
@@ -44,6 +51,7 @@ NOON = dt.datetime(2026, 1, 1, 12)
 def test_values_make_a_type(values, expected):
     rows = [{"id": 1, "new": value} for value in values]
     assert new_columns([*rows, "no row", {3: 4}], SCHEMA) == {"NEW": expected}
+    assert new_columns(rows[::-1], SCHEMA) == {"NEW": expected}
 
 
 def test_arrow_types_make_types():
@@ -54,8 +62,16 @@ def test_arrow_types_make_types():
             "b": pa.array([Decimal("1.5")]),
             '"b"': pa.array(["x"]).dictionary_encode(),
             "c": [[1]],
-            "d": pa.array([b"x"]),
+            "d": pa.array([b"x"], pa.binary_view()),
             "e": pa.array([NOON], pa.timestamp("us", "UTC")),
+            "f": pa.RunEndEncodedArray.from_arrays(pa.array([1], pa.int32()), pa.array([1])),
+            "g": pa.ExtensionArray.from_storage(
+                pa.uuid(), pa.array([uuid4().bytes], pa.binary(16))
+            ),
+            "h": pa.ExtensionArray.from_storage(
+                pa.opaque(pa.list_(pa.int8()), "points", "there"),
+                pa.array([[1]], pa.list_(pa.int8())),
+            ),
         }
     )
     assert new_columns(table, SCHEMA) == {
@@ -65,8 +81,15 @@ def test_arrow_types_make_types():
         "C": "VARIANT",
         "D": "BINARY",
         "E": "TIMESTAMP_TZ(9)",
+        "F": "NUMBER(38,0)",
+        "G": "VARCHAR",
+        "H": "VARIANT",
     }
     assert left_out(table, SCHEMA) == ["Mixed"]
+    nulls = pa.DictionaryArray.from_arrays(
+        pa.array([0], pa.int8()), pa.array([None], pa.string_view())
+    )
+    assert left_out(table.set_column(0, "id", nulls), SCHEMA) == ["ID", "Mixed"]
 
 
 def test_rows_that_leave_out_what_is_required():

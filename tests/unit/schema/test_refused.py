@@ -39,6 +39,14 @@ def test_rows_are_json_and_what_json_does_not_know_is_as_python_shows_it(row, sh
     assert converted(ERROR_SCHEMA, [made]).row_count == 1
 
 
+def test_what_no_text_column_takes_is_told_as_python_shows_it():
+    [made] = rows_of(ORIGIN, [Refusal(0, "no \ud800", {"\ud800": 1}, column="\ud800" * 5_000_000)])
+    [kept] = converted(ERROR_SCHEMA, [made]).table.to_pylist()
+    assert kept["REASON"] == "no \\ud800"
+    assert kept["COLUMN_NAME"].startswith("\\ud800")
+    assert kept["ROW_DATA"] == r'{"\\ud800":1}'
+
+
 def test_lines_are_kept_as_they_came():
     rows = list(rows_of(ORIGIN, [Refusal(0, "why", "no json"), Refusal(1, "why", None)]))
     assert [row["ROW_DATA"] for row in rows] == ["no json", None]

@@ -37,14 +37,10 @@ class Lacking:
 
 def lacking(errors: Sequence[RowError], schema: TableSchema) -> Lacking | None:
     """Return what refused rows would need, None when it is nothing that evolving can give."""
-    if not any(
-        each.extra_columns or each.missing_not_null or each.null_for_not_null for each in errors
-    ):
+    if not any(each.lacks_columns for each in errors):
         return None
     rows = [each.row for each in errors if isinstance(each.row, dict)]
-    columns = {
-        name: kind for name, kind in new_columns(rows, schema).items() if name and "\0" not in name
-    }
+    columns = new_columns(rows, schema)
     free = left_out(rows, schema)
     return Lacking(columns, free) if columns or free else None
 
