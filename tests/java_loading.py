@@ -14,7 +14,7 @@ from snowmelt.storage.opening import open_store
 from snowmelt.table.reading import read_table
 
 _databases = itertools.count()
-SOON_S = 60
+SOON_S = 200
 
 
 def rows(first, last):

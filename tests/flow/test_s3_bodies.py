@@ -15,6 +15,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
+from select_wire import until
 from snowmelt.buckets import checksums
 from snowmelt.server.s3 import signing
 
@@ -225,12 +226,11 @@ def test_a_client_that_goes_away_leaves_nothing(s3, bucket):
             "Content-Length: 5000000\r\n\r\n".encode()
         )
         raw.sendall(b"x" * 3_000_000)
-    for _ in range(100):
-        s3.client().list_buckets()
-        after = {path for path in objects.rglob("*") if path.is_file()}
-        if after <= before:
-            break
-    assert after <= before
+
+    def is_gone() -> bool:
+        return {path for path in objects.rglob("*") if path.is_file()} <= before
+
+    assert until(is_gone)
     assert s3.client().list_objects_v2(Bucket=bucket)["KeyCount"] == 0
 
 

@@ -95,7 +95,7 @@ class Cluster:
 
     def _said(self, log: Path, pattern: str) -> str:
         clock = SystemClock()
-        end = clock.monotonic() + 60
+        end = clock.monotonic() + 200
         while clock.monotonic() < end:
             if found := re.search(pattern, log.read_text()):
                 return found[1]

@@ -20,7 +20,7 @@ def test_a_clock_that_is_far_off_follows_the_catalogs(postgres_url):
     database = open_database(postgres_url)
     with contextlib.closing(database), database.reading() as connection:
         theirs = clock.follow(connection)
-    assert abs(clock.now() - theirs) < dt.timedelta(seconds=1)
+    assert abs(clock.now() - theirs) < dt.timedelta(minutes=1)
     assert clock.ahead_s < -86_400
 
 
@@ -31,7 +31,7 @@ def test_who_loads_and_maintains_agrees_with_the_services(postgres_url):
         with database.reading() as connection:
             theirs = server_time(connection)
         now = following(database, ManualClock(NOW)).now()
-    assert abs(now - theirs) < dt.timedelta(seconds=5)
+    assert abs(now - theirs) < dt.timedelta(minutes=1)
 
 
 def test_on_sqlite_the_machines_clock_is_the_catalogs(tmp_path):
