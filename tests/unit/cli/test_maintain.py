@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import signal
 import subprocess
 import sys
 
+import pyarrow.parquet as pq
 import pytest
+
+from snowmelt.clock import SystemClock
 
 
 @pytest.fixture
@@ -27,18 +31,50 @@ def loaded(snowmelt, tmp_path):
     return tmp_path
 
 
+@pytest.fixture
+def later(snowmelt, monkeypatch):
+    """Return a function that maintains, with a retention of two hours, that much later."""
+
+    def maintained(hours):
+        past = dt.timedelta(hours=hours)
+        with monkeypatch.context() as patch:
+            patch.setattr(SystemClock, "now", lambda _: dt.datetime.now(dt.UTC) + past)
+            ended = snowmelt("maintain", "--full", retention_s="7200")
+        assert (ended.returncode, ended.stderr) == (0, "")
+        return ended.stdout.splitlines()
+
+    return maintained
+
+
 @pytest.mark.slow
-def test_small_files_are_joined_and_told_a_line_each_table(snowmelt, loaded):
+def test_small_files_are_joined_and_those_they_were_go_after_the_retention(snowmelt, loaded, later):
+    def files():
+        return {*loaded.glob("snowmelt-data/warehouse/**/data/**/*.parquet")}
+
     planned = snowmelt("maintain", "--dry-run", "--full", "--format", "json")
     [row] = json.loads(planned.stdout)
     assert (row["table"], row["small files"], row["files after"]) == ("DEMO.PUBLIC.FIRST", 3, 1)
-    ended = snowmelt("maintain", "--full")
-    assert (ended.returncode, ended.stderr) == (0, "")
-    joined, cleaned = ended.stdout.splitlines()
+    before = files()
+    joined, cleaned = later(0)
     assert joined.startswith("DEMO.PUBLIC.FIRST: 5 rows of 3 files, ")
     assert " now in 1, " in joined
-    assert cleaned == "deleted 0 blobs, 0 that were never registered, and 0 native files"
+    nothing = "deleted 0 blobs, 0 that were never registered, and 0 native files"
+    assert cleaned == nothing
     assert json.loads(snowmelt("maintain", "--dry-run", "--format", "json").stdout) == []
+    assert later(1.9) == [nothing]
+    assert len(before) == 4
+    assert len(files()) == 5
+    assert before < files()
+    gone, cleaned = later(2.1)
+    assert gone == "DEMO.PUBLIC.FIRST: 3 old snapshots let go of"
+    assert not cleaned.endswith(" and 0 native files")
+    kept = files()
+    assert len(kept) == 2
+    assert len(kept & before) == 1
+    assert sorted(v for file in kept for v in pq.read_table(file)["A"].to_pylist()) == [
+        *range(1, 7)
+    ]
+    assert later(9) == [nothing]
 
 
 @pytest.mark.slow
