@@ -85,8 +85,8 @@ _COUNTERS = (
     ("bytes.committed", "committed_bytes", "bytes in memory of rows that are committed"),
 )
 _GAUGES = (
-    ("bytes.waiting", "waiting_bytes", "bytes in memory of rows that are not committed"),
-    ("lag", "lag_s", "seconds that the oldest row has waited to be committed"),
+    ("bytes.waiting", "waiting_bytes", sum, "bytes in memory of rows that are not committed"),
+    ("lag", "lag_s", max, "seconds that the oldest row has waited to be committed"),
 )
 
 
@@ -111,14 +111,20 @@ def _instruments() -> None:
         return
     meter = metrics.get_meter("snowmelt")
 
-    def observed(field: str) -> Callable[[object], Iterable[object]]:
+    def observed(
+        field: str, joined: Callable[[list[float]], float] = sum
+    ) -> Callable[[object], Iterable[object]]:
         def observe(_: object) -> Iterable[object]:
             with _offering:
                 asked = [(each(), whose) for each, whose in _offered]
+            found: dict[str, list[float]] = {}
+            for ask, whose in asked:
+                if ask is not None:
+                    found.setdefault(whose, []).append(getattr(ask(), field))
+            # Of clients that are called alike, the gauge of one alone would count.
             return [
-                metrics.Observation(getattr(ask(), field), {"client": whose})
-                for ask, whose in asked
-                if ask is not None
+                metrics.Observation(joined(values), {"client": whose})
+                for whose, values in found.items()
             ]
 
         return observe
@@ -127,7 +133,7 @@ def _instruments() -> None:
         meter.create_observable_counter(
             f"snowmelt.client.{metric}", [observed(field)], description=text
         )
-    for metric, field, text in _GAUGES:
+    for metric, field, joined, text in _GAUGES:
         meter.create_observable_gauge(
-            f"snowmelt.client.{metric}", [observed(field)], description=text
+            f"snowmelt.client.{metric}", [observed(field, joined)], description=text
         )

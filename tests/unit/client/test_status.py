@@ -50,9 +50,11 @@ def test_counters_are_offered_as_long_as_their_client_lives():
             if dict(point.attributes) == {"client": "mine"}
         }
 
-    other, owner = Owner(), Owner()
+    other, owner, idle = Owner(), Owner(), Owner()
     publish(weakref.WeakMethod(other.status), "other")
     publish(weakref.WeakMethod(owner.status), "mine")
+    # Of the same name: what they do counts together.
+    publish(weakref.WeakMethod(idle.status), "mine")
     backlog = owner.backlog
     state = ChannelState("c", TARGET, partial(RowConverter, zone=ZoneInfo("UTC")), (0, 0), None)
     backlog.attach(state, Failure("reopened"))
@@ -74,4 +76,6 @@ def test_counters_are_offered_as_long_as_their_client_lives():
         "bytes.waiting": 2 * values[-1],
     }
     del owner
+    assert set(told().values()) == {0}
+    del idle
     assert told() == {}
