@@ -49,6 +49,7 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         snowmelt("cert", "--out", str(folder / "certs"))
         os.environ["SSL_CERT_FILE"] = str(folder / "certs" / "ca.pem")
+        os.environ.setdefault("SS_LOG_LEVEL", "warn")  # else the SDK tells each of its steps
         private = prepare(folder)
         port = stack.enter_context(service(folder))
         sent = send(port, private, options.rows)
@@ -100,6 +101,8 @@ def service(folder: Path) -> Iterator[int]:
                     urllib.request.urlopen(f"https://127.0.0.1:{port}/healthz", timeout=5).close()
                     break
                 time.sleep(0.1)
+            else:
+                sys.exit("The service does not answer; what it says is above.")
             yield port
         finally:
             process.terminate()

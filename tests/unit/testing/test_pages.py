@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 
+from pages import blocks
 from snowmelt.testing import disarm
 
 pytest_plugins = ["snowmelt.testing.plugin"]
 
-DOCS = Path(__file__).parents[3] / "docs"
 # Where the pages' service and key are.
-HERE = {
+SDK = {
     '"http://127.0.0.1:8080", user="loader", private_key="key.pem"': "url, **who",
     "snowmelt.Client(url, on_problem": "snowmelt.Client(url, **who, on_problem",
 }
 
 
-def blocks(page):
-    text = (DOCS / page).read_text("utf-8")
-    for written, here in HERE.items():
-        text = text.replace(written, here)
-    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-
-
-def run(page, client, names):
-    for number, block in enumerate(blocks(page)):
+def run(page, client, names, instead=()):
+    for number, block in enumerate(blocks(page, "python", dict(instead))):
         names["client"] = client
         exec(compile(block, f"{page}, block {number}", "exec"), names)
         disarm()  # what a page arms stops nothing of the next block
@@ -49,7 +39,7 @@ def test_the_code_of_the_pages_runs(snowmelt_service, snowmelt_client, snowmelt_
         "frame": pa.table({"id": [9]}),
         "alert": print,
     }
-    run("sdk.md", snowmelt_client, names)
+    run("sdk.md", snowmelt_client, names, SDK)
     run("sdk-values.md", snowmelt_client, names)
     names["channel"].flush()
     # The second source goes on behind what the first one committed.
