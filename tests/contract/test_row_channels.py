@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 
+import sqlalchemy as sa
+
 from fix_catalog import START
 from snowmelt.catalog import row_channels
 
@@ -29,3 +31,24 @@ def test_what_is_told_of_a_refused_row_may_hold_any_sign(world):
         row_channels.settle(connection, [told], world.now)
         found = row_channels.find_row_channels(connection, channel.table_id, ["C"])["C"]
     assert found.last_error == "no column a␀b"
+
+
+def test_statements_are_the_same_however_many_are_asked_for(world):
+    table = world.table()
+    names = {f"C{number}" for number in range(3)}
+    for name in names:
+        world.client().open(name)
+    texts = set()
+    with world.database.reading() as connection:
+
+        @sa.event.listens_for(connection, "before_cursor_execute")
+        def note(connection, cursor, statement, *more):
+            if statement.startswith("SELECT"):
+                texts.add(statement)
+
+        for count in (3, 40, 400):
+            some = [f"C{number}" for number in range(count)]
+            for find in (row_channels.find_row_channels, row_channels.find_standing):
+                assert set(find(connection, table.table_id, some)) == names
+            assert not row_channels.known_requests(connection, table.table_id, some)
+    assert len(texts) == 3

@@ -42,7 +42,7 @@ _FIND = (
     .select_from(_C.outerjoin(_R, _C.c.channel_id == _R.c.channel_id))
     .where(
         _C.c.table_id == sa.bindparam("table_id"),
-        _C.c.name.in_(sa.bindparam("names", expanding=True)),
+        sets.is_among(_C.c.name, sa.bindparam("names", type_=sa.Text)),
     )
 )
 
@@ -65,6 +65,11 @@ _STAND = (
 _NUMBERS = sa.select(_C.c.name, _C.c.channel_id).where(
     _C.c.table_id == sa.bindparam("table_id"),
     sets.is_among(_C.c.name, sa.bindparam("names", type_=sa.Text)),
+)
+
+_KNOWN = sa.select(_Q.c.request_id).where(
+    _Q.c.table_id == sa.bindparam("table_id"),
+    sets.is_among(_Q.c.request_id, sa.bindparam("request_ids", type_=sa.Text)),
 )
 
 
@@ -146,7 +151,7 @@ def find_row_channels(
     found: dict[str, RowChannel] = {}
     ordered = sorted(set(names))
     for start in range(0, len(ordered), _AT_ONCE):
-        some = {"table_id": table_id, "names": ordered[start : start + _AT_ONCE]}
+        some = {"table_id": table_id, "names": sets.packed(ordered[start : start + _AT_ONCE])}
         for row in connection.execute(_FIND, some):
             found[row.name] = RowChannel(*row)
     return found
@@ -223,10 +228,8 @@ def known_requests(
     found: set[str] = set()
     for start in range(0, len(request_ids), _AT_ONCE):
         some = request_ids[start : start + _AT_ONCE]
-        query = sa.select(_Q.c.request_id).where(
-            _Q.c.table_id == table_id, _Q.c.request_id.in_(some)
-        )
-        found.update(connection.execute(query).scalars())
+        asked = {"table_id": table_id, "request_ids": sets.packed(some)}
+        found.update(connection.execute(_KNOWN, asked).scalars())
     return found
 
 
