@@ -71,6 +71,10 @@ _KNOWN = sa.select(_Q.c.request_id).where(
     _Q.c.table_id == sa.bindparam("table_id"),
     sets.is_among(_Q.c.request_id, sa.bindparam("request_ids", type_=sa.Text)),
 )
+_FORGET = sa.delete(_Q).where(
+    _Q.c.table_id == sa.bindparam("of_table"),
+    sets.is_among(_Q.c.request_id, sa.bindparam("request_ids", type_=sa.Text)),
+)
 
 
 class Standing(NamedTuple):
@@ -249,11 +253,13 @@ def forget_requests(connection: sa.Connection, before: dt.datetime, *, limit: in
         .order_by(_Q.c.at)
         .limit(limit)
     )
-    keys = [tuple(row) for row in connection.execute(old)]
-    for start in range(0, len(keys), _AT_ONCE):
-        some = keys[start : start + _AT_ONCE]
-        connection.execute(sa.delete(_Q).where(sa.tuple_(_Q.c.table_id, _Q.c.request_id).in_(some)))
-    return len(keys)
+    ids: dict[int, list[str]] = {}
+    for table_id, request_id in connection.execute(old):
+        ids.setdefault(table_id, []).append(request_id)
+    for table_id, theirs in ids.items():
+        asked = {"of_table": table_id, "request_ids": sets.packed(theirs)}
+        connection.execute(_FORGET, asked)
+    return sum(map(len, ids.values()))
 
 
 def _numbers(connection: sa.Connection, settled: Sequence[Settled]) -> dict[tuple[int, str], int]:
