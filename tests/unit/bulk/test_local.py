@@ -23,6 +23,7 @@ def test_two_portions_run_at_the_same_time(copying, tmp_path):
     assert sorted(copying.house.read_numbers()) == [0, 1]
 
 
+@pytest.mark.slow
 def test_more_portions_than_threads_are_all_run(copying):
     paths = ", ".join(copying.file(f"{number}.csv", f"{number}|x\n") for number in range(7))
     assert copying.copy(f"COPY numbers FROM {paths}").totals.files == 7

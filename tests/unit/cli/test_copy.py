@@ -44,6 +44,7 @@ def table(snowmelt, tmp_path):
     return "COPY demo.public.t FROM 'a.csv'"
 
 
+@pytest.mark.slow
 def test_a_load_tells_what_it_did(snowmelt, table):
     told = snowmelt("copy", table)
     assert told.returncode == 0
@@ -54,6 +55,7 @@ def test_a_load_tells_what_it_did(snowmelt, table):
     assert again.stdout == "DEMO.PUBLIC.T: nothing to load, 1 file loaded before\n"
 
 
+@pytest.mark.slow
 def test_a_load_tells_other_programs(snowmelt, table):
     told = snowmelt("copy", table + " REJECTED DATA AS TABLE demo.public.r", "--format", "json")
     [row] = json.loads(told.stdout)
@@ -72,6 +74,7 @@ def test_a_script_loads_too(snowmelt_process, table):
     ]
 
 
+@pytest.mark.slow
 def test_what_fails_is_one_sentence(snowmelt, table, tmp_path):
     told = snowmelt("copy", table + " ABORT ON ERROR")
     assert told.returncode == 1
@@ -84,6 +87,7 @@ def test_what_fails_is_one_sentence(snowmelt, table, tmp_path):
     assert snowmelt("copy", "-f", "load.sql").returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 def test_a_warning_is_one_sentence(snowmelt, table, tmp_path):
     (tmp_path / "own.py").write_text(SLEEPER.replace("time.sleep(120)", "inputbuffer.read()"))

@@ -83,6 +83,7 @@ def test_without_full_a_few_small_files_are_left_alone(snowmelt, loaded):
     assert snowmelt("maintain", compact_min_files="3").stdout.startswith("DEMO.PUBLIC.FIRST: 5 ro")
 
 
+@pytest.mark.slow
 def test_named_tables_alone_are_maintained(snowmelt, loaded):
     assert snowmelt("maintain", "--table", "demo.public.second", "--full").stdout == ""
     refused = snowmelt("maintain", "--table", "demo.public.third")

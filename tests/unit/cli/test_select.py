@@ -35,6 +35,7 @@ def test_a_table_is_shown_with_its_columns(snowmelt, people: Path) -> None:
     assert done.stdout.split() == ["customer-id", "───────────", "a2", "a3", "2", "rows"]
 
 
+@pytest.mark.slow
 def test_csv_and_json_are_written_as_the_engine_makes_them(snowmelt, people: Path) -> None:
     sql = "select age, customer-id as c from s3object where age = 40"
     csv = snowmelt("select", "people.csv", sql, "--header", "use", "--format", "csv")

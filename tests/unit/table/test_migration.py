@@ -126,6 +126,7 @@ def test_only_one_migrator_gets_the_lease(numbers_table):
     assert house.migrate().rows == 10
 
 
+@pytest.mark.slow
 def test_two_stale_migrators_never_double(numbers_table):
     house = numbers_table
     house.put_numbers(0, 10)

@@ -78,6 +78,7 @@ def test_a_table_or_column_that_does_not_exist_is_said(numbers_table):
         numbers_table.read(columns=["NONE"])
 
 
+@pytest.mark.slow
 def test_a_role_reads_what_it_may_select_from(numbers_table):
     numbers_table.put_numbers(0, 3)
     house = numbers_table

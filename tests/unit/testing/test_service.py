@@ -23,6 +23,7 @@ def test_a_table_is_loaded_and_read(snowmelt_service, snowmelt_client, snowmelt_
         snowmelt_service.rows("test.public.none")
 
 
+@pytest.mark.slow
 def test_a_fault_is_armed_once(snowmelt_service, snowmelt_client, snowmelt_table, snowmelt_faults):
     table = snowmelt_table("id INT")
     channel = snowmelt_client.open_channel("c", table=table)

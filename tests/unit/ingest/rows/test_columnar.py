@@ -93,6 +93,7 @@ def body_of(rows):
     return b"\n".join(map(msgspec.json.encode, [ROW] * 12 + rows)) + b"\n"
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 2)
 @given(st.lists(st.fixed_dictionaries(values), max_size=3), st.sampled_from(list(values)))
 @pytest.mark.parametrize("plain", [None, read_plain])

@@ -66,6 +66,7 @@ def told(converted):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copy", [None, COPY], ids=["plain", "pipe"])
 @settings(max_examples=40, deadline=None)
 @example(7, [b'{"id":1}{"id":2}\n{"id":"x"}\n', b"{}"])
