@@ -69,12 +69,14 @@ def until_it_waits(client):
 
 def test_rows_of_other_tables_are_committed_meanwhile(local, tables, full):
     told = []
-    client = local.client(max_client_lag=QUICK, on_problem=told.append)
+    client = local.client(max_client_lag=LATE, on_problem=told.append)
     busy = [client.open_channel(name, table=tables[0]) for name in "ab"]
     other = client.open_channel("a", table=tables[1])
     full(tables[0])
     for number, channel in enumerate(busy):
         channel.insert_rows(numbers(number * 100, number * 100 + 10), "first")
+    with pytest.raises(CommitTimeout):
+        client.flush(AT_ONCE)
     until_it_waits(client)
     blobs = len(list(local.folder.rglob("*.bdec")))
     for turn in range(5):
