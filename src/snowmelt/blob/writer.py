@@ -60,7 +60,7 @@ _PHYSICAL = {"SB1": 1, "SB2": 2, "SB4": 3, "SB8": 4, "SB16": 5, "DOUBLE": 7, "LO
 
 @dataclass(frozen=True, slots=True)
 class ChunkSource:
-    """Rows of one table in chunk form (at least one), and the table's 256-bit data key."""
+    """Rows of one table in chunk form, and the table's 256-bit data key."""
 
     rows: pa.Table
     schema: TableSchema
@@ -91,7 +91,7 @@ def build_blob(path: str, sources: Sequence[ChunkSource]) -> Blob:
     """Encode and encrypt one chunk per source, in their order.
 
     Raises:
-        ValueError: No source, a source without rows, or rows that are not in chunk form.
+        ValueError: No source, or rows that are not in chunk form.
     """
     files: list[memoryview] = []
     offsets: list[int] = []
@@ -115,8 +115,6 @@ def build_blob(path: str, sources: Sequence[ChunkSource]) -> Blob:
 
 def encode_chunk(source: ChunkSource, path: str, offset: int) -> pa.Buffer:
     """Return the Parquet file of one chunk that will begin at `offset` of blob `path`."""
-    if source.rows.num_rows == 0:
-        raise ValueError("a chunk needs at least one row")
     schema = chunk_schema(source.schema)
     if source.rows.schema.types != schema.types:
         # Table.from_arrays would convert without a word.
@@ -139,7 +137,7 @@ def encode_chunk(source: ChunkSource, path: str, offset: int) -> pa.Buffer:
         store_decimal_as_integer=True,
     ) as writer:
         writer.add_key_value_metadata(_metadata(source.schema, path, offset))
-        writer.write_table(table, row_group_size=table.num_rows)
+        writer.write_table(table, row_group_size=max(table.num_rows, 1))
     return sink.getvalue()
 
 

@@ -94,7 +94,8 @@ def register(
     for offer, verdicts, table in judged:
         if table is not None and offer.channels:
             seq = accept(offer, table, ledger)
-            added.append(_chunk_row(offer, table.table_id, seq, instant))
+            if offer.rows:
+                added.append(_chunk_row(offer, table.table_id, seq, instant))
         elif _is_on_stage(offer, ledger) and any(verdict.code for verdict in verdicts):
             unregistered.append(stages.StagedBlob(offer.prefix, offer.path))
         answers.append(verdicts)
@@ -145,9 +146,6 @@ def _chunk_row(offer: ChunkOffer, table_id: int, seq: int, instant: int) -> tupl
 def _write(
     connection: sa.Connection, ledger: Ledger, added: list[tuple[Any, ...]], instant: int
 ) -> None:
-    if not added:
-        return
-    sets.insert_rows(connection, model.chunks, _CHUNK_COLUMNS, added)
     moved = [
         (
             state.channel_id,
@@ -165,7 +163,13 @@ def _write(
         for state in ledger.channels.values()
         if state.moved
     ]
+    if not moved:
+        return
+    if added:
+        sets.insert_rows(connection, model.chunks, _CHUNK_COLUMNS, added)
     sets.update_rows(connection, model.channels, _CHANNEL_COLUMNS, moved)
+    if not added:
+        return
     touched = {row[0] for row in added}
     counted = [
         (table.table_id, table.last_seq)

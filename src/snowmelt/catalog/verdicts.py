@@ -247,8 +247,11 @@ def judge_parts(
 
 
 def accept(offer: ChunkOffer, table: TableState, ledger: Ledger) -> int:
-    """Move table and channels on by an accepted chunk and return its sequence number."""
-    table.last_seq += 1
+    """Move table and channels on by an accepted chunk and return its sequence number.
+
+    One without rows has none: its channels alone move, and remember it.
+    """
+    table.last_seq += 1 if offer.rows else 0
     last = LastCommit(None, offer.path, offer.offset, offer.md5, offer.key_id)
     shares = _shares(offer)
     for advance, share in zip(offer.channels, shares, strict=True):
@@ -265,9 +268,10 @@ def accept(offer: ChunkOffer, table: TableState, ledger: Ledger) -> int:
             channel.rows += share[0]
             channel.bytes += share[1]
         channel.moved = True
-    ledger.chunks[offer.place] = StoredChunk(
-        table.table_id, offer.identity, ledger.now, retired=False
-    )
+    if offer.rows:
+        ledger.chunks[offer.place] = StoredChunk(
+            table.table_id, offer.identity, ledger.now, retired=False
+        )
     return table.last_seq
 
 

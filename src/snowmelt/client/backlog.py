@@ -22,7 +22,7 @@ from snowmelt.clock import Clock, milliseconds
 from snowmelt.errors import BufferFull, CommitTimeout, SnowmeltError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from snowmelt.client.settings import ClientSettings
     from snowmelt.client.state import ChannelState, Entry, Failure
@@ -54,7 +54,7 @@ class Backlog:
         # Those of them that have failed.
         self._failed: dict[ChannelState, None] = {}
         self._dirty: dict[ChannelState, None] = {}
-        self._full: deque[Entry] = deque()
+        self._full: deque[list[Entry]] = deque()
         # Tables, by `Target.unit`, that take nothing now: their rows gather here.
         self._held: set[int] = set()
         # What those may fill of the memory, so that rows for other tables find room.
@@ -115,7 +115,7 @@ class Backlog:
         with self._lock:
             state.closed = True
             state.buffer.rest()
-            if state.buffer.rows:
+            if state.buffer.is_due:
                 self._hurry()
             return state.inserted_sequencer
 
@@ -128,7 +128,8 @@ class Backlog:
         """Append a batch to its channel, whole, waiting while too much is uncommitted.
 
         What goes `aside` to another channel, refused rows, is taken by the same flush; if that
-        channel has failed meanwhile, it is not kept.
+        channel has failed meanwhile, it is not kept. The offset token goes with it, even if no row
+        was good: a source that goes on behind it never brings them again.
 
         Raises:
             BufferFull: It did not become less in time; nothing of the batch was kept.
@@ -142,16 +143,20 @@ class Backlog:
             if batch.rows or aside is not None:
                 self._admit(state, size_bytes)
             self._add(state, batch)
+            touched = [state] if batch.rows else []
             if aside is not None and aside[0].failure is None:
                 self._add(*aside)
+                touched.append(aside[0])
+                if not batch.rows and batch.end_token is not None and state.takes_rowless:
+                    state.buffer.send(milliseconds(self._clock.now()))
+                    touched.append(state)
+            self._schedule(touched)
 
     def _add(self, state: ChannelState, batch: Batch) -> None:
         batch = _settled(batch, state)
         if batch.rows:
             self._bytes += batch.size_bytes
         state.buffer.add(batch, milliseconds(self._clock.now()))
-        if batch.rows:
-            self._schedule(state)
 
     def insert_quick(
         self, state: ChannelState, form: QuickForm, values: Values, token: str | None
@@ -189,7 +194,7 @@ class Backlog:
         self._admit(state, size_bytes)
         self._bytes += size_bytes
         state.buffer.add_quick(form, values, token, milliseconds(self._clock.now()))
-        self._schedule(state)
+        self._schedule([state])
 
     def adopt(
         self, state: ChannelState, schema: TableSchema, table: TableName | None = None
@@ -251,16 +256,25 @@ class Backlog:
             self._wake.put(None)
             self._moved.notify_all()
 
-    def _schedule(self, state: ChannelState) -> None:
-        if state.buffer.size_bytes >= MAX_CHANNEL_BYTES:
-            self._dirty.pop(state, None)
-            self._full.append(state.take())
-            self._wake.put(None)
-            return
-        self._dirty[state] = None
-        if self._due_at is None and state.target.unit not in self._held:
-            self._due_at = self._clock.monotonic() + self._lag_s
-            self._wake.put(None)
+    def _schedule(self, states: Sequence[ChannelState]) -> None:
+        self._dirty.update(dict.fromkeys(states))
+        for state in states:
+            if state in self._dirty and state.buffer.size_bytes >= MAX_CHANNEL_BYTES:
+                self._fill_up(state)
+            elif self._due_at is None and state.target.unit not in self._held:
+                self._due_at = self._clock.monotonic() + self._lag_s
+                self._wake.put(None)
+
+    def _fill_up(self, state: ChannelState) -> None:
+        """Take what a channel has filled up; with refused rows of its table all that came with them."""
+        unit = state.target.unit
+        together = [each for each in self._dirty if each.target.unit == unit]
+        if not any(each.is_aside for each in together):
+            together = [state]
+        for each in together:
+            del self._dirty[each]
+        self._full.append([each.take() for each in together])
+        self._wake.put(None)
 
     def _hurry(self) -> None:
         if self._dirty and self._due_at != _AT_ONCE:
@@ -294,12 +308,12 @@ class Backlog:
                 self._wake.get(timeout=None if left_s is None else max(left_s, 0.0))
 
     def _filled_up(self) -> list[Entry]:
-        for entry in list(self._full):
-            if entry.state.failure is not None:
-                self._full.remove(entry)
-            elif entry.target.unit not in self._held:
-                self._full.remove(entry)
-                return [entry]
+        for entries in list(self._full):
+            if entries[0].target.unit in self._held:
+                continue
+            self._full.remove(entries)
+            if alive := [entry for entry in entries if entry.state.failure is None]:
+                return alive
         return []
 
     def _due(self) -> list[Entry]:

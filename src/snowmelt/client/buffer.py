@@ -42,7 +42,8 @@ class Batch:
 class Portion:
     """What one flush takes from one channel, in the order of insertion.
 
-    `tokens` are all offset tokens that are committed by it; the last given is `end_token`.
+    `tokens` are all offset tokens that are committed by it; the last given is `end_token`. One
+    that `goes_alone` is sent even if it has no rows, for its token.
     """
 
     parts: list[Part] = field(default_factory=list)
@@ -53,6 +54,7 @@ class Portion:
     tokens: list[str] = field(default_factory=list)
     first_insert_ms: int = 0
     last_insert_ms: int = 0
+    goes_alone: bool = False
 
 
 class Buffer:
@@ -81,6 +83,11 @@ class Buffer:
         return self._settled().rows
 
     @property
+    def is_due(self) -> bool:
+        """Whether a flush takes something from here."""
+        return self._settled().rows > 0 or self._portion.goes_alone
+
+    @property
     def size_bytes(self) -> int:
         """Estimated bytes held."""
         return self._settled().size_bytes
@@ -93,7 +100,8 @@ class Buffer:
     def add(self, batch: Batch, at_ms: int) -> None:
         """Append a batch and move the offset token.
 
-        The token of a batch without rows waits for the next row (specification of v1, §7.4).
+        The token of a batch without rows waits for the next row (specification of v1, §7.4), or
+        for `send`.
         """
         self.rest()
         portion = self._portion
@@ -114,6 +122,11 @@ class Buffer:
             parts[-1].append(batch.part)
         else:
             parts.append([batch.part])
+
+    def send(self, at_ms: int) -> None:
+        """Let the next flush commit the offset token, whether a row comes or not."""
+        self._portion.goes_alone = True
+        self._portion.last_insert_ms = at_ms
 
     def add_quick(self, form: QuickForm, values: Values, token: str | None, at_ms: int) -> None:
         """Append a row that was only checked, and let those that follow go into `run`."""

@@ -231,4 +231,5 @@ def opened(answer: OpenResponse, converter_for: ConverterFor) -> ChannelState:
         answer.offset_token,
     )
     state.error_table = answer.error_table
+    state.takes_rowless = answer.takes_rowless
     return state

@@ -195,7 +195,8 @@ class Channel:
         Args:
             rows: Each with its values by column name. Best in thousands.
             offset_token: Committed together with the last row; None leaves the channel's token.
-                If all rows are refused, it is committed with the next good row.
+                If all rows are refused, it is committed with them where an error table keeps them,
+                else with the next good row.
             start_offset_token: Where the rows began, for the service's log.
 
         Returns:

@@ -19,6 +19,7 @@ from snowmelt.client.state import Failure
 from snowmelt.clock import milliseconds
 from snowmelt.errors import SnowmeltError, StageUnavailable
 from snowmelt.retry import Patience
+from snowmelt.schema.arrow import chunk_schema
 from snowmelt.schema.arrow_tables import pieced
 from snowmelt.schema.statistics import collect
 from snowmelt.wire.eps import to_wire
@@ -237,6 +238,8 @@ def _rows(plan: ChunkPlan) -> pa.Table:
     """
     schema = plan.target.schema
     made = joint_tables([entry.portion.parts for entry in plan.entries], schema)
+    if not made:
+        return chunk_schema(schema).empty_table()
     return pa.concat_tables([fitted(table, schema) for table in made])
 
 
@@ -266,4 +269,5 @@ def _metadata(plan: ChunkPlan, table: pa.Table, chunk: BlobChunk, part: _Part) -
         first_insert_time_in_ms=min(entry.portion.first_insert_ms for entry in plan.entries),
         last_insert_time_in_ms=max(entry.portion.last_insert_ms for entry in plan.entries),
         parts=part.of,
+        rowless=table.num_rows == 0,
     )

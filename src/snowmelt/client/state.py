@@ -102,6 +102,8 @@ class ChannelState:
         # Whether columns that its rows have are added to the table.
         self.evolves = False
         self.last_error: SnowmeltError | None = None
+        # Whether the service takes offset tokens without rows.
+        self.takes_rowless = False
         # Full name of the table that its refused rows go to.
         self.error_table: str | None = None
         # Whether it brings refused rows: the client's own, which users do not see.
@@ -156,7 +158,7 @@ class ChannelState:
     @property
     def inserted_sequencer(self) -> int:
         """The row sequencer with which everything inserted so far is committed."""
-        return self.row_sequencer + (1 if self.buffer.rows else 0)
+        return self.row_sequencer + (1 if self.buffer.is_due else 0)
 
     def check(self) -> None:
         """Raise when rows can no longer be committed, or the channel was closed.
@@ -211,8 +213,8 @@ class ChannelState:
     def sequencer_of(self, token: str) -> int | None:
         """Return the row sequencer that commits a token, None when this object does not know it.
 
-        A token whose rows were all refused waits for the next row, so its sequencer may be one
-        that no flush will use soon.
+        A token whose rows were all refused, and are not kept, waits for the next row, so its
+        sequencer may be one that no flush will use soon.
         """
         if self.buffer.brings(token):
             return self.row_sequencer + 1

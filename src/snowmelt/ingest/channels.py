@@ -151,6 +151,7 @@ class Desk:
             last_chunk_offset=record.last_chunk_offset,
             schema_version=table.schema.version,
             error_table=error_table,
+            takes_rowless=True,
         )
 
     def status(self, request: StatusRequest, user: str) -> StatusResponse:

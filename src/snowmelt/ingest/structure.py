@@ -100,7 +100,9 @@ def chunk_refusal(chunk: ChunkMetadata) -> Refusal | None:
         return Refusal(
             ResponseCode.ENCRYPTION_KEY_INVALID, "The chunk's encryption key id is missing."
         )
-    if chunk.eps is not None and not 0 < chunk.eps.rows < MAX_ROWS:
+    if chunk.eps is not None and not (
+        chunk.eps.rows == 0 if chunk.rowless else 0 < chunk.eps.rows < MAX_ROWS
+    ):
         return Refusal(
             ResponseCode.EP_ROW_COUNT_INVALID, f"A chunk cannot have {chunk.eps.rows} rows."
         )

@@ -96,7 +96,8 @@ class OpenResponse(msgspec.Struct):
 
     `previous_owner` (client key of who had the channel open before, null when nobody) and
     `last_path`, `last_chunk_offset` (the last committed chunk) are additions of ours, as is
-    `error_table`, the full name of the table that takes refused rows.
+    `error_table`, the full name of the table that takes refused rows, and `takes_rowless`: whether
+    the service takes chunks without rows.
     """
 
     status_code: int
@@ -117,6 +118,7 @@ class OpenResponse(msgspec.Struct):
     last_chunk_offset: int | None = None
     schema_version: int | None = None
     error_table: str | None = None
+    takes_rowless: bool = False
 
 
 class ChannelStatusQuery(msgspec.Struct, omit_defaults=True):
@@ -244,7 +246,8 @@ class ChunkMetadata(msgspec.Struct):
     """One chunk of a blob: where it lies, who wrote it, what is in it.
 
     `parts` is an addition of ours: so many chunks of the request, this one among them, hold the
-    rows of one row sequencer of one channel, and are committed together or not at all.
+    rows of one row sequencer of one channel, and are committed together or not at all. `rowless`
+    is another: the chunk has no rows, and only moves the offset tokens of its channels.
     """
 
     database: str | None = None
@@ -260,6 +263,7 @@ class ChunkMetadata(msgspec.Struct):
     first_insert_time_in_ms: int | None = None
     last_insert_time_in_ms: int | None = None
     parts: int = 1
+    rowless: bool = False
 
 
 class BlobStats(msgspec.Struct):

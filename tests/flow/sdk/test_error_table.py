@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
 import json
+import random
 import time
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 
+from fix_proxy import Proxy
 from fix_sdk import QUICK
 from sdk_table import ERRORS, LATE, SOON, T, blobs, rows
-from snowmelt.errors import InvalidRow
+from snowmelt.errors import InvalidRow, SnowmeltError
 
 
 def test_refused_rows_are_kept_with_the_good_ones(connect, ids, kept, service):
@@ -44,6 +48,56 @@ def test_refused_rows_are_kept_with_the_good_ones(connect, ids, kept, service):
     assert (status.inserted_rows, status.refused_rows, status.waiting_bytes) == (3, 3, 0)
     client.close()
     assert [row[1] for row in service.sql(f"SHOW CHANNELS IN TABLE {ERRORS}").rows] == []
+
+
+@pytest.mark.parametrize("step", [None, "lose answer", "lose request"])
+def test_a_call_without_a_good_row_commits_its_token_with_what_it_refuses(
+    step, connect, ids, kept, service
+):
+    with Proxy(service.port, only="write/blobs") as proxy:
+        client = connect(proxy.url, max_client_lag=LATE)
+        channel = client.open_channel("c", table=T, on_error="continue")
+        channel.insert_rows([{"id": "x"}, {"id": "y"}], "2", start_offset_token="1")
+        assert channel.status().waiting_rows == 0
+        proxy.plan = [] if step is None else [step]
+        channel.flush(SOON)
+        channel.wait_for_commit("2", timeout=SOON)
+        assert channel.latest_committed_offset_token() == "2"
+        assert [row["ROW_NUMBER"] for row in kept()] == [0, 1]
+        channel.insert_rows([{"id": 3}], "3")
+        channel.insert_rows([{"id": "z"}], "4")
+        client.close(SOON)
+    again = connect().open_channel("c", table=T, on_error="continue")
+    assert again.resume() == "4"
+    again.insert_rows([{"id": "x"}], "5")
+    again.flush(SOON)
+    again.insert_rows(rows(6, 8), "7")
+    again.close(timeout=SOON)
+    assert ids() == [3, 6, 7]
+    assert sorted(row["OFFSET_TOKEN"] for row in kept()) == ["2", "2", "4", "5"]
+
+
+def test_good_and_refused_rows_are_there_once_whenever_a_client_ends(connect, ids, kept):
+    chance, last, done = random.Random(7), 90, False
+    while not done:
+        client = connect()
+        channels = [client.open_channel(name, table=T, on_error="continue") for name in "ab"]
+        at = [int(channel.resume() or 0) for channel in channels]
+        done = at == [last, last]
+        for number in (chance.randrange(2) for _ in range(chance.randrange(10, 30))):
+            first, at[number] = at[number], min(at[number] + chance.randrange(1, 6), last)
+            if at[number] > first:
+                names = range(1000 * number + first, 1000 * number + at[number])
+                batch = [{"id": each if each % 3 else f"bad {each}"} for each in names]
+                channels[number].insert_rows(batch, str(at[number]))
+            if chance.random() < 0.2:
+                channels[number].flush(SOON)
+        with contextlib.suppress(SnowmeltError):
+            client.close(dt.timedelta(seconds=chance.random() / 4))
+    expected = [*range(last), *range(1000, 1000 + last)]
+    assert sorted(ids()) == [each for each in expected if each % 3]
+    refused = [int(json.loads(row["ROW_DATA"])["id"].split()[1]) for row in kept()]
+    assert sorted(refused) == [each for each in expected if not each % 3]
 
 
 def test_a_skipped_batch_leaves_its_refused_rows_and_abort_leaves_none(connect, ids, kept):

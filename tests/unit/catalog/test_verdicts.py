@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 
 from snowmelt.catalog.verdicts import (
     ChannelAdvance,
@@ -80,6 +81,17 @@ def test_accepting_gives_the_next_number_and_makes_the_chunk_known():
     assert table is not None
     assert accept(offer, table, ledger) == 1
     assert judge(offer, ledger) == (verdicts, None)
+
+
+def test_a_chunk_without_rows_moves_its_channels_alone_and_they_know_it():
+    ledger = _ledger(A=0)
+    offer = replace(_offer(("A", 1, None)), rows=0)
+    assert accept(offer, ledger.tables[NAME], ledger) == 0
+    assert (ledger.chunks, ledger.channels[1, "A"].row_sequencer) == ({}, 1)
+    (verdict,), table = judge(offer, ledger)
+    assert (verdict.is_repeated, table) == (True, None)
+    (verdict,), _ = judge(replace(offer, md5="other"), ledger)
+    assert verdict.code == Code.ROW_SEQUENCER_NOT_NEXT
 
 
 def test_rows_and_bytes_of_a_shared_chunk_are_divided_by_rows():

@@ -93,6 +93,39 @@ def test_rows_of_a_table_that_is_held_gather_until_it_is_released():
     assert backlog.take() is None
 
 
+def with_aside(backlog):
+    """A channel, and the one for what its table refuses."""
+    state, aside = opened(backlog), opened(backlog, "refused")
+    aside.target, aside.is_aside = replace(TARGET, key_id=2, source=TARGET.key_id), True
+    return state, aside
+
+
+def test_what_a_channel_fills_up_takes_refused_rows_of_its_table_along():
+    backlog = backlog_with(max_client_lag=LONG)
+    state, aside = with_aside(backlog)
+    other = opened(backlog, "o")
+    backlog.insert(other, row("1"), (aside, row()))
+    backlog.insert(state, row("1", MAX_CHANNEL_BYTES), (aside, row()))
+    taken = {entry.state.name: entry.portion.rows for entry in backlog.take()}
+    assert taken == {"c": 1, "o": 1, "refused": 2}
+
+
+@pytest.mark.parametrize("takes_rowless", [True, False])
+def test_a_token_without_a_row_goes_with_refused_rows_if_the_service_takes_it(takes_rowless):
+    backlog = backlog_with(max_client_lag=LONG)
+    state, aside = with_aside(backlog)
+    state.takes_rowless = takes_rowless
+    nothing = Batch(None, 0, 0, "1", "1")
+    backlog.insert(state, nothing)
+    assert backlog.close_channel(state) == 0
+    state.closed = False
+    backlog.insert(state, nothing, (aside, row()))
+    backlog.hurry()
+    taken = {entry.state.name: entry.portion.end_token for entry in backlog.take()}
+    assert taken == ({"refused": None, "c": "1"} if takes_rowless else {"refused": None})
+    assert backlog.target_of(state, "1") == 1
+
+
 def test_a_chunk_that_is_full_is_taken_before_more_comes(monkeypatch):
     monkeypatch.setattr(backlog_module, "MAX_CHUNK_BYTES", 100)
     backlog = backlog_with(max_client_lag=LONG)

@@ -38,6 +38,7 @@ def test_a_whole_registration_passes() -> None:
     check_request(RegisterRequest(blobs=[blob()]))
     assert blob_refusal(blob(), set()) is None
     assert chunk_refusal(chunk()) is None
+    assert chunk_refusal(chunk(eps=Statistics(0), rowless=True)) is None
 
 
 @pytest.mark.parametrize(
@@ -93,6 +94,7 @@ def test_a_blob_that_came_already_is_refused() -> None:
         ({"eps": None}, 29),
         ({"eps": Statistics(0)}, 31),
         ({"eps": Statistics(-1)}, 31),
+        ({"rowless": True}, 31),
         ({"chunk_length": None}, 30),
         ({"chunk_length": 0}, 30),
         ({"chunk_length": 1 << 40}, 30),
