@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from snowmelt.client.status import Counts
+from snowmelt.schema.later import LaterRows
 from snowmelt.schema.quick import QuickRows
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from snowmelt.schema.quick import QuickForm, Values
     from snowmelt.schema.types import TableSchema
 
-    Part: TypeAlias = pa.Table | list["Stored"] | QuickRows
+    Part: TypeAlias = pa.Table | list["Stored"] | QuickRows | LaterRows
 
 # After so many rows, or with one of so many bytes, clock and limits are looked at.
 _ROWS_PER_LOOK = 256
@@ -25,12 +26,12 @@ Stored: TypeAlias = tuple[int | float | bool | str | bytes | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The good rows of one insert call: a table in chunk form, or one row as stored values.
+    """The good rows of one insert call: in chunk form, now or later, or one row as stored values.
 
     Without rows it only moves the offset token. `schema` is what one row's values are for.
     """
 
-    part: pa.Table | Stored | None
+    part: pa.Table | LaterRows | Stored | None
     rows: int
     size_bytes: int
     start_token: str | None = None
@@ -116,7 +117,13 @@ class Buffer:
         portion.last_insert_ms = at_ms
         self._count(batch.rows, batch.size_bytes)
         parts = portion.parts
-        if not isinstance(batch.part, tuple):
+        last = parts[-1] if parts else None
+        if isinstance(batch.part, LaterRows) and isinstance(last, LaterRows):
+            if last.form is batch.part.form:
+                last.extend(batch.part)
+            else:
+                parts.append(batch.part)
+        elif not isinstance(batch.part, tuple):
             parts.append(batch.part)
         elif parts and isinstance(parts[-1], list):
             parts[-1].append(batch.part)

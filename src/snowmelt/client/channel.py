@@ -21,7 +21,7 @@ from snowmelt.errors import (
     TokenNotInserted,
 )
 from snowmelt.schema.arrow_tables import table_from
-from snowmelt.schema.rows import RowError, value_bytes
+from snowmelt.schema.sizes import value_bytes
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -33,12 +33,16 @@ if TYPE_CHECKING:
     from snowmelt.client.desk import Desk
     from snowmelt.client.state import ChannelState
     from snowmelt.client.status import ChannelStatus
-    from snowmelt.schema.rows import Conversion, RowConverter
+    from snowmelt.schema.later import LaterRows
+    from snowmelt.schema.rows import Conversion, RowConverter, RowError
     from snowmelt.schema.types import TableName
 
 _log = logging.getLogger(__name__)
 
 _VALUE_BYTES = 4.25
+# The rows of a call of so many are converted with others when they are flushed. With fewer, what
+# that costs a channel and a flush is more than what it saves; with more, there is little to save.
+_MANY_ROWS, _ENOUGH_ROWS = 500, 5_000
 
 
 class OnError(StrEnum):
@@ -254,6 +258,11 @@ class Channel:
     ) -> InsertResult:
         check_offset_token(start_offset_token)
         check_offset_token(offset_token)
+        later = self._checked(given) if isinstance(given, list) else None
+        if later is not None:
+            size = later.size_bytes
+            self._insert(Batch(later, later.rows, size, start_offset_token, offset_token))
+            return _ALL_GOOD
         abort = self._on_error is OnError.ABORT
         converted = self._converted(given, stop_at_first=abort)
         if converted.errors:
@@ -407,6 +416,13 @@ class Channel:
         self._backlog.insert(self._state, batch, aside)
         self._desk.start()
         faults.point(faults.Point.ROWS_BUFFERED)
+
+    def _checked(self, rows: list[Mapping[str, object]]) -> LaterRows | None:
+        """Check the rows of a call without converting them; None if some may be refused."""
+        if not _MANY_ROWS <= len(rows) < _ENOUGH_ROWS:
+            return None
+        with self._converting:
+            return self._state.converter.later.taken(rows)
 
     def _converted(
         self, given: list[Mapping[str, object]] | pa.Table, *, stop_at_first: bool

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from snowmelt.schema.arrow import FIELD_ID, chunk_schema, chunk_type
 from snowmelt.schema.evolution import widened
+from snowmelt.schema.later import LaterRows
 from snowmelt.schema.quick import QuickRows
 from snowmelt.schema.rows import RowConverter
 
@@ -114,6 +115,6 @@ def _runs(places: Sequence[tuple[list[Part], int]]) -> Iterator[list[tuple[list[
 
 def as_table(part: Part, converter: RowConverter) -> pa.Table:
     """Return one part as a table; rows in lists are of the converter's schema."""
-    if isinstance(part, QuickRows):
+    if isinstance(part, (QuickRows, LaterRows)):
         return part.table()
     return converter.table_of(part) if isinstance(part, list) else part

@@ -89,7 +89,7 @@ class ColumnConverter:
         self._rule = rule_of(column, zone, compatibility)
         # A clock time of TIMESTAMP_NTZ that passes through no zone is never moved.
         self._unzoned = column.kind is Kind.TIMESTAMP_NTZ and compatibility is Compatibility.STRICT
-        self._limit = _int64_limit(column)
+        self._limit = int64_limit(column)
         self._most_text = MAX_TEXT_BYTES if column.length is None else column.length
         self._pause = 0
         self._fast = self._choose()
@@ -159,7 +159,7 @@ class ColumnConverter:
     def _packed_moments(self, values: Sequence[Any]) -> pa.Array | None:
         zone = getattr(values[0], "tzinfo", None)
         clock = packed.clocks(values, zone) if type(zone) is timezone else None
-        return None if clock is None else self._shown(clock, zone, None)
+        return None if clock is None else self.shown(clock, zone, None)
 
     def stored(self, values: Sequence[Stored]) -> pa.Array | pa.ChunkedArray:
         """Return the array of values that are stored values already."""
@@ -313,9 +313,9 @@ class ColumnConverter:
         array = None if since is None else _array(since, _DURATION)
         if array is None:
             return None
-        return self._shown(_int64s(array), zone, _nulls(array))
+        return self.shown(_int64s(array), zone, _nulls(array))
 
-    def _shown(self, clock: Int64s, zone: tzinfo | None, nulls: Mask | None) -> pa.Array | None:
+    def shown(self, clock: Int64s, zone: tzinfo | None, nulls: Mask | None) -> pa.Array | None:
         """Return timestamps whose clocks show so many µs since 1970, all in one zone or none."""
         if self.column.kind is Kind.TIMESTAMP_NTZ and (zone is not None or self._unzoned):
             return self._scaled(clock, 6, _NO_OFFSET, nulls)
@@ -394,7 +394,7 @@ class ColumnConverter:
         return known
 
 
-def _int64_limit(column: Column) -> int:
+def int64_limit(column: Column) -> int:
     """Return the largest integer of a FIXED column whose unscaled value has 64 bits."""
     precision, scale = column.precision or 38, column.scale or 0
     return int(min(10**precision - 1, _MAX_INT64) // 10**scale)

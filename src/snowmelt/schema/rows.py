@@ -16,21 +16,21 @@ import numpy as np
 import pyarrow as pa
 
 from snowmelt.errors import InternalError, InvalidRow, RowTooLarge
-from snowmelt.schema.arrow import chunk_schema, nulls_of
+from snowmelt.schema.arrow import chunk_schema
 from snowmelt.schema.arrow_columns import convert_arrow
 from snowmelt.schema.arrow_tables import ArrowRows, pieced
 from snowmelt.schema.batches import ColumnConverter
 from snowmelt.schema.compatibility import Compatibility
+from snowmelt.schema.later import LaterForm, Uneven
 from snowmelt.schema.quick import QuickForm
 from snowmelt.schema.refusals import type_name
-from snowmelt.schema.types import TIMESTAMPS, Column, Kind, TableSchema, internal_name
+from snowmelt.schema.sizes import array_bytes, row_bytes, stored_size, value_bytes
+from snowmelt.schema.types import Column, TableSchema, internal_name
 from snowmelt.schema.values import rule_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from zoneinfo import ZoneInfo
-
-    from numpy.typing import NDArray
 
     from snowmelt.schema.refusals import Stored
     from snowmelt.schema.values import Rule
@@ -44,9 +44,6 @@ MAX_ROW_BYTES = 64 * 1024 * 1024
 # Each spelling of a column is remembered; rows with random keys must not fill the memory.
 _MAX_SPELLINGS = 100_000
 _MAX_SHAPES = 1_000
-_LEVEL_BYTES = 0.25
-_LENGTH_BYTES = 4
-_BOOLEAN_BYTES = 0.125
 _PREFIX = "The given row cannot be converted to the internal format:"
 
 
@@ -94,6 +91,7 @@ class RowConverter:
         self.schema = schema
         self._max_row_bytes = max_row_bytes
         self.quick = QuickForm(schema, zone, compatibility, self._places_of, max_row_bytes)
+        self.later = LaterForm(schema, zone, compatibility, self._sources, max_row_bytes)
         self._arrow_schema = chunk_schema(schema)
         self._columns = schema.columns
         self._converters = [
@@ -117,7 +115,7 @@ class RowConverter:
             return Conversion(self._arrow_schema.empty_table(), 0, 0, [])
         try:
             arrays, refused = self._arrays(rows, *self._sources(rows))
-        except _Uneven:
+        except Uneven:
             arrays, refused = self._arrays(rows, *self._sources(rows, uneven=True))
         return self._converted(arrays, refused, rows, stop_at_first=stop_at_first)
 
@@ -153,7 +151,7 @@ class RowConverter:
         *,
         stop_at_first: bool,
     ) -> Conversion:
-        total = sum(map(_array_bytes, arrays, self._widths))
+        total = sum(map(array_bytes, arrays, self._widths))
         if total > self._max_row_bytes:
             refused.update(self._oversized(arrays))
         table = pa.Table.from_arrays(arrays, schema=self._arrow_schema)
@@ -251,12 +249,14 @@ class RowConverter:
         """Tell how to gather each column, and which rows are refused already.
 
         Rows that all have the keys of the first one are read directly; if one turns out to have
-        others, gathering stops with _Uneven.
+        others, gathering stops with Uneven.
         """
-        if set(map(type, rows)) == {dict}:
+        if list(map(type, rows)).count(dict) == len(rows):
             keys = rows[0].keys()
             places = self._distinct_places(keys)
-            if not uneven and places is not None and set(map(len, rows)) == {len(keys)}:
+            # Each has all these keys, or gathering stops: none has more if their sum is right.
+            even = not uneven and sum(map(len, rows)) == len(keys) * len(rows)
+            if places is not None and even:
                 return self._by_key(rows, places, _even), set()
             places = self._distinct_places(set().union(*rows))
             if places is not None:
@@ -344,7 +344,7 @@ class RowConverter:
                 self._rules[place](value, row_index)
 
     def _check_size(self, stored: Sequence[Stored], row_index: int) -> None:
-        size = sum(map(_stored_bytes, stored, self._widths))
+        size = sum(map(stored_size, stored, self._widths))
         if size > self._max_row_bytes:
             raise RowTooLarge(
                 reason=f"rowSizeInBytes:{size:.3f}, "
@@ -355,7 +355,7 @@ class RowConverter:
     def _oversized(self, arrays: list[pa.Array | pa.ChunkedArray]) -> list[int]:
         sizes = np.zeros(len(arrays[0]))
         for array, width in zip(arrays, self._widths, strict=True):
-            sizes += _row_bytes(array, width)
+            sizes += row_bytes(array, width)
         return np.flatnonzero(sizes > self._max_row_bytes).tolist()
 
     def _without(
@@ -369,7 +369,7 @@ class RowConverter:
         good = np.ones(len(rows), dtype=np.bool_)
         good[refused] = False
         table = table.filter(pa.array(good)).combine_chunks()
-        size = sum(map(_array_bytes, table.columns, self._widths))
+        size = sum(map(array_bytes, table.columns, self._widths))
         return Conversion(table, table.num_rows, int(size) + 1 if table.num_rows else 0, errors)
 
     def _explain(self, row: Row, row_index: int) -> RowError:
@@ -387,15 +387,11 @@ class RowConverter:
         raise InternalError(f"row {row_index} was refused by a column but is valid")
 
 
-class _Uneven(Exception):
-    """A row has other keys than the first."""
-
-
 def _even(rows: Sequence[Row], key: str) -> list[object]:
     try:
         return [row[key] for row in rows]
     except KeyError:
-        raise _Uneven from None
+        raise Uneven from None
 
 
 def _present(rows: Sequence[Row], key: str) -> list[object]:
@@ -408,61 +404,6 @@ def _given(values: list[object]) -> list[object]:
 
 def _absent() -> None:
     return None
-
-
-def value_bytes(column: Column) -> float | None:
-    """Return the estimated size of a value in a buffer (§5.4); None where its length decides."""
-    if column.kind is Kind.BOOLEAN:
-        return _BOOLEAN_BYTES
-    if column.kind is Kind.FIXED:
-        precision = 38 if column.scale else column.precision or 38
-        return 4 if precision <= 9 else 8 if precision <= 18 else 16
-    if column.kind is Kind.TIME or column.kind in TIMESTAMPS or column.kind is Kind.DATE:
-        return {"SB4": 4, "SB8": 8, "SB16": 16}[column.physical_type]
-    return 8 if column.kind is Kind.REAL else None
-
-
-def stored_bytes(value: Stored, column: Column) -> float:
-    """Return the estimated size of a stored value in a buffer (§5.4)."""
-    return _stored_bytes(value, value_bytes(column))
-
-
-def _stored_bytes(value: Stored, width: float | None) -> float:
-    if value is None:
-        return _LEVEL_BYTES
-    if width is not None:
-        return _LEVEL_BYTES + width
-    if isinstance(value, str) and not value.isascii():
-        value = value.encode()
-    return _LEVEL_BYTES + _LENGTH_BYTES + (len(value) if isinstance(value, (str, bytes)) else 0)
-
-
-def _array_bytes(array: pa.Array | pa.ChunkedArray, width: float | None) -> float:
-    values = len(array) - int(array.null_count)
-    size = len(array) * _LEVEL_BYTES
-    if width is not None:
-        return size + values * width
-    pieces = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
-    return size + values * _LENGTH_BYTES + sum(map(_content_bytes, pieces))
-
-
-def _content_bytes(array: pa.Array) -> int:
-    offsets = _offsets(array)
-    return int(offsets[-1] - offsets[0])
-
-
-def _row_bytes(array: pa.Array | pa.ChunkedArray, width: float | None) -> NDArray[np.float64]:
-    if isinstance(array, pa.ChunkedArray):
-        return np.concatenate([_row_bytes(piece, width) for piece in array.chunks])
-    lengths = np.diff(_offsets(array)) + _LENGTH_BYTES if width is None else width
-    return np.where(nulls_of(array), 0.0, lengths) + _LEVEL_BYTES
-
-
-def _offsets(array: pa.Array) -> NDArray[np.int32]:
-    buffer = array.buffers()[1]
-    if buffer is None or not len(buffer):
-        return np.zeros(len(array) + 1, dtype=np.int32)
-    return np.frombuffer(buffer, dtype=np.int32)[array.offset : array.offset + len(array) + 1]
 
 
 def _names(error: InvalidRow, key: str) -> tuple[str, ...] | None:

@@ -15,6 +15,7 @@ from snowmelt import faults
 from snowmelt.catalog.database import open_database
 from snowmelt.catalog.keys import KeyRing, load_master_key
 from snowmelt.client import backlog
+from snowmelt.client import channel as channels
 from snowmelt.errors import (
     CommitTimeout,
     ConfigurationError,
@@ -61,8 +62,12 @@ def test_rows_are_copied_by_the_insert(connect, ids):
     channel.insert_rows(batch)
     row["id"] = 2
     batch.clear()
+    many = rows(10, 1_010)
+    channel.insert_rows(many)
+    for each in many:
+        each.clear()
     channel.flush()
-    assert ids() == [1, 1]
+    assert ids() == [1, 1, *range(10, 1_010)]
 
 
 def test_abort_raises_the_first_error_and_keeps_nothing(connect, ids):
@@ -112,7 +117,8 @@ def test_skip_batch_keeps_none_of_a_batch_with_errors(connect, ids):
     assert ids() == [0, 1]
 
 
-def test_threads_keep_their_batches_whole_and_in_order(connect, ids):
+def test_threads_keep_their_batches_whole_and_in_order(connect, ids, monkeypatch):
+    monkeypatch.setattr(channels, "_MANY_ROWS", 50)
     channel = connect().open_channel("c", table=T)
 
     def insert(thread):

@@ -10,6 +10,7 @@ from snowmelt.client.buffer import Batch, Buffer
 from snowmelt.client.status import Counts
 from snowmelt.schema.compatibility import Compatibility
 from snowmelt.schema.quick import QuickForm
+from snowmelt.schema.rows import RowConverter
 from snowmelt.schema.types import Column, Kind, TableSchema
 
 
@@ -101,3 +102,18 @@ def test_rows_of_other_columns_begin_a_run_of_their_own():
     buffer.add_quick(older, older.taken({"a": 1.0}), None, 0)
     buffer.add_quick(newer, newer.taken({"a": 2.0}), None, 0)
     assert [part.form for part in buffer.take().parts] == [older, newer]
+
+
+def test_calls_that_were_only_checked_are_joined_where_nothing_is_between_them():
+    schema = TableSchema(1, (Column("A", Kind.REAL, 1),))
+    older, newer = (RowConverter(schema, zone=ZoneInfo("UTC")).later for _ in range(2))
+    buffer = Buffer(None)
+    parts = [older.taken([{"a": 1.0}]), older.taken([{"a": None}]), (9.0,)]
+    parts += [older.taken([{"a": 3.0}]), newer.taken([{"a": 4.0}]), newer.taken([{"a": 5.0}])]
+    for part in parts:
+        buffer.add(Batch(part, 1, 8), 0)
+    first, single, *others = buffer.take().parts
+    assert first.table().column("A").to_pylist() == [1.0, None]
+    assert single == [(9.0,)]
+    assert [part.table().column("A").to_pylist() for part in others] == [[3.0], [4.0, 5.0]]
+    assert [part.form for part in others] == [older, newer]

@@ -175,6 +175,17 @@ def test_a_batch_is_the_sum_of_its_rows(rows, zone):
         converter.table_of([pair[1] for pair in quick]),
     )
     assert all(same(checked[name], exact[name]) for name in checked.column_names)
+    later = converter.later.taken(rows)
+    assert (later is None) == bool(messages)
+    if later is not None:
+        assert later.size_bytes == done.size_bytes
+        more = converter.later.taken(rows[::-1])
+        later.extend(more)
+        both = later.table()
+        both.validate(full=True)
+        twice = converter.table_of(stored + stored[::-1])
+        assert both.schema.equals(twice.schema, check_metadata=True)
+        assert all(same(both[name], twice[name]) for name in both.column_names)
 
 
 def same(left, right):
@@ -197,6 +208,7 @@ def orders(**options):
 
 
 def test_an_empty_batch_is_an_empty_table():
+    assert orders().later.taken([]) is None
     done = orders().convert([])
     assert (done.row_count, done.size_bytes, done.errors) == (0, 0, [])
     assert done.table.schema.equals(chunk_schema(ORDERS), check_metadata=True)

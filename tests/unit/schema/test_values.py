@@ -24,7 +24,8 @@ from snowmelt.errors import InvalidRow, Unsupported
 from snowmelt.schema.batches import ColumnConverter
 from snowmelt.schema.compatibility import Compatibility
 from snowmelt.schema.metadata import column_from_fields
-from snowmelt.schema.rows import RowConverter, stored_bytes
+from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.sizes import stored_bytes
 from snowmelt.schema.statistics import collect
 from snowmelt.schema.types import Column, Kind, TableSchema
 from snowmelt.schema.values import convert_value
