@@ -33,8 +33,8 @@ def defined(lake, url):
 """
 CLUSTER = """
 import json, os, signal, sys, threading, time
-from pathlib import Path
 
+from executors import executors
 from snowmelt.spark import Snowmelt
 from snowmelt.spark.session import local_session
 
@@ -45,17 +45,6 @@ lake = Snowmelt.local(folder, spark=spark)
 defined(lake, url)
 
 
-def executors():
-    found = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            words = (process / "cmdline").read_bytes() if (process / "cmdline").exists() else b""
-            ours = spark.sparkContext.applicationId.encode() in words
-            if ours and b"CoarseGrainedExecutorBackend" in words:
-                found.append(int(process.name))
-    return found
-
-
 def asked(start, end):
     text = f"select id, demo.public.doubled(id) v from range({start}, {end}, 1, 4)"
     return sorted((row.id, int(row.v)) for row in lake.sql(text).collect())
@@ -63,7 +52,7 @@ def asked(start, end):
 
 def kill_one():
     sys.stdin.readline()
-    os.kill(executors()[0], signal.SIGKILL)
+    os.kill(executors(spark)[0], signal.SIGKILL)
 
 
 # Both have told the driver of themselves, so each gets a task at once.

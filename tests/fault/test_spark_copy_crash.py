@@ -25,6 +25,7 @@ PROGRAM = """
 import os, signal, sys, threading, time
 from pathlib import Path
 
+from executors import executors, workers
 from fix_chunks import Lakehouse
 from fix_copy import Copying
 from snowmelt import faults
@@ -38,20 +39,9 @@ copying = Copying(house)
 spark = local_session("executors", "local-cluster[2,1,1024]")
 
 
-def executors():
-    found = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            words = (process / "cmdline").read_bytes() if (process / "cmdline").exists() else b""
-            ours = spark.sparkContext.applicationId.encode() in words
-            if ours and b"CoarseGrainedExecutorBackend" in words:
-                found.append(int(process.name))
-    return found
-
-
 def kill_one():
     global killed
-    killed = executors()[0]
+    killed = executors(spark)[0]
     os.kill(killed, signal.SIGKILL)
 
 
@@ -61,22 +51,10 @@ def kill_at_first_file(before, kill):
     kill()
 
 
-def workers():
-    # Forked by the daemon of an executor.
-    found = {}
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit() and (process / "cmdline").exists():
-            if b"snowmelt.spark.daemon" in (process / "cmdline").read_bytes():
-                status = (process / "stat").read_text().rpartition(")")[2].split()
-                found[int(process.name)] = int(status[1])
-    ours = {daemon for daemon, parent in found.items() if parent in executors()}
-    return [worker for worker, parent in found.items() if parent in ours]
-
-
 def kill_workers():
     global killed
     killed = 0
-    for worker in workers():
+    for worker in workers(spark):
         os.kill(worker, signal.SIGKILL)
 
 
@@ -88,7 +66,7 @@ for step in steps:
         paths.append(copying.file(f"{step}-{number}.csv", data))
         done += rows
     # Both at work: those that died are started again by the cluster.
-    while len(executors()) < 2:
+    while len(executors(spark)) < 2:
         time.sleep(0.05)
     spark.range(2).repartition(2).mapInArrow(lambda batches: batches, "id long").count()
     if step in ("load.task", "worker"):
@@ -100,7 +78,7 @@ for step in steps:
     killed = None
     statement = f"COPY numbers FROM {', '.join(paths)} REJECTED DATA AS TABLE rejects"
     copied = copying.copy(statement, run=SparkRunner(spark))
-    while killed in [None, *executors()]:
+    while killed in [None, *executors(spark)]:
         time.sleep(0.05)
     print(step, copied.totals.rows, copied.totals.rejects, flush=True)
 # At last the driver itself, which takes its executors with it.

@@ -25,6 +25,7 @@ PROGRAM = """
 import os, signal, sys, threading, time
 from pathlib import Path
 
+from executors import executors
 from fix_chunks import NUMBERS, Lakehouse
 from snowmelt import faults
 from snowmelt.clock import SystemClock
@@ -38,20 +39,9 @@ lakehouse = Lakehouse(Path(folder))
 spark = local_session("executors", "local-cluster[2,1,1024]")
 
 
-def executors():
-    found = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            words = (process / "cmdline").read_bytes() if (process / "cmdline").exists() else b""
-            ours = spark.sparkContext.applicationId.encode() in words
-            if ours and b"CoarseGrainedExecutorBackend" in words:
-                found.append(int(process.name))
-    return found
-
-
 def kill_one():
     global killed
-    killed = executors()[0]
+    killed = executors(spark)[0]
     os.kill(killed, signal.SIGKILL)
 
 
@@ -68,7 +58,7 @@ for step in steps:
         lakehouse.put_numbers(done, rows)
         done += rows
     # Both at work: those that died are started again by the cluster.
-    while len(executors()) < 2:
+    while len(executors(spark)) < 2:
         time.sleep(0.05)
     spark.range(2).repartition(2).mapInArrow(lambda batches: batches, "id long").count()
     if step == "migration.task":
@@ -80,7 +70,7 @@ for step in steps:
     migrated = migrate_table(
         spark, lakehouse.database, lakehouse.keyring, NUMBERS, settings, clock=SystemClock()
     )
-    while killed in [None, *executors()]:
+    while killed in [None, *executors(spark)]:
         time.sleep(0.05)
     print(step, migrated.rows, migrated.files, flush=True)
 spark.stop()

@@ -28,10 +28,10 @@ ROWS = 20
 # A process of its own: it is killed, and there is one Spark context in a process.
 PROGRAM = """
 import os, signal, sys, threading, time
-from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
 
+from executors import executors
 from snowmelt.spark.format import register
 from snowmelt.spark.session import local_session
 
@@ -40,18 +40,7 @@ spark = local_session("streams", "local-cluster[2,1,1024]")
 register(spark)
 
 
-def executors():
-    found = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            words = (process / "cmdline").read_bytes() if (process / "cmdline").exists() else b""
-            ours = spark.sparkContext.applicationId.encode() in words
-            if ours and b"CoarseGrainedExecutorBackend" in words:
-                found.append(int(process.name))
-    return found
-
-
-while len(executors()) < 2:
+while len(executors(spark)) < 2:
     time.sleep(0.05)
 stream = (
     spark.readStream.format("snowmelt")
@@ -70,7 +59,7 @@ writer = (
 def kill_one(query):
     while query.isActive and not query.recentProgress:
         time.sleep(0.05)
-    os.kill(executors()[0], signal.SIGKILL)
+    os.kill(executors(spark)[0], signal.SIGKILL)
 
 
 while True:

@@ -1,0 +1,39 @@
+"""Processes of a Spark application on this machine, found by what they were started with.
+
+Others end while one looks, those of tests beside this one too: they are passed over.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def executors(spark) -> list[int]:
+    """The processes of the application's executors."""
+    ours = spark.sparkContext.applicationId.encode()
+    found = _processes(b"CoarseGrainedExecutorBackend")
+    return [number for number, words in found.items() if ours in words]
+
+
+def workers(spark) -> list[int]:
+    """The Python processes that the executors' daemons have forked."""
+    parents = {}
+    for number in _processes(b"snowmelt.spark.daemon"):
+        status = _read(number, "stat").decode(errors="replace").rpartition(")")[2].split()
+        if status:
+            parents[number] = int(status[1])
+    ours = executors(spark)
+    daemons = {daemon for daemon, parent in parents.items() if parent in ours}
+    return [worker for worker, parent in parents.items() if parent in daemons]
+
+
+def _processes(word: bytes) -> dict[int, bytes]:
+    numbers = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
+    return {number: words for number in numbers if word in (words := _read(number, "cmdline"))}
+
+
+def _read(number: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{number}/{name}").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
