@@ -30,15 +30,16 @@ _HALF_UP = decimal.Context(
 )
 _UNITS = tuple(Decimal(1).scaleb(-scale) for scale in range(39))
 # \d is any Unicode digit here: the wire's parser takes them too, if they have 16 bits. An exponent
-# has ten digits at most.
+# has ten digits at most. Digits are given back to nobody (`++`), or a million of them before a
+# wrong character would be divided in a million ways.
 _NUMBER = re.compile(
-    r"[+-]?(?:\d+\.?(?P<fraction>\d*)|\.(?P<only>\d+))(?:[eE](?P<exponent>[+-]?0*\d{1,10}))?"
+    r"[+-]?(?:\d++\.?(?P<fraction>\d*)|\.(?P<only>\d+))(?:[eE](?P<exponent>[+-]?0*\d{1,10}))?"
 )
 _MAX_EXPONENT = 2**31 - 1
 # Nobody counts with numbers of so many digits; the wire's arithmetic gives up on them.
 _MAX_DIGITS = 500_000_000
 _DECIMAL_REAL = re.compile(
-    r"[+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?)", re.ASCII
+    r"[+-]?(?:NaN|Infinity|(?:\d++\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?)", re.ASCII
 )
 _HEX_REAL = re.compile(
     r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?\d+)[fFdD]?", re.ASCII

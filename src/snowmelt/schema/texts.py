@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from decimal import Decimal
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -14,8 +15,6 @@ from snowmelt.schema.refusals import wrong_type, wrong_value
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES
 
 if TYPE_CHECKING:
-    from decimal import Decimal
-
     from snowmelt.schema.types import Column
 
 _TEXTS = "str, int, float, decimal.Decimal, bool, uuid.UUID"
@@ -90,7 +89,8 @@ def _plain(value: object, column: Column, row_index: int) -> str:
     size = max(number.adjusted() + 1, -_exponent(number))
     if size > MAX_TEXT_BYTES:
         raise _too_long(column, row_index, size, MAX_TEXT_BYTES, "bytes")
-    plain = format(number, "f")
+    # Not format(): a subclass, as a member of an enumeration may be, can have its own.
+    plain = Decimal.__format__(number, "f")
     return plain.rstrip("0").rstrip(".") if "." in plain else plain
 
 

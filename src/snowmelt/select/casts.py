@@ -32,7 +32,7 @@ _LONGEST_INT = 20
 _BLANKS = " \t\r\n\v\f"
 _C_INT = re.compile(r"[ \t-\r]*([+-]?\d+)", re.ASCII)
 _C_FLOAT = re.compile(
-    r"[ \t-\r]*([+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?|nan))",
+    r"[ \t-\r]*([+-]?(?:(?:\d++\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?|nan))",
     re.ASCII | re.IGNORECASE,
 )
 

@@ -42,7 +42,7 @@ _TIME = re.compile(r"\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?\Z")
 _TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?\Z")
 _INTEGER = re.compile(r"\d+\Z")
 _DECIMAL = re.compile(r"\d*\.\d+\Z|\d+\.\Z")
-_REAL = re.compile(r"(?:\d+\.?\d*|\.\d+)[eE][+-]?\d+\Z")
+_REAL = re.compile(r"(?:\d++\.?\d*|\.\d+)[eE][+-]?\d+\Z")
 _MAX_DIGITS = 38
 # Digits that Spark gives an integer literal's type: INT, BIGINT.
 _INT_DIGITS, _BIGINT_DIGITS = 10, 20

@@ -316,6 +316,10 @@ class Colour(Enum):
     NEVER = None
 
 
+class Rate(Decimal, Enum):
+    HALF = Decimal("0.50")
+
+
 @dataclass
 class Point:
     x: int
@@ -333,6 +337,7 @@ SOME_UUID = UUID("12345678-1234-5678-1234-567812345678")
         (Kind.VARIANT, SOME_UUID, f'"{SOME_UUID}"'),
         (Kind.TEXT, Colour.RED, "red"),
         (Kind.FIXED, Colour.TWO, 2),
+        (Kind.TEXT, Rate.HALF, "0.5"),
         (Kind.TEXT, Colour.NEVER, None),
         (Kind.VARIANT, [Colour.RED, Colour.NEVER], '["red",null]'),
         (Kind.VARIANT, Point(1, {"a"}), '{"x":1,"tags":["a"]}'),
@@ -387,3 +392,15 @@ def test_a_refusal_names_the_type_that_was_given(kind, value, name):
         convert_value(value, of, zone=LOS_ANGELES, row_index=7)
     assert raised.value.sdk_code == "0004"
     assert "rowIndex:7" in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", [Kind.FIXED, Kind.REAL])
+def test_endless_digits_that_are_no_number_are_refused_at_once(kind):
+    # Looked at in every division of its digits, it would take days.
+    with pytest.raises(InvalidRow):
+        convert_value(
+            "9" * 1_000_000 + "x",
+            Column("C", kind, 1, precision=38, scale=0),
+            zone=LOS_ANGELES,
+            row_index=0,
+        )
