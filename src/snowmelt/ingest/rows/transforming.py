@@ -38,6 +38,8 @@ _TEXT = Column("TEXT", Kind.TEXT, 1)
 _DAY_0 = dt.date(1970, 1, 1)
 _DIGITS = 60
 _MORE_DIGITS, _MOST_DIGITS = 6, 12
+# Beyond what any column takes; written out, a number of an endless exponent would take memory.
+_LARGEST_EXPONENT = 1_000
 
 
 class ExpressionFailed(Exception):
@@ -210,7 +212,16 @@ def _number(value: object) -> int | float | Decimal:
         raise ExpressionFailed(f"{value[:100]!r} is no number") from None
     if not found.is_finite():
         raise ExpressionFailed(f"{value[:100]!r} is no number")
+    if found and not -_LARGEST_EXPONENT <= _exponent(found) <= _LARGEST_EXPONENT:
+        raise ExpressionFailed(f"{value[:100]!r} has too many digits")
     return found
+
+
+def _count(value: object) -> int:
+    number = _number(value)
+    if not math.isfinite(number):
+        raise ExpressionFailed(f"{number} is no count")
+    return int(number)
 
 
 def _exact(value: int | Decimal) -> Decimal:
@@ -245,7 +256,7 @@ def _exponent(number: Decimal) -> int:
 
 
 def _rounded(value: object, digits: object = 0, how: str = ROUND_HALF_UP) -> object:
-    number, places = _number(value), int(_number(digits))
+    number, places = _number(value), _count(digits)
     if isinstance(number, float):
         if not math.isfinite(number):
             return number
@@ -256,11 +267,11 @@ def _rounded(value: object, digits: object = 0, how: str = ROUND_HALF_UP) -> obj
 
 
 def _part(value: object, start: object, length: object | None = None) -> str:
-    text, first = text_of(value), int(_number(start))
+    text, first = text_of(value), _count(start)
     begin = first - 1 if first > 0 else len(text) + first if first < 0 else 0
     if begin < 0:
         return ""
-    end = len(text) if length is None else begin + max(int(_number(length)), 0)
+    end = len(text) if length is None else begin + max(_count(length), 0)
     return text[begin:end]
 
 

@@ -174,3 +174,19 @@ def test_a_row_without_a_value_leaves_all_to_the_row_by_row_way():
     assert (found.parsed, found.refused_count) == (21, 1)
     assert found.refused[0].reason.endswith("Division by zero")
     assert found.table["N"].to_pylist()[0] == Decimal("1.428571000")
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("ABS($1:a) || 'x'", "'1e999999999' has too many digits"),
+        ("$1:a * 2", "'1e999999999' has too many digits"),
+        ("SUBSTR('abc', 1, $1:a)", "'1e999999999' has too many digits"),
+        ("ROUND(1.5, '-1e999999999')", "'-1e999999999' has too many digits"),
+        ("SUBSTR('abc', 'NaN'::float)", "nan is no count"),
+        ("SUBSTR('abc', 1, 'inf'::float)", "inf is no count"),
+    ],
+)
+def test_numbers_without_end_refuse_their_row_at_once(expression, reason):
+    made = by_rows(b'{"a":"1e999999999"}', pipe_of("T", expression))
+    assert [refused.reason.rpartition(": ")[2] for refused in made.refused] == [reason]
