@@ -282,7 +282,7 @@ def test_functions_of_users_hide_those_built_in_but_not_from_compressed_paths(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "a.gz"
-    path.write_bytes(gzip.compress(b"1\n2\n"))
+    path.write_bytes(gzip.compress(b"1\n2\n", mtime=0x0A7C2C7C))
     own = Functions(
         (UserFunction("filter", "gzip", "swallow", "made"),),
         {"made": {"made.py": LIBRARY.encode()}},

@@ -281,8 +281,9 @@ class _Options:
             return "skip"
 
         usual = self._dialect.usual
+        block = pa.py_buffer(layout.data).slice(0, layout.length)
         return arrow_csv.read_csv(
-            pa.BufferReader(pa.py_buffer(layout.data).slice(0, layout.length)),
+            pa.BufferReader(block),
             arrow_csv.ReadOptions(
                 column_names=self._names, use_threads=False, block_size=layout.length + 1
             ),
@@ -292,7 +293,8 @@ class _Options:
                 escape_char=usual.escape.decode() if layout.has_escapes else False,
                 newlines_in_values=layout.has_quotes or layout.has_escapes,
                 ignore_empty_lines=not self._dialect.blank_lines and len(self._names) > 1,
-                invalid_row_handler=skip,
+                # It is called with the row as text, and without one nobody could be told.
+                invalid_row_handler=skip if _is_utf8(block) else None,
             ),
             arrow_csv.ConvertOptions(
                 column_types=types,
@@ -304,6 +306,15 @@ class _Options:
                 quoted_strings_can_be_null=False,
             ),
         )
+
+
+def _is_utf8(block: pa.Buffer) -> bool:
+    ends = pa.py_buffer(np.array([0, block.size], np.int32))
+    try:
+        pa.Array.from_buffers(pa.string(), 1, [None, ends, block]).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _without_end(data: bytes) -> bytes:

@@ -119,6 +119,15 @@ def test_illegal_utf8_is_located():
     assert rejects[0].reason == "column 2 (T VARCHAR(3)): illegal UTF-8 at byte 1 of the value"
 
 
+def test_a_record_of_another_length_may_hold_illegal_utf8():
+    rows, rejects = load("delimited", b"1|a|\n1|\xff|a|\n2|\xff\n")
+    assert [row[0] for row in rows] == [1]
+    assert [reject.reason.partition(":")[0] for reject in rejects] == [
+        "4 fields where 3 are expected",
+        "2 fields where 3 are expected",
+    ]
+
+
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-16"])
 @pytest.mark.parametrize("name", ["delimited", "csv", "json", "fregexparser"])
 def test_text_that_is_utf_16_is_refused_with_what_helps(name, encoding):
