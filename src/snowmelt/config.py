@@ -61,9 +61,15 @@ class Settings:
     )
     host: str = _setting("127.0.0.1", "Address to listen on")
     port: int = _setting(8080, "Port to listen on; 0 takes a free one")
+    public_hosts: str = _setting(
+        "", "Names by which a proxy on this machine is reached; commas between"
+    )
     tls_cert: str = _setting("", "File with the certificate of both ports; they speak HTTPS then")
     tls_key: str = _setting("", "File with the certificate's key")
     s3_port: int = _setting(9000, "Port of the S3 endpoint; 0 leaves it out")
+    s3_region: str = _setting(
+        "us-east-1", "Region that requests to the S3 endpoint are signed for; empty takes any"
+    )
     s3_domains: str = _setting(
         "localhost", "Names that a bucket's may stand before in the Host header; commas between"
     )
@@ -100,17 +106,25 @@ class Settings:
         default=Path(),
         metadata={"about": "Folder of the S3 endpoint's own objects; one for all services"},
     )
+    secrets_dir: Path = field(
+        default=Path(),
+        metadata={"about": "Folder of the files that secrets of integrations name with file:"},
+    )
     verify: str = _setting(
-        "footer", "How a chunk is checked before it counts: footer, full, or (to measure only) off"
+        "full", "How a chunk is checked before it counts: full, footer, or (to measure only) off"
+    )
+    unverified_users: str = _setting(
+        "", "Users whose chunks are checked by their footer alone, with commas between them"
     )
     dev: bool = _setting(False, "Accept requests without a token as ACCOUNTADMIN; loopback only")
     group_pause_ms: int = _setting(2, "Least time between two registration transactions, ms")
     group_limit: int = _setting(512, "Most requests in one registration transaction")
     queue_limit: int = _setting(20_000, "Most registrations waiting; more are asked to try again")
-    verify_threads: int = _setting(2, "Threads that check blobs before they are registered")
+    verify_threads: int = _setting(2, "Threads that hand blobs to the processes that verify them")
+    verify_processes: int = _setting(1, "Processes that decode blobs before they are registered")
     max_body_bytes: int = _setting(64 * 1024 * 1024, "Largest request body, bytes")
     rows_timezone: str = _setting(
-        "America/Los_Angeles", "Row API: zone of dates and times that name none"
+        "UTC", "Row API: zone of TIMESTAMP_LTZ and TIMESTAMP_TZ values that name none"
     )
     rows_max_body_bytes: int = _setting(
         32 * 1024 * 1024, "Row API: largest request as it is sent, bytes"
@@ -163,6 +177,16 @@ class Settings:
         "", "File with the token that readers of /metrics present; empty: everybody may read"
     )
     drain_s: float = _setting(10.0, "How long a stopping service waits for open requests, s")
+    user_code_memory_bytes: int = _setting(
+        4 * 1024 * 1024 * 1024, "COPY: memory of the process that runs code of users, bytes"
+    )
+    user_code_output_bytes: int = _setting(
+        1024 * 1024 * 1024,
+        "COPY: most that a user's filter emits beyond 1,000 times its input, bytes",
+    )
+    user_code_call_s: float = _setting(
+        600.0, "COPY: longest time that code of users runs without returning, s"
+    )
     log_level: str = _setting("info", "debug, info, warning or error")
     log_format: str = _setting("text", "How the log is written: text, or json (an object a line)")
 
@@ -196,9 +220,24 @@ class Settings:
         return _checked(cls(**_placed(values)))  # type: ignore[arg-type]
 
     @property
+    def public_host_names(self) -> frozenset[str]:
+        """The names of `public_hosts`, in lower case."""
+        names = (each.strip().rstrip(".").lower() for each in self.public_hosts.split(","))
+        return frozenset(name for name in names if name)
+
+    @property
     def listens_on_loopback(self) -> bool:
         """Whether only this machine can reach the service."""
         return self.host in _LOOPBACK or self.host.startswith("127.")
+
+    def own_places(self) -> tuple[str, ...]:
+        """Return the files and folders of the deployment, in which no output may lie."""
+        catalog = self.catalog_url.partition("?")[0]
+        files = [catalog.removeprefix("sqlite:///")] if catalog.startswith("sqlite:///") else []
+        places = [str(self.data_dir), self.stage_url, self.warehouse_url]
+        places += [str(self.keys_dir), str(self.objects_dir), str(self.secrets_dir), *files]
+        places += [f"{file}{ending}" for file in files for ending in ("-wal", "-shm")]
+        return tuple(dict.fromkeys(places))
 
     def environment(self) -> dict[str, str]:
         """Return the variables with which a child process gets the same settings."""
@@ -284,12 +323,13 @@ def _placed(values: dict[str, object]) -> dict[str, object]:
         "warehouse_url": values.get("warehouse_url") or str(data_dir / "warehouse"),
         "keys_dir": placed("keys_dir", "keys"),
         "objects_dir": placed("objects_dir", "objects"),
+        "secrets_dir": placed("secrets_dir", "secrets"),
     }
 
 
 def _checked(settings: Settings) -> Settings:
     if settings.verify not in {"footer", "full", "off"}:
-        raise ConfigurationError(setting="verify", reason="it is either footer or full")
+        raise ConfigurationError(setting="verify", reason="it is either full or footer")
     if settings.verify == "off" and not settings.listens_on_loopback:
         raise ConfigurationError(
             setting="verify", reason="off is for measurements, on loopback only"

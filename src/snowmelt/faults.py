@@ -26,6 +26,7 @@ class Point(StrEnum):
     STAGE_WRITE = "client.stage_write"
     BLOB_STAGED = "client.blob_staged"
     REGISTERED = "client.registered"
+    STORE_SYNC = "store.sync"
     BEFORE_REGISTRATION = "service.before_registration"
     INSIDE_REGISTRATION = "service.inside_registration"
     AFTER_REGISTRATION = "service.after_registration"
@@ -75,11 +76,20 @@ def _disk_full() -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+def _disk_broken() -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
 def _fail() -> None:
     raise RuntimeError("fault point: failed on purpose")
 
 
-_ACTIONS: dict[str, Callable[[], None]] = {"kill": _kill, "enospc": _disk_full, "raise": _fail}
+_ACTIONS: dict[str, Callable[[], None]] = {
+    "kill": _kill,
+    "enospc": _disk_full,
+    "eio": _disk_broken,
+    "raise": _fail,
+}
 
 
 def arm(point: Point, action: Callable[[], None], *, passage: int = 1) -> None:

@@ -34,6 +34,11 @@ class Patience:
         """Have the full time again, but no shorter pauses: whoever is asked lives and is busy."""
         self._deadline = self._clock.monotonic() + self.seconds
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the deadline has passed."""
+        return self._clock.monotonic() >= self._deadline
+
     def next_pause_s(self) -> float | None:
         """Return the seconds to wait before trying again, None when the time is over."""
         left_s = self._deadline - self._clock.monotonic()

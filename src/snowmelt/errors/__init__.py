@@ -43,7 +43,9 @@ from snowmelt.errors.loads import (
     LoadFailed,
     LoadOvertaken,
     LoadRefused,
+    OutputRefused,
     PhaseFailed,
+    UserCodeFailed,
 )
 from snowmelt.errors.names import (
     AlreadyExists,
@@ -159,6 +161,7 @@ __all__ = [
     "NotRestorable",
     "ObjectChanged",
     "ObjectMissing",
+    "OutputRefused",
     "PathRefused",
     "PhaseFailed",
     "PipeNotFound",
@@ -189,5 +192,6 @@ __all__ = [
     "UnknownOutcome",
     "Unsupported",
     "UploadNotFound",
+    "UserCodeFailed",
     "UserError",
 ]

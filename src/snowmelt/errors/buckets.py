@@ -6,7 +6,7 @@ from snowmelt.errors.tree import ConflictError, UserError
 
 
 class BucketNameInvalid(UserError):
-    """{bucket!r} is no bucket name: 3 to 63 lower-case letters, digits, dots, hyphens and underscores, with a letter or digit at both ends."""
+    """Invalid bucket name {bucket!r}: expected 3 to 63 lower-case letters, digits, hyphens, underscores and dots, a letter or digit at both ends and beside each dot, no IP address, and no beginning or end that S3 reserves."""
 
     code = "bucket_name_invalid"
 

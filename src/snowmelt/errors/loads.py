@@ -11,12 +11,25 @@ class LoadRefused(UserError):
     code = "load_refused"
 
 
+class OutputRefused(UserError):
+    """Cannot write {option} to {path}: {reason}."""
+
+    code = "output_refused"
+
+
 class PhaseFailed(UserError):
     """{reason}."""
 
     # Raised by a source, filter or parser, which knows its bytes but not whose they are; `offset`
     # counts bytes of its input, `record` records of its portion from 1. The load adds the rest.
     code = "phase_failed"
+
+
+class UserCodeFailed(UserError):
+    """{what}: {reason}."""
+
+    # The process that ran the code of a user ended, or was ended because of a limit.
+    code = "user_code_failed"
 
 
 class LoadFailed(UserError):

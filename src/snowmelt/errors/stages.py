@@ -35,7 +35,7 @@ class StageUnavailable(RemoteError):
 
 
 class SyncFailed(StageUnavailable):
-    """What was written to the stage may not be on its disk, and may be lost by now: {reason}."""
+    """Sync failed: {reason}. What was written since the last sync may be lost; check the disk."""
 
     code = "sync_failed"
 

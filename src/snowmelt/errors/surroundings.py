@@ -12,7 +12,7 @@ class JavaMissing(UserError):
 
 
 class MissingExtra(UserError):
-    """{what} needs an optional part: pip install 'snowmelt[{extra}]'."""
+    """{what} needs the package {package}. Run: pip install 'snowmelt[{extra}]'."""
 
     code = "missing_extra"
 

@@ -32,6 +32,7 @@ class _Undecoded(msgspec.Struct):
 
 
 _UNDECODED = msgspec.json.Decoder(_Undecoded)
+_ENCODER = msgspec.json.Encoder()
 _COLUMN = msgspec.json.Decoder(ColumnStatistics)
 _named = lru_cache(maxsize=16_384)(internal_name)
 
@@ -59,6 +60,16 @@ def to_wire(schema: TableSchema, collected: statistics.ChunkStatistics) -> Stati
             for column, found in zip(schema.columns, collected.columns, strict=True)
         },
     )
+
+
+def stored(schema: TableSchema, collected: statistics.ChunkStatistics) -> bytes:
+    """Return the statistics as the catalog keeps them and `StoredStatistics` reads them."""
+    return _ENCODER.encode(to_wire(schema, collected))
+
+
+def without_bounds(rows: int) -> bytes:
+    """Return stored statistics that say nothing but the number of rows."""
+    return _ENCODER.encode(Statistics(rows=rows))
 
 
 def from_wire(schema: TableSchema, sent: Statistics) -> dict[int, Bounds]:
