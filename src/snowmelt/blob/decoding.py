@@ -39,6 +39,10 @@ _UTF8, _DECIMAL, _DATE = 0, 5, 6
 _PLAIN, _RLE, _RLE_DICTIONARY = 0, 3, 8
 
 
+class ChunkTooLarge(ValueError):
+    """A chunk would take more memory than its reader has for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sought:
     """A column of the table, and the field of the chunk that holds it."""
@@ -53,7 +57,8 @@ def decode_columns(
     """Decode columns that fit their fields; decimals may have fewer digits than the column.
 
     Raises:
-        ValueError: The pages contradict the footer, or decode to more than `max_bytes`.
+        ChunkTooLarge: The pages decode to more than `max_bytes`.
+        ValueError: The pages contradict the footer.
         pa.ArrowException, OSError: The pages do not decode.
     """
     if not sought:
@@ -63,7 +68,7 @@ def decode_columns(
     pages = [_pages(data, footer, position) for position in positions]
     size = sum(column.uncompressed for column in pages)
     if size > max_bytes:
-        raise ValueError(f"{size} bytes before compression are more than a chunk may hold")
+        raise ChunkTooLarge(f"{size} bytes before compression are more than a chunk may hold")
     # Text stays dictionary-encoded until it is known how long it becomes: a thousand indices
     # into a dictionary of one long value are as good a bomb as any.
     texts = [
@@ -82,8 +87,14 @@ def decode_columns(
     table = file.read(use_threads=False)
     size += sum(_expanded_bytes(table.column(number)) for number in texts)
     if size > max_bytes:
-        raise ValueError(f"{size} bytes of text are more than a chunk may hold")
+        raise ChunkTooLarge(f"{size} bytes of text are more than a chunk may hold")
     return list(table.columns)
+
+
+def page_bytes(data: memoryview, footer: ChunkFooter, sought: Sequence[Sought]) -> int:
+    """Return how many bytes the pages of columns have before compression; see `decode_columns`."""
+    places = {field.name: position for position, field in enumerate(footer.fields)}
+    return sum(_pages(data, footer, places[item.field.name]).uncompressed for item in sought)
 
 
 def _pages(data: memoryview, footer: ChunkFooter, position: int) -> ColumnPages:

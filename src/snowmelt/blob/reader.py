@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from snowmelt.blob.crypto import Readable, apply_ctr
-from snowmelt.blob.decoding import Sought, decode_columns
+from snowmelt.blob.decoding import ChunkTooLarge, Sought, decode_columns, page_bytes
 from snowmelt.blob.footer import (
     ChunkFooter,
     FooterField,
@@ -33,8 +33,10 @@ __all__ = [
     "MAX_DECODED_BYTES",
     "BlobHeader",
     "ChunkFooter",
+    "ChunkTooLarge",
     "FooterField",
     "decrypt",
+    "encoded_bytes",
     "inspect_chunk",
     "matches",
     "open_header",
@@ -64,7 +66,7 @@ def decrypt(cipher: Readable, *, chunk_key: bytes, offset: int) -> bytes:
     return apply_ctr(cipher, key=chunk_key, offset=offset)
 
 
-def read_chunk(
+def read_chunk(  # noqa: PLR0913 - a footer is only given where it has been read already
     parquet: Readable | pa.Buffer,
     schema: TableSchema,
     *,
@@ -72,28 +74,32 @@ def read_chunk(
     written: TableSchema | None = None,
     path: str = "chunk",
     max_bytes: int = MAX_DECODED_BYTES,
+    footer: ChunkFooter | None = None,
 ) -> pa.Table:
     """Decode a decrypted chunk into chunk form, with the named columns in that order, or all.
 
     A nullable column that the chunk lacks is null. `written` is the version it was written for
     (None: the schema itself), which tells what its columns are where they have names alone.
-    `path` names the blob in errors.
+    `path` names the blob in errors, `footer` is the file's where it has been read already.
 
     Raises:
         BlobInvalid: The bytes are no Parquet file, do not fit the schema, hold values that their
-            type does not allow, or would decode to more than `max_bytes`.
+            type does not allow, or would decode to more than `max_bytes` (then caused by
+            ChunkTooLarge).
         KeyError: A named column that the schema lacks.
     """
     wanted = schema.columns if columns is None else [_named(schema, name) for name in columns]
     whole = chunk_schema(schema)
     with refusing(path):
         data = memoryview(parquet).cast("B")
-        footer = read_footer(data)
+        footer = footer or read_footer(data)
         present = fields_by_ordinal(footer, written or schema)
         _check_fit(wanted, present)
         # A run of a billion nulls takes a few bytes in the file.
         if footer.rows * sum(map(_width, wanted)) > max_bytes:
-            raise ValueError(f"{footer.rows} rows of these columns are more than a chunk may hold")
+            raise ChunkTooLarge(
+                f"{footer.rows} rows of these columns are more than a chunk may hold"
+            )
         sought = [
             Sought(column, present[column.ordinal])
             for column in wanted
@@ -111,6 +117,25 @@ def read_chunk(
         result.validate(full=True)
     # A table without columns forgets its rows unless it is cut from one that has some.
     return result if wanted else pa.table({"": pa.nulls(footer.rows)}).select([])
+
+
+def encoded_bytes(
+    parquet: Readable | pa.Buffer, footer: ChunkFooter, schema: TableSchema, *, path: str = "chunk"
+) -> int:
+    """Return the bytes that all columns take before they are decoded: pages, uncompressed, or rows.
+
+    Raises:
+        BlobInvalid: Page headers do not parse or contradict the footer.
+    """
+    with refusing(path):
+        present = fields_by_ordinal(footer, schema)
+        sought = [
+            Sought(column, present[column.ordinal])
+            for column in schema.columns
+            if column.ordinal in present
+        ]
+        pages = page_bytes(memoryview(parquet).cast("B"), footer, sought)
+        return max(pages, footer.rows * sum(map(_width, schema.columns)))
 
 
 def open_header(data: Readable) -> BlobHeader | None:

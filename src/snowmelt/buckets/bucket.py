@@ -23,7 +23,10 @@ DEFAULT_TYPE = "binary/octet-stream"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of an object; the ETag has no quotes, `headers` are what a GET repeats."""
+    """What is known of an object; the ETag has no quotes, `headers` are what a GET repeats.
+
+    `part_sizes` are those of the parts it was made of, empty where it came whole, or is not ours.
+    """
 
     key: str
     size: int
@@ -31,6 +34,7 @@ class Facts:
     modified_at: dt.datetime
     headers: Mapping[str, str] = field(default_factory=dict)
     checksum: Checksum | None = None
+    part_sizes: tuple[int, ...] = ()
 
 
 # A group is the text up to a delimiter that several keys share.
@@ -63,6 +67,7 @@ class Publication:
 
     etag: str | None = None
     checksum: Checksum | None = None
+    part_sizes: tuple[int, ...] = ()
     condition: Condition = ANY
     also: Callable[[sa.Connection], object] | None = None
 

@@ -52,6 +52,8 @@ _HASHES: dict[str, tuple[int, Callable[[], Hash]]] = {
 _COMBINABLE = {"CRC32": crc.crc32, "CRC32C": crc.crc32c, "CRC64NVME": crc.crc64nvme}
 
 ALGORITHMS = tuple(_HASHES)
+# S3 has these, too.
+_OF_S3_ALONE = frozenset({"MD5", "SHA512", "XXHASH64", "XXHASH3", "XXHASH128"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,26 @@ def given(algorithm: str, value: str) -> Checksum:
             "InvalidRequest", f"Value for x-amz-checksum-{algorithm.lower()} header is invalid."
         )
     return Checksum(algorithm, value)
+
+
+def known(name: str | None) -> str | None:
+    """Return the algorithm that a header names, None where it names none.
+
+    Raises:
+        S3Refusal: It is none of those offered.
+    """
+    if not name:
+        return None
+    algorithm = name.strip().upper()
+    if algorithm not in _HASHES and algorithm not in _OF_S3_ALONE:
+        raise S3Refusal("InvalidRequest", f"Unknown checksum algorithm {algorithm[:30]!r}.")
+    if algorithm not in _HASHES:
+        offered = ", ".join(ALGORITHMS)
+        raise S3Refusal(
+            "NotImplemented",
+            f"Checksum algorithm {algorithm[:30]} is not offered here; these are: {offered}.",
+        )
+    return algorithm
 
 
 def default_kind(algorithm: str) -> str:

@@ -113,6 +113,13 @@ class Directory:
         Raises:
             S3Refusal: There is one, its name cannot be, or the user may not.
         """
+        if "_" in name:
+            raise S3Refusal(
+                "InvalidBucketName",
+                f"Invalid bucket name {name[:80]!r}: S3 creates no bucket with an underscore. Use "
+                "CREATE BUCKET in SQL, or another name.",
+                BucketName=name,
+            )
         try:
             with self.database.writing() as connection:
                 roles = access.roles_of(connection, user)
@@ -140,8 +147,8 @@ class Directory:
         try:
             with self.database.writing() as connection:
                 buckets.drop_bucket(connection, visit.record, self.clock.now())
-        except NotEmpty:
-            raise S3Refusal("BucketNotEmpty", BucketName=visit.record.name) from None
+        except NotEmpty as error:
+            raise S3Refusal("BucketNotEmpty", str(error), BucketName=visit.record.name) from None
         except NotFound:
             raise S3Refusal("NoSuchBucket", BucketName=visit.record.name) from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 from functools import lru_cache
@@ -18,7 +19,7 @@ from snowmelt.errors import NotFound, ObjectChanged, ObjectMissing
 from snowmelt.storage.scanning import group_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import sqlalchemy as sa
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 # Replaced between the look into the index and the opening: look again, this often.
 _ATTEMPTS = 10
+# Beside the headers of an object made of parts: their sizes. No header has such a name.
+_PARTS = ":parts"
 
 
 @lru_cache(maxsize=1)
@@ -89,6 +92,8 @@ class IndexedBucket:
                 )
         except ObjectChanged:
             raise S3Refusal("PreconditionFailed") from None
+        except ObjectMissing:
+            raise S3Refusal("NoSuchKey", Key=key) from None
         if file is not None:
             self._files.delete(file)
 
@@ -111,7 +116,9 @@ class IndexedBucket:
             size=size,
             etag=said.etag or "",
             modified_at=self._clock.now(),
-            headers=headers,
+            headers={**headers, _PARTS: _part_text(said.part_sizes)}
+            if said.part_sizes
+            else headers,
             checksum=None if said.checksum is None else str(said.checksum),
             file=file,
         )
@@ -248,11 +255,24 @@ def new_file(bucket_id: int) -> str:
 
 
 def _facts(row: ObjectRow) -> Facts:
+    headers = dict(row.headers)
     return Facts(
         key=row.key.decode(),
         size=row.size,
         etag=row.etag,
         modified_at=row.modified_at,
-        headers=row.headers,
+        headers=headers,
+        part_sizes=_part_sizes(headers.pop(_PARTS, "")),
         checksum=None if row.checksum is None else Checksum.parse(row.checksum),
     )
+
+
+def _part_text(sizes: Sequence[int]) -> str:
+    """Return sizes of parts as text, equal ones in a row together: `8388608x2 17`."""
+    runs = [(size, len(list(run))) for size, run in itertools.groupby(sizes)]
+    return " ".join(f"{size}x{count}" if count > 1 else str(size) for size, count in runs)
+
+
+def _part_sizes(text: str) -> tuple[int, ...]:
+    runs = (run.partition("x")[::2] for run in text.split())
+    return tuple(itertools.chain.from_iterable((int(s),) * int(n or 1) for s, n in runs))

@@ -104,7 +104,7 @@ class MountedIncoming:
 
     def finish(self, publication: Publication) -> Facts:
         """Publish the object; its ETag is the store's."""
-        if publication.condition.etag is not None:
+        if publication.condition not in {ANY, Condition(absent=True)}:
             _refuse_condition()
         attributes = _attributes(self._headers)
         with _refusals(self._key):
@@ -157,4 +157,7 @@ def _attributes(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _refuse_condition() -> None:
-    raise S3Refusal("NotImplemented", "Buckets in front of another place know no If-Match.")
+    raise S3Refusal(
+        "NotImplemented",
+        "Buckets in front of another place know no condition but If-None-Match: *.",
+    )

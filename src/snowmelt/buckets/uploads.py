@@ -37,6 +37,15 @@ class Named:
     checksum: Checksum | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Promised:
+    """What a client says of the object that its parts make; None where it says nothing."""
+
+    checksum: Checksum | None = None
+    kind: str | None = None
+    size: int | None = None
+
+
 class Uploads:
     """Uploads in parts of all buckets of a directory."""
 
@@ -136,18 +145,18 @@ class Uploads:
         upload: UploadRow,
         named: Sequence[Named],
         *,
-        checksum: Checksum | None,
+        promised: Promised,
         condition: Condition = ANY,
     ) -> Facts:
         """Make the object of the parts that are named; the others go.
 
         Raises:
-            S3Refusal: A part is missing, another or too small, or the checksum another.
+            S3Refusal: A part is missing, another or too small, or what was promised of the whole
+                does not hold.
         """
-        parts = _chosen(named, self.parts(upload))
+        parts = _chosen(named, self.parts(upload), upload.upload_id)
         whole = _whole_checksum(upload, parts)
-        if checksum is not None and whole is not None and checksum.value != whole.value:
-            raise S3Refusal("BadDigest", "The checksum of the parts is not the one given.")
+        _check_promised(promised, upload, whole, sum(part.size for part in parts))
         incoming = visit.bucket.incoming(upload.key.decode(), upload.headers)
         try:
             for part in parts:
@@ -159,6 +168,7 @@ class Uploads:
                     Publication(
                         etag=etag_of_parts([part.etag for part in parts]),
                         checksum=whole,
+                        part_sizes=tuple(part.size for part in parts),
                         condition=condition,
                         also=lambda connection: dropped.extend(
                             uploads.end_upload(connection, upload, self._directory.clock.now())
@@ -225,18 +235,53 @@ def etag_of_parts(etags: Sequence[str]) -> str:
     return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(etags)}"
 
 
-def _chosen(named: Sequence[Named], there: Sequence[PartRow]) -> list[PartRow]:
+def _check_promised(
+    promised: Promised, upload: UploadRow, whole: Checksum | None, size: int
+) -> None:
+    if promised.size is not None and promised.size != size:
+        raise S3Refusal(
+            "InvalidRequest",
+            f"The provided 'x-amz-mp-object-size' header value {promised.size} does not match what "
+            f"was computed: {size}",
+        )
+    kind = None if upload.checksum is None else Checksum.parse(upload.checksum).kind
+    if promised.kind is not None and promised.kind != kind:
+        raise S3Refusal(
+            "InvalidRequest",
+            f"The upload was created using the {kind or 'null'} checksum mode. The complete "
+            "request must use the same checksum mode.",
+        )
+    checksum = promised.checksum
+    if checksum is None:
+        return
+    if whole is None or whole.algorithm != checksum.algorithm:
+        raise S3Refusal(
+            "InvalidRequest",
+            f"Checksum Type mismatch occurred, expected checksum Type: "
+            f"{'null' if whole is None else whole.algorithm.lower()}, actual checksum Type: "
+            f"{checksum.algorithm.lower()}",
+        )
+    if checksum.value != whole.value:
+        raise S3Refusal(
+            "BadDigest",
+            f"The {whole.algorithm.lower()} you specified did not match the calculated checksum.",
+        )
+
+
+def _chosen(named: Sequence[Named], there: Sequence[PartRow], upload_id: str) -> list[PartRow]:
     if not named or len(named) > MOST_PARTS:
         raise S3Refusal("MalformedXML")
     numbers = [each.number for each in named]
     if any(later <= earlier for earlier, later in itertools.pairwise(numbers)):
-        raise S3Refusal("InvalidPartOrder")
+        raise S3Refusal("InvalidPartOrder", UploadId=upload_id)
     by_number = {part.number: part for part in there}
     parts = []
     for each in named:
         part = by_number.get(each.number)
         if part is None or part.etag != each.etag or not _agrees(part, each.checksum):
-            raise S3Refusal("InvalidPart", PartNumber=each.number, ETag=each.etag)
+            raise S3Refusal(
+                "InvalidPart", UploadId=upload_id, PartNumber=each.number, ETag=each.etag
+            )
         parts.append(part)
     for part in parts[:-1]:
         if part.size < SMALLEST_PART_BYTES:

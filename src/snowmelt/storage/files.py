@@ -10,10 +10,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from snowmelt.errors import AlreadyExists, ObjectChanged
+from snowmelt.storage.disk import libc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from snowmelt.storage.store import ObjectInfo, OpenObject, Readable
 
@@ -110,34 +112,33 @@ class FileWriter:
 
     def __init__(
         self,
-        folder: int,
+        folders: Sequence[int],
         names: tuple[str, str],
         *,
         failures: Callable[[], AbstractContextManager[None]],
         info: Callable[[os.stat_result], ObjectInfo],
-        sync_above: Callable[[], None] | None,
     ) -> None:
         """Begin to write.
 
         Args:
-            folder: Descriptor of the folder; the writer closes it.
+            folders: Descriptors to make durable with the file, its own folder last; the writer
+                closes them.
             names: That of the unfinished file, and the object's.
             failures: Makes Snowmelt's errors of the system's.
             info: Makes the answer of `finish`.
-            sync_above: Makes the folders above durable, where some of them are new.
         """
-        self._folder = folder
+        self._folders = folders
+        self._folder = folders[-1]
         self._unfinished, self._name = names
         self._failures = failures
         self._info = info
-        self._sync_above = sync_above
         self._size = 0
         self._written_out = 0
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._file = os.open(self._unfinished, flags, 0o600, dir_fd=folder)
+            self._file = os.open(self._unfinished, flags, 0o600, dir_fd=self._folder)
         except OSError:
-            os.close(folder)
+            self._close_folders()
             raise
 
     def write(self, data: Readable) -> None:
@@ -188,9 +189,8 @@ class FileWriter:
                     publish(self._folder, self._unfinished, self._name, create_only=create_only)
                 except FileExistsError:
                     raise AlreadyExists(kind="Object", name=self._name) from None
-                os.fsync(self._folder)
-                if self._sync_above is not None:
-                    self._sync_above()
+                for folder in reversed(self._folders):
+                    os.fsync(folder)
                 return self._info(status)
         finally:
             self.abort()
@@ -203,11 +203,15 @@ class FileWriter:
         os.close(file)
         with contextlib.suppress(OSError):
             os.unlink(self._unfinished, dir_fd=self._folder)
-        os.close(self._folder)
+        self._close_folders()
 
     def __del__(self) -> None:
         if getattr(self, "_file", -1) >= 0:
             self.abort()
+
+    def _close_folders(self) -> None:
+        for folder in self._folders:
+            os.close(folder)
 
     def _copy_in_kernel(self, source: int, start: int, end: int) -> int:
         copied = 0
@@ -230,7 +234,7 @@ class FileWriter:
     def _write_out(self) -> None:
         waiting = self._size - self._written_out
         if waiting >= _WRITE_OUT_BYTES and sys.platform.startswith("linux"):
-            _libc().sync_file_range(
+            libc().sync_file_range(
                 self._file,
                 ctypes.c_int64(self._written_out),
                 ctypes.c_int64(waiting),
@@ -252,19 +256,49 @@ def publish(folder: int, unfinished: str, name: str, *, create_only: bool) -> No
         os.rename(unfinished, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
-def sync_filesystem(folder: int) -> None:
-    """Make everything written to the file system of an open folder durable.
+def create_file(path: Path, data: Readable, *, mode: int = 0o600) -> None:
+    """Create a file of the local disk, durable when this returns; what failed is removed.
 
     Raises:
-        OSError: It cannot be.
+        FileExistsError: There is such a file.
+        OSError: It cannot be written.
     """
-    if not sys.platform.startswith("linux"):
-        os.sync()
+    with open_folder(path.parent) as folder:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        file = os.open(path.name, flags, mode, dir_fd=folder)
+        try:
+            rest = memoryview(data).cast("B")
+            while rest:
+                rest = rest[os.write(file, rest[:_WRITE_STEP]) :]
+            os.fsync(file)
+            os.fsync(folder)
+        except BaseException:
+            os.unlink(path.name, dir_fd=folder)
+            raise
+        finally:
+            os.close(file)
+
+
+def make_folder(path: Path, *, mode: int = 0o777) -> None:
+    """Create a folder of the local disk and those above it, durable when this returns.
+
+    Raises:
+        OSError: It cannot be made, or a file is there.
+    """
+    if path.is_dir():
         return
-    if _libc().syncfs(folder) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+    make_folder(path.parent)
+    with open_folder(path.parent) as parent:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path.name, mode, dir_fd=parent)
+        os.fsync(parent)
 
 
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+@contextlib.contextmanager
+def open_folder(path: Path) -> Iterator[int]:
+    """Hold a folder open; its fsync tells of the failed writes since."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield folder
+    finally:
+        os.close(folder)

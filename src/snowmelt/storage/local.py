@@ -1,7 +1,8 @@
 """Objects as files beneath one folder: no symbolic links, regular files only, atomic puts.
 
 Everything is opened part by part from the root's descriptor with O_NOFOLLOW, so neither a path
-nor a link planted in a shared stage leads outside. Stateless, so it may be pickled and shared.
+nor a link planted in a shared stage leads outside. May be pickled and shared: the one state, the
+watch for failed writes, stays with the process that began it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from snowmelt.errors import AlreadyExists, ObjectMissing, PathRefused, StageUnavailable, SyncFailed
-from snowmelt.storage.files import FileWriter, OpenFile, publish, sync_filesystem
+from snowmelt.storage.disk import DiskWatch, disk_md5, is_older
+from snowmelt.storage.files import FileWriter, OpenFile, publish
 from snowmelt.storage.scanning import scan_tree
 from snowmelt.storage.store import UNFINISHED, ObjectInfo, Readable, is_path, path_parts
 
@@ -38,6 +40,14 @@ class LocalStore:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = os.path.realpath(root)
         os.makedirs(self._root, mode=0o700, exist_ok=True)  # noqa: PTH103 - text, not Path
+        self._disk: DiskWatch | None = None
+
+    def __getstate__(self) -> str:
+        return self._root
+
+    def __setstate__(self, root: str) -> None:
+        self._root = root
+        self._disk = None
 
     @property
     def root(self) -> Path:
@@ -74,18 +84,35 @@ class LocalStore:
         except ObjectMissing:
             return None
 
-    def put(self, path: str, data: Readable, *, create_only: bool = False) -> None:
-        """Write beside the object, then rename; not durable before `sync`."""
+    def put(
+        self, path: str, data: Readable, *, create_only: bool = False, durable: bool = False
+    ) -> None:
+        """Write beside the object, then rename; not durable before `sync` unless `durable`."""
         parts = path_parts(path)
         for _ in range(_PUT_ATTEMPTS):
             # Missing: a delete removed the folder, empty until now, from under this put.
             with contextlib.suppress(ObjectMissing), self._failures(path):
-                self._put(parts, data, create_only=create_only)
+                if durable:
+                    self._put_durably(path, data, create_only=create_only)
+                else:
+                    self._put(parts, data, create_only=create_only)
                 return
         raise StageUnavailable(reason=f"{path}: its folder vanishes")
 
+    def _put_durably(self, path: str, data: Readable, *, create_only: bool) -> None:
+        writer = self.writer(path)
+        try:
+            writer.write(data)
+            writer.finish(create_only=create_only)
+        except AlreadyExists:
+            raise AlreadyExists(kind="Object", name=path) from None
+        finally:
+            writer.abort()
+
     def _put(self, parts: tuple[str, ...], data: Readable, *, create_only: bool) -> None:
         with self._folder(parts[:-1], make=True) as folder:
+            if self._disk is not None:
+                self._disk.cover(folder)
             unfinished = UNFINISHED + secrets.token_hex(8)
             try:
                 _write_new(folder, unfinished, data)
@@ -105,18 +132,12 @@ class LocalStore:
         """Begin to write an object piece by piece; `finish` makes it durable by itself."""
         parts = path_parts(path)
         with self._failures(path):
-            try:
-                with self._folder(parts[:-1]) as there:
-                    folder, new = os.dup(there), False
-            except FileNotFoundError:
-                with self._folder(parts[:-1], make=True) as made:
-                    folder, new = os.dup(made), True
+            folders = self._folders(parts[:-1])
             return FileWriter(
-                folder,
+                folders,
                 (UNFINISHED + secrets.token_hex(8), parts[-1]),
                 failures=lambda: self._failures(path),
                 info=lambda status: _info(path, status),
-                sync_above=(lambda: self._sync_above(parts[:-1])) if new else None,
             )
 
     def copy(self, source: str, target: str) -> None:
@@ -159,19 +180,41 @@ class LocalStore:
         """Yield objects and groups in the order of their bytes."""
         return scan_tree(self._children, prefix, after=after, delimiter=delimiter)
 
+    def watch(self) -> None:
+        """Hold the file system from now on, so that `sync` hears of every failed write."""
+        with self._failures(self._root), self._folder(()) as folder:
+            self._watched().cover(folder)
+
     def sync(self) -> None:
-        """Make everything put before durable: one syncfs (elsewhere sync) for all files.
+        """Make everything put since `watch` durable: one syncfs (elsewhere sync) for all files.
 
         Raises:
             SyncFailed: The kernel may have dropped what it could not write; trying again would
                 succeed without having written it.
             StageUnavailable: The folder cannot be opened; nothing was tried.
         """
-        with self._failures(self._root), self._folder(()) as folder:
+        # Another file system may have been mounted at the root since.
+        self.watch()
+        try:
+            self._watched().sync()
+        except OSError as error:
+            raise SyncFailed(reason=f"{self._root}: {error.strerror}") from error
+
+    def is_on_disk(self, path: str, md5: str) -> bool:
+        """Return False if a write that failed before `watch` may have lost bytes of the object.
+
+        One that was created since is taken at its word: `sync` hears of its failed writes.
+        """
+        parts = path_parts(path)
+        with self._failures(path), self._folder(parts[:-1]) as folder:
+            since_ns = self._watched().cover(folder)
+            file = os.open(parts[-1], _FILE, dir_fd=folder)
             try:
-                sync_filesystem(folder)
-            except OSError as error:
-                raise SyncFailed(reason=f"{self._root}: {error.strerror}") from error
+                if not is_older(file, since_ns):
+                    return True
+            finally:
+                os.close(file)
+            return disk_md5(parts[-1], folder) == md5
 
     def sweep(self, before: dt.datetime, *, between: Callable[[], None] | None = None) -> int:
         """Remove what interrupted puts left behind before that instant; return how many."""
@@ -190,10 +233,33 @@ class LocalStore:
                     removed += 1
         return removed
 
-    def _sync_above(self, parts: tuple[str, ...]) -> None:
-        for depth in range(len(parts)):
-            with self._folder(parts[:depth]) as folder:
-                os.fsync(folder)
+    def _watched(self) -> DiskWatch:
+        if self._disk is None:
+            self._disk = DiskWatch()
+        return self._disk
+
+    def _folders(self, parts: tuple[str, ...]) -> Sequence[int]:
+        """Return descriptors of an object's folder and of those above it that got a new entry.
+
+        Made where missing. Each is open before it is written to, so that its fsync tells of every
+        write that failed. The caller closes them.
+        """
+        # The root itself may be a link of the administrator's; nothing below it may.
+        folders = [os.open(self._root, _FOLDER & ~os.O_NOFOLLOW)]
+        try:
+            for part in parts:
+                with contextlib.suppress(FileNotFoundError):
+                    child = os.open(part, _FOLDER, dir_fd=folders[-1])
+                    if len(folders) == 1:
+                        os.close(folders.pop())
+                    folders.append(child)
+                    continue
+                folders.append(_open_folder(part, folders[-1], make=True))
+        except BaseException:
+            for folder in folders:
+                os.close(folder)
+            raise
+        return folders
 
     @contextlib.contextmanager
     def _opened(self, path: str) -> Iterator[tuple[int, os.stat_result]]:

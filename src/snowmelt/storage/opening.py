@@ -36,5 +36,7 @@ def open_store(place: str | os.PathLike[str]) -> Store:
     except ModuleNotFoundError as error:
         if error.name != "obstore":
             raise
-        raise MissingExtra(what=f"A store at {parts.scheme}://", extra="server") from None
+        raise MissingExtra(
+            what=f"A store at {parts.scheme}://", package="obstore", extra="server"
+        ) from None
     return open_remote(text)

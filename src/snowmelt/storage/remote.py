@@ -90,7 +90,14 @@ class RemoteStore:
         except ObjectMissing:
             return None
 
-    def put(self, path: str, data: Readable, *, create_only: bool = False) -> None:
+    def put(
+        self,
+        path: str,
+        data: Readable,
+        *,
+        create_only: bool = False,
+        durable: bool = False,  # noqa: ARG002 - what a store answered is durable
+    ) -> None:
         """Write a whole object; with `create_only` only if the store has none by that path."""
         path_parts(path)
         with self._failures(path):
@@ -188,8 +195,15 @@ class RemoteStore:
                 elif info.path > prefix and not info.path.startswith(prefix):
                     return
 
+    def watch(self) -> None:
+        """Return at once: a store reports a failed write to the put that made it."""
+
     def sync(self) -> None:
         """Return at once: puts are durable when they return."""
+
+    def is_on_disk(self, path: str, md5: str) -> bool:  # noqa: ARG002 - the protocol's signature
+        """Return True: puts are durable when they return."""
+        return True
 
     def sweep(
         self,
@@ -211,7 +225,8 @@ class RemoteStore:
         except obstore.exceptions.InvalidPathError as error:
             raise PathRefused(path=path, reason=_first_line(error)) from None
         except (obstore.exceptions.BaseError, OSError) as error:
-            raise StageUnavailable(reason=f"{path}: {_first_line(error)}") from error
+            cause = _first_line(error)
+            raise StageUnavailable(reason=f"{path}: {cause}", cause=cause) from error
 
 
 def open_remote(url: str) -> RemoteStore:

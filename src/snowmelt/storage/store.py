@@ -152,8 +152,12 @@ class Store(Protocol):
             StageUnavailable: The store does not answer.
         """
 
-    def put(self, path: str, data: Readable, *, create_only: bool = False) -> None:
+    def put(
+        self, path: str, data: Readable, *, create_only: bool = False, durable: bool = False
+    ) -> None:
         """Write a whole object, replacing an older one unless `create_only`.
+
+        Durable when it returns if `durable`, else after `sync`.
 
         Raises:
             AlreadyExists: `create_only`, and the object exists.
@@ -217,11 +221,29 @@ class Store(Protocol):
             StageUnavailable: The store does not answer.
         """
 
-    def sync(self) -> None:
-        """Return when everything put before is durable.
+    def watch(self) -> None:
+        """Begin to hear of failed writes; call it before what `sync` is to make durable is put.
 
         Raises:
-            StageUnavailable: It cannot be made durable.
+            StageUnavailable: The store does not answer.
+        """
+
+    def sync(self) -> None:
+        """Return when everything put since `watch`, by any process, is durable.
+
+        Raises:
+            SyncFailed: What was put since the last sync that succeeded may be lost.
+            StageUnavailable: The store does not answer; nothing was tried.
+        """
+
+    def is_on_disk(self, path: str, md5: str) -> bool:
+        """Return False if an object may have lost bytes before `watch`, and is not that MD5.
+
+        Call it for what others put, before it is relied on after a `sync`.
+
+        Raises:
+            ObjectMissing: No such object.
+            StageUnavailable: The store does not answer.
         """
 
     def sweep(self, before: dt.datetime, *, between: Callable[[], None] | None = None) -> int:
