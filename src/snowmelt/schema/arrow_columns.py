@@ -108,10 +108,17 @@ def _reals(converter: ColumnConverter, array: pa.Array) -> pa.Array | None:
     return array.cast(converter.type, safe=False) if _types.is_integer(kind) else None
 
 
-def _booleans(_: ColumnConverter, array: pa.Array) -> pa.Array | None:
+def _booleans(converter: ColumnConverter, array: pa.Array) -> pa.Array | None:
     if _types.is_boolean(array.type):
         return _own(array)
-    return pc.not_equal(array, 0) if _types.is_integer(array.type) else None
+    if not _types.is_integer(array.type):
+        return None
+    bounds = pc.min_max(array)
+    if not converter.compatibility.is_java and not (
+        bounds["min"].as_py() >= 0 and bounds["max"].as_py() <= 1
+    ):
+        return None
+    return pc.not_equal(array, 0)
 
 
 def _texts(converter: ColumnConverter, array: pa.Array) -> pa.Array | None:

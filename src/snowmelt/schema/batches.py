@@ -29,6 +29,7 @@ from snowmelt.schema.arrow import (
 from snowmelt.schema.compatibility import Compatibility
 from snowmelt.schema.halving import in_pieces
 from snowmelt.schema.numbers import fixed
+from snowmelt.schema.time_limits import are_in_range
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, TIMESTAMPS, Column, Kind
 from snowmelt.schema.values import rule_of
 from snowmelt.schema.zones import DayOffsets
@@ -67,8 +68,8 @@ _NO_OFFSET = np.array(0, dtype=np.int64)
 _MAX_OFFSET = timedelta(hours=18)
 # So many times a column is not tried as one of the plainest values after it was none.
 _PAUSE = 15
-_ISO = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}"
+_PLAIN = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}"
     r"(?:\.[0-9]{1,6})?(?:Z|[+-][0-9]{2}:[0-5][0-9])?"
 )
 
@@ -79,16 +80,17 @@ class ColumnConverter:
     def __init__(
         self,
         column: Column,
-        zone: ZoneInfo,
-        compatibility: Compatibility = Compatibility.SNOWFLAKE,
+        zone: tzinfo,
+        compatibility: Compatibility = Compatibility.STRICT,
     ) -> None:
         self.column = column
+        self.compatibility = compatibility
         self.type = chunk_type(column)
         self._zone = zone
-        self._offsets = {zone.key: DayOffsets(zone)}
+        self._offsets: dict[str, DayOffsets] = {}
         self._rule = rule_of(column, zone, compatibility)
         # A clock time of TIMESTAMP_NTZ that passes through no zone is never moved.
-        self._unzoned = column.kind is Kind.TIMESTAMP_NTZ and compatibility is Compatibility.STRICT
+        self._unzoned = column.kind is Kind.TIMESTAMP_NTZ and not compatibility.is_java
         self._limit = int64_limit(column)
         self._most_text = MAX_TEXT_BYTES if column.length is None else column.length
         self._pause = 0
@@ -295,7 +297,7 @@ class ColumnConverter:
         self, values: Sequence[object], types: set[type], nulls: bool
     ) -> pa.Array | None:
         if types == {str}:
-            read = _datetimes(values)
+            read = _datetimes(values, java=self.compatibility.is_java)
             return None if read is None else self._moments(read, nulls)
         if types == {datetime}:
             return self._moments(values, nulls)  # type: ignore[arg-type]
@@ -307,6 +309,8 @@ class ColumnConverter:
             given = [value for value in values if value is not None]
         zone = given[0].tzinfo
         if zone is not None and [value.tzinfo for value in given].count(zone) != len(given):
+            return None
+        if zone is not None and self.compatibility.is_java and not _knows_offset(given[0]):
             return None
         # Clock times: within one zone the difference does not ask for offsets.
         since = _since(_EPOCH.replace(tzinfo=zone), values, some_null)
@@ -363,8 +367,7 @@ class ColumnConverter:
 
     def _offset_of(self, zone: tzinfo | None, clock: Int64s) -> Int64s | None:
         """Return the offsets in seconds; None where only the exact path knows."""
-        if zone is None:
-            return self._offsets_in(self._zone).of_local(clock)
+        zone = self._zone if zone is None else zone
         if type(zone) is timezone:
             return _fixed_offset(zone)
         if isinstance(zone, ZoneInfo) and zone.key:
@@ -375,6 +378,8 @@ class ColumnConverter:
         self, counted: Int64s, digits: int, offsets: Int64s, nulls: Mask | None
     ) -> pa.Array | None:
         precision, scale = self.type.precision, self.type.scale
+        if not are_in_range(counted, digits, self.column.kind):
+            return None
         largest = max(int(counted.max()), -int(counted.min()))
         if scale > digits and largest > _MAX_INT64 // 10 ** (scale - digits):
             return None
@@ -392,6 +397,13 @@ class ColumnConverter:
         if known is None:
             known = self._offsets[zone.key] = DayOffsets(zone)
         return known
+
+
+def _knows_offset(value: datetime) -> bool:
+    try:
+        return value.utcoffset() is not None
+    except Exception:  # noqa: BLE001 - code of a zone may raise anything
+        return False
 
 
 def int64_limit(column: Column) -> int:
@@ -465,15 +477,15 @@ def _fixed_offset(zone: timezone) -> Int64s | None:
     return np.array(offset // timedelta(seconds=1), dtype=np.int64)
 
 
-def _datetimes(values: Sequence[object]) -> list[datetime | None] | None:
-    """Read plain ISO 8601 texts; None when some text needs the exact reader."""
+def _datetimes(values: Sequence[object], *, java: bool) -> list[datetime | None] | None:
+    """Read texts of the most usual form; None when some text needs the exact reader."""
     read: list[datetime | None] = []
-    fits = _ISO.fullmatch
+    fits = _PLAIN.fullmatch
     try:
         for value in values:
             if value is None:
                 read.append(None)
-            elif isinstance(value, str) and fits(value):
+            elif isinstance(value, str) and fits(value) and not (java and value[10] == " "):
                 read.append(datetime.fromisoformat(value))
             else:
                 return None
@@ -483,9 +495,9 @@ def _datetimes(values: Sequence[object]) -> list[datetime | None] | None:
     return read if all(_offset_allowed(value) for value in read) else None
 
 
-def is_plain_moment(text: str) -> bool:
-    """Tell whether a text is ISO 8601 as most people write it, and surely a moment."""
-    return _datetimes([text]) is not None
+def is_plain_moment(text: str, *, java: bool) -> bool:
+    """Return True if a text is a timestamp in its most usual form."""
+    return _datetimes([text], java=java) is not None
 
 
 def _offset_allowed(value: datetime | None) -> bool:

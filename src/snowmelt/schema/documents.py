@@ -30,6 +30,7 @@ _ALLOWED = (
     "str (JSON), bool, int, float, decimal.Decimal, datetime.date, datetime.time, datetime.datetime, uuid.UUID, bytes, list, tuple, set, "
     "numpy.ndarray, dict with str keys, a dataclass's instance"
 )
+_BYTES = "JSON has no bytes; send text, such as base64, or a list of numbers"
 _TOO_LONG = {
     Kind.VARIANT: "Variant too long: length={} maxLength={}",
     Kind.ARRAY: "Array too large. length={} maxLength={}",
@@ -37,17 +38,16 @@ _TOO_LONG = {
 }
 
 
-def document(
-    value: object, column: Column, row_index: int, *, several_roots: bool = True
-) -> str | None:
+def document(value: object, column: Column, row_index: int, *, java: bool = True) -> str | None:
     """Return compact JSON; a string is read as JSON, and a blank VARIANT is null.
 
-    A text with several JSON values stays one text, as with the official clients, or is refused.
+    With `java`, a text with several JSON values stays one text, and bytes are a list of signed
+    numbers, as with the Java client. Otherwise both are rejected.
     """
     text = (
-        _of_text(value, column, row_index, several_roots=several_roots)
+        _of_text(value, column, row_index, several_roots=java)
         if isinstance(value, str)
-        else _of_value(value, column, row_index)
+        else _of_value(value, column, row_index, signed_bytes=java)
     )
     if text == "null" and likeness(value) is None:
         return None
@@ -81,27 +81,35 @@ def _of_text(value: str, column: Column, row_index: int, *, several_roots: bool)
     raise wrong_value(column, row_index, reason)
 
 
-def _of_value(value: object, column: Column, row_index: int) -> str:
+def _of_value(value: object, column: Column, row_index: int, *, signed_bytes: bool) -> str:
     try:
-        return write(value)
+        return write(value, signed_bytes=signed_bytes)
     except LoneSurrogate:
         raise _unicode(column, row_index) from None
     except Duplicate as error:
         reason = f"Not a valid JSON: duplicate field {error}"
         raise wrong_value(column, row_index, reason) from None
+    except BeyondLimits:
+        raise _too_complex(column, row_index) from None
     except InvalidJson:
         raise wrong_value(column, row_index, "Not a valid JSON") from None
     except Unwritable as error:
+        if isinstance(error.value, (bytes, bytearray, memoryview)) and not signed_bytes:
+            raise wrong_value(column, row_index, _BYTES) from None
         raise wrong_type(error.value, column, row_index, _ALLOWED) from None
 
 
 def _too_complex(column: Column, row_index: int) -> TooComplex:
+    reason = (
+        f"nests deeper than {MAX_DEPTH} levels, has a number of more than {MAX_DIGITS} digits or "
+        f"beyond the range of a double, or has a name of more than {MAX_NAME} characters"
+    )
     return TooComplex(
-        f"The JSON text for column {column.display_name} of type {column.sql_type}, "
-        f"rowIndex:{row_index}, nests deeper than {MAX_DEPTH} levels, has a number of more than "
-        f"{MAX_DIGITS} digits, or a name of more than {MAX_NAME} characters",
+        f"The JSON for column {column.display_name} of type {column.sql_type}, "
+        f"rowIndex:{row_index}, {reason}",
         column=column.display_name,
         row_index=row_index,
+        reason=f"The JSON {reason}",
     )
 
 

@@ -6,6 +6,7 @@ nests deeper than the interpreter can follow: the reader is a loop over tokens.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import deque
 from collections.abc import Mapping
@@ -25,7 +26,8 @@ from snowmelt.schema.likenesses import datetime_and_nanos, expanded, has_clock, 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-MAX_DEPTH = 1000
+# Readers in Python follow a document by recursion; PySpark's takes four of a thousand calls a level.
+MAX_DEPTH = 200
 MAX_DIGITS = 1000
 MAX_NAME = 50_000
 
@@ -40,6 +42,8 @@ _TOKEN = re.compile(
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
 _UNSAFE = re.compile(r'[\x00-\x1f"\\]')
 _SURROGATE = re.compile("[\ud800-\udfff]")
+# Up to so many characters no number without an exponent is beyond a double.
+_SURELY_DOUBLE = 300
 _SHORT = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _WRITTEN = {
     **{chr(code): f"\\u{code:04X}" for code in range(32)},
@@ -61,7 +65,7 @@ class Duplicate(InvalidJson):
 
 
 class BeyondLimits(InvalidJson):
-    """The text nests too deep, or has a number or a name that is too long."""
+    """The document nests too deep, or has a number or a name that is too long or too large."""
 
 
 class LoneSurrogate(InvalidJson):
@@ -129,6 +133,7 @@ class _Normaliser:
             raise InvalidJson
         if len(written) > MAX_DIGITS and sum(map(str.isdecimal, written)) > MAX_DIGITS:
             raise BeyondLimits
+        _check_magnitude(written)
         self.state = _AFTER if self.open else _DONE
 
     def _string(self, written: str) -> str:
@@ -170,15 +175,20 @@ class _Normaliser:
             raise InvalidJson
 
 
-def write(value: object) -> str:
+def write(value: object, *, signed_bytes: bool = True) -> str:
     """Return the JSON text of Python values.
+
+    Args:
+        value: What to write.
+        signed_bytes: Write bytes as a list of numbers from -128 to 127, as Java does.
 
     Raises:
         Unwritable: if a value or key has no JSON form.
-        InvalidJson: if it nests too deep, has a key twice or holds half a surrogate pair.
+        InvalidJson: if it nests too deep, has a key twice, a number beyond a double, or half a
+            surrogate pair.
     """
     pieces: list[str] = []
-    _write(value, pieces, 0)
+    _write(value, pieces, 0, signed_bytes)
     return "".join(pieces)
 
 
@@ -189,27 +199,34 @@ def quoted(text: str) -> str:
     return '"' + _UNSAFE.sub(lambda found: _WRITTEN[found[0]], text) + '"'
 
 
-def _write(value: object, pieces: list[str], depth: int) -> None:
+def _write(value: object, pieces: list[str], depth: int, signed_bytes: bool) -> None:
     if isinstance(value, dict):
-        _write_object(value, pieces, depth + 1)
+        _write_object(value, pieces, depth + 1, signed_bytes)
     elif isinstance(value, (list, tuple)):
-        _write_array(value, pieces, depth + 1)
+        _write_array(value, pieces, depth + 1, signed_bytes)
     elif (text := _scalar_text(value)) is not None:
         pieces.append(text)
+    elif isinstance(value, (bytes, bytearray, memoryview)):
+        # The items of a wider view are machine words, and their bytes the machine's own.
+        if not signed_bytes or (isinstance(value, memoryview) and value.itemsize != 1):
+            raise Unwritable(value)
+        signed = (byte - 256 if byte > 127 else byte for byte in bytes(value))
+        pieces.append("[" + ",".join(map(str, signed)) + "]")
     elif (fields := _fields(value)) is not None:
-        _write_object(fields, pieces, depth + 1)
+        _write_object(fields, pieces, depth + 1, signed_bytes)
     elif (items := _items(value)) is not None:
-        _write_array(items, pieces, depth + 1)
+        _write_array(items, pieces, depth + 1, signed_bytes)
     elif isinstance(value, Enum):
-        _write(value.value, pieces, depth)
+        _write(value.value, pieces, depth, signed_bytes)
     else:
         raise Unwritable(value)
 
 
-def _write_object(value: Mapping[object, object], pieces: list[str], depth: int) -> None:
-    # Python itself follows about this deep; deeper values are refused, not crashed on.
-    if depth > MAX_DEPTH // 4:
-        raise InvalidJson
+def _write_object(
+    value: Mapping[object, object], pieces: list[str], depth: int, signed_bytes: bool
+) -> None:
+    if depth > MAX_DEPTH:
+        raise BeyondLimits
     keys: set[str] = set()
     before = "{"
     for key, item in value.items():
@@ -217,18 +234,20 @@ def _write_object(value: Mapping[object, object], pieces: list[str], depth: int)
             raise Unwritable(key)
         _add_key(keys, key)
         pieces.append(before + _text(key) + ":")
-        _write(item, pieces, depth)
+        _write(item, pieces, depth, signed_bytes)
         before = ","
     pieces.append("{}" if before == "{" else "}")
 
 
-def _write_array(value: Sequence[object], pieces: list[str], depth: int) -> None:
-    if depth > MAX_DEPTH // 4:
-        raise InvalidJson
+def _write_array(
+    value: Sequence[object], pieces: list[str], depth: int, signed_bytes: bool
+) -> None:
+    if depth > MAX_DEPTH:
+        raise BeyondLimits
     before = "["
     for item in value:
         pieces.append(before)
-        _write(item, pieces, depth)
+        _write(item, pieces, depth, signed_bytes)
         before = ","
     pieces.append("[]" if before == "[" else "]")
 
@@ -256,7 +275,7 @@ def _scalar_text(value: object) -> str | None:
     if isinstance(value, np.timedelta64):
         raise Unwritable(value)  # NumPy counts it among the integers
     if isinstance(value, (int, np.integer)):
-        return format(Decimal(int(value)), "f")
+        return _limited(format(Decimal(int(value)), "f"))
     if isinstance(value, (float, np.floating)):
         return _float(value)
     return _decimal(value) if isinstance(value, Decimal) else _other_text(value)
@@ -269,10 +288,10 @@ def _other_text(value: object) -> str | None:
         return "null"
     if isinstance(value, np.datetime64):
         return _numpy_moment(value)
-    return _moment_or_bytes(value)
+    return _date_or_time(value)
 
 
-def _moment_or_bytes(value: object) -> str | None:
+def _date_or_time(value: object) -> str | None:
     if isinstance(value, datetime):
         nanos = value.microsecond * 1000 + getattr(value, "nanosecond", 0)
         return quoted(f"{value.date().isoformat()}T{_clock(value, nanos)}{_zone(value)}")
@@ -281,9 +300,6 @@ def _moment_or_bytes(value: object) -> str | None:
         return quoted(_clock(value, nanos) + _zone(value))
     if isinstance(value, date):
         return quoted(value.isoformat())
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        signed = (byte - 256 if byte > 127 else byte for byte in bytes(value))
-        return "[" + ",".join(map(str, signed)) + "]"
     return None
 
 
@@ -325,7 +341,21 @@ def _decimal(value: Decimal) -> str:
         # A signalling NaN is one; no float is made of it.
         return quoted("NaN" if value.is_nan() else _special(float(value)))
     # A decimal zero has no sign.
-    return str(value or value.copy_abs())
+    return _limited(str(value or value.copy_abs()))
+
+
+def _limited(number: str) -> str:
+    if len(number) > MAX_DIGITS and sum(map(str.isdecimal, number)) > MAX_DIGITS:
+        raise BeyondLimits
+    _check_magnitude(number)
+    return number
+
+
+def _check_magnitude(number: str) -> None:
+    """Check a number that engines read as a double, where it would be infinite."""
+    exact = len(number) <= _SURELY_DOUBLE and "E" not in number and "e" not in number
+    if not exact and number[:1] not in "tfn" and math.isinf(float(number)):
+        raise BeyondLimits
 
 
 def _special(value: float) -> str:

@@ -17,6 +17,8 @@ from snowmelt.schema.arrow import chunk_type, field, nulls_of, words_of_decimal
 from snowmelt.schema.types import TIMESTAMPS, Column, Kind, TableSchema
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from snowmelt.schema.arrow import Int64s, Mask, UInt64s
 
 NANOSECONDS_SUFFIX = "$ns"
@@ -58,6 +60,12 @@ def native_columns(column: Column) -> tuple[pa.Field, ...]:
             )
         )
     return tuple(fields)
+
+
+def find_companion_conflict(columns: Sequence[Column]) -> str | None:
+    """Return the name of a column that another column's companion has as well, or None."""
+    companions = {part.name for column in columns for part in native_columns(column)[1:]}
+    return next((column.name for column in columns if column.name in companions), None)
 
 
 # Asked for with each of a thousand chunks.

@@ -44,9 +44,14 @@ _DECIMAL_REAL = re.compile(
 _HEX_REAL = re.compile(
     r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?\d+)[fFdD]?", re.ASCII
 )
+# The same without what only Java writes: a suffix for the width, as in `1d`.
+_PLAIN_REAL = re.compile(r"[+-]?(?:\d++\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_PLAIN_SPECIAL = re.compile(r"[+-]?(?:nan|inf(?:inity)?)", re.ASCII | re.IGNORECASE)
+_TOO_LARGE = "Beyond the range of FLOAT, ±1.8e308"
 _SPECIAL_REALS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _TRUE = frozenset({"1", "yes", "y", "t", "true", "on"})
 _FALSE = frozenset({"0", "no", "n", "f", "false", "off"})
+_BITS = (Decimal(0), Decimal(1))
 _BOOLEAN_REASON = (
     "Not a valid boolean; use true, t, yes, y, on, 1 or false, f, no, n, off, 0, in any case"
 )
@@ -104,30 +109,40 @@ def exact_decimal(value: object) -> Decimal | None:
     return number if number is not None and number.is_finite() else None
 
 
-def real(value: object, column: Column, row_index: int) -> float:
-    """Return the value as a double, rounded to nearest; overflow is infinite."""
+def real(value: object, column: Column, row_index: int, *, java: bool = True) -> float:
+    """Return the value as a double, rounded to nearest.
+
+    With `java`, a number beyond a double's range is infinite, and text may be a Java literal.
+    Otherwise both are rejected.
+    """
     if isinstance(value, float):
         return float(value)
     if isinstance(value, str):
-        parsed = _real_of_text(value.strip(BLANKS))
+        text = value.strip(BLANKS)
+        parsed = _real_of_text(text) if java or _PLAIN_REAL.fullmatch(text) else None
+        if parsed is None and not java and _PLAIN_SPECIAL.fullmatch(text):
+            # Python's NaN has the text's sign.
+            parsed = math.nan if math.isnan(float(text)) else float(text)
         if parsed is None:
             raise wrong_value(column, row_index, "Not a valid decimal number")
+        if not java and math.isinf(parsed) and any(map(str.isdigit, text)):
+            raise wrong_value(column, row_index, _TOO_LARGE)
         return parsed
     if not is_number(value):
         raise wrong_type(value, column, row_index, "int, float, decimal.Decimal, str")
-    if isinstance(value, np.floating):
-        return float(float_text(value))
     if isinstance(value, Decimal) and value.is_snan():
         raise wrong_value(column, row_index, "Not a valid decimal number")
-    try:
-        # A decimal zero has no sign.
-        return float(value) if value else 0.0
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
+    found = _real_of_number(value)
+    if not java and math.isinf(found) and not _is_infinite(value):
+        raise wrong_value(column, row_index, _TOO_LARGE)
+    return found
 
 
-def boolean(value: object, column: Column, row_index: int) -> bool:
-    """Return the truth of a boolean, a number (not zero) or a word."""
+def boolean(value: object, column: Column, row_index: int, *, java: bool = True) -> bool:
+    """Return the truth of a boolean, a number or a word.
+
+    With `java`, every number but zero is true; otherwise numbers are 0 and 1.
+    """
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     if isinstance(value, str):
@@ -140,7 +155,7 @@ def boolean(value: object, column: Column, row_index: int) -> bool:
     if not is_number(value):
         raise wrong_type(value, column, row_index, "bool, int, float, decimal.Decimal, str")
     number = exact_decimal(value)
-    if number is None:
+    if number is None or not (java or number in _BITS):
         raise wrong_value(column, row_index, _BOOLEAN_REASON)
     return bool(number)
 
@@ -160,6 +175,22 @@ def _decimal_of_text(text: str) -> Decimal | None:
         return None
     number = Decimal(text)
     return None if number and abs(number.adjusted()) > _MAX_DIGITS else number
+
+
+def _real_of_number(value: int | float | Decimal | np.integer | np.floating) -> float:
+    if isinstance(value, np.floating):
+        return float(float_text(value))
+    try:
+        # A decimal zero has no sign.
+        return float(value) if value else 0.0
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _is_infinite(value: int | float | Decimal | np.integer | np.floating) -> bool:
+    if isinstance(value, Decimal):
+        return value.is_infinite()
+    return isinstance(value, np.floating) and bool(np.isinf(value))
 
 
 def _real_of_text(text: str) -> float | None:

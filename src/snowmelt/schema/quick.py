@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from datetime import date, datetime, time, timezone
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 # What a Python value and its place in a tuple take, about; texts have their length besides.
 _VALUE_BYTES = 48
 _MAX_SHAPES = 1_000
+_EDGE_YEARS = frozenset({"0000", "0001", "9999"})
+_MAX_INT = 2**64
 # Kinds whose values have a length.
 _SIZED = SEMI_STRUCTURED | {Kind.TEXT, Kind.BINARY}
 
@@ -133,6 +136,7 @@ class QuickForm:
         Only numbers of columns and their limits get into its text, never a name or a value.
         """
         scope: dict[str, Any] = {
+            "_EDGES": _EDGE_YEARS,
             "Decimal": Decimal,
             "ZoneInfo": ZoneInfo,
             "bool": bool,
@@ -141,7 +145,7 @@ class QuickForm:
             "dict": dict,
             "float": float,
             "int": int,
-            "is_plain_moment": is_plain_moment,
+            "is_plain_moment": partial(is_plain_moment, java=self._compatibility.is_java),
             "is_sound": _is_sound,
             "len": len,
             "str": str,
@@ -236,10 +240,14 @@ def _test(column: Column, name: str, length: str) -> str:
         return f"type({name}) is bytes and ({length} := len({name})) <= {limit}"
     if kind in TIMESTAMPS:
         zone = "(z := {0}.tzinfo) is None or type(z) is timezone or type(z) is ZoneInfo"
-        text = f"type({name}) is str and is_plain_moment({name})"
-        return f"type({name}) is datetime and ({zone.format(name)}) or {text}"
+        # In the first and the last year an offset may move an instant out of range.
+        text = f"type({name}) is str and {name}[:4] not in _EDGES and is_plain_moment({name})"
+        return f"type({name}) is datetime and 1 < {name}.year < 9999 and ({zone.format(name)}) or {text}"
     if kind is Kind.REAL:
-        return f"type({name}) is float or type({name}) is int"
+        # A larger integer may be beyond the range of a double.
+        return (
+            f"type({name}) is float or type({name}) is int and -{_MAX_INT} <= {name} <= {_MAX_INT}"
+        )
     python = {Kind.BOOLEAN: "bool", Kind.DATE: "date", Kind.TIME: "time"}[kind]
     return f"type({name}) is {python}"
 

@@ -49,13 +49,14 @@ def number_out_of_range(column: Column, row_index: int, digits: int, value: str)
 
 def year_out_of_range(column: Column, row_index: int, value: str) -> InvalidValue:
     """Return the error for a date or timestamp outside the years that its type can hold."""
-    what, years = ("Date", "-9999") if column.kind == "DATE" else ("Timestamp", "1")
+    what = "Date" if column.kind == "DATE" else "Timestamp"
+    reason = f"{what} out of representable inclusive range of years between 1 and 9999"
     return InvalidValue(
-        f"The given row cannot be converted to the internal format due to invalid value: {what} "
-        f"out of representable inclusive range of years between {years} and 9999, "
+        f"The given row cannot be converted to the internal format due to invalid value: {reason}, "
         f"rowIndex:{row_index}, column:{column.display_name}, value:{value}",
         column=column.display_name,
         row_index=row_index,
+        reason=reason,
     )
 
 

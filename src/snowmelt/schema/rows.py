@@ -85,7 +85,7 @@ class RowConverter:
         schema: TableSchema,
         *,
         zone: ZoneInfo,
-        compatibility: Compatibility = Compatibility.SNOWFLAKE,
+        compatibility: Compatibility = Compatibility.STRICT,
         max_row_bytes: int = MAX_ROW_BYTES,
     ) -> None:
         self.schema = schema

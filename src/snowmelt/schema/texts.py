@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _TEXTS = "str, int, float, decimal.Decimal, bool, uuid.UUID"
 _BINARIES = "bytes, bytearray, memoryview, str, uuid.UUID"
+_BYTE_FORMATS = frozenset({"B", "b", "c"})
+_VIEW_REASON = "A memoryview must have one dimension and items of one byte (formats B, b, c)"
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2})*")
 _WIDE_LETTERS = {
     ord(wide): plain for wide, plain in zip("ＡＢＣＤＥＦａｂｃｄｅｆ", "ABCDEFabcdef", strict=True)
@@ -51,7 +53,12 @@ def text(value: object, column: Column, row_index: int) -> str:
 
 def binary(value: object, column: Column, row_index: int) -> bytes:
     """Return a copy of bytes, or the bytes that hexadecimal text stands for."""
-    if isinstance(value, (bytes, bytearray, memoryview)):
+    if isinstance(value, memoryview):
+        if value.format not in _BYTE_FORMATS or value.ndim != 1:
+            # Its bytes would be the machine's words, or another order than the reader's.
+            raise wrong_value(column, row_index, _VIEW_REASON)
+        content = value.tobytes()
+    elif isinstance(value, (bytes, bytearray)):
         content = bytes(value)
     elif isinstance(value, UUID):
         content = value.bytes

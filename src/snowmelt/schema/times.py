@@ -6,21 +6,20 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from typing import TYPE_CHECKING
 
-from snowmelt.schema.instants import (
+from snowmelt.schema.refusals import wrong_type, wrong_value, year_out_of_range
+from snowmelt.schema.timestamp_text import (
     DAY_S,
-    Moment,
-    Unreadable,
-    is_integer,
-    parse_moment,
+    ParsedTimestamp,
+    TextForms,
+    TimestampSyntaxError,
     parse_time,
+    parse_timestamp,
     year_of_day,
 )
-from snowmelt.schema.refusals import Stored, wrong_type, wrong_value, year_out_of_range
 from snowmelt.schema.types import Column, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from zoneinfo import ZoneInfo
+    from datetime import tzinfo
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local clock times are counted from a local epoch
 _EPOCH_ORDINAL = _EPOCH.toordinal()
@@ -29,12 +28,19 @@ _MINUTE_S = 60
 _TZ_BITS = 14
 _TZ_BIAS = 1440
 _MOMENTS = "str, datetime.date, datetime.datetime"
-_DATE_FORMS = (
-    "Not a valid value; use ISO 8601 such as 2013-04-28T20:57:01.123+09:00, or an integer as text"
-)
-_STRICT_DATE_FORMS = "Not a valid value; use ISO 8601 such as 2013-04-28T20:57:01.123+09:00"
-_STRICT_TIME_FORMS = "Not a valid time; use ISO 8601 such as 20:57:01.123"
-_TIME_FORMS = "Not a valid time; use ISO 8601 such as 20:57:01.123, or an integer as text"
+_DATE_REASONS = {
+    TextForms.JAVA: "Not a valid value; use ISO 8601 such as 2013-04-28T20:57:01.123+09:00, or an "
+    "integer as text",
+    TextForms.AUTO: "Not a valid date or timestamp; use 2013-04-28, 2013-04-28T20:57:01.123+09:00, "
+    "2013-04-28 20:57:01, 04/28/2013, 28-Apr-2013 or Sun, 28 Apr 2013 20:57:01 +0900",
+    TextForms.VERTICA: "Not a valid date or timestamp; use 2013-04-28, 2013-04-28 20:57:01.123+09, "
+    "20130428 or 04/28/2013",
+}
+_TIME_REASONS = {
+    TextForms.JAVA: "Not a valid time; use ISO 8601 such as 20:57:01.123, or an integer as text",
+    TextForms.AUTO: "Not a valid time; use 20:57:01.123 or 08:57:01 PM",
+    TextForms.VERTICA: "Not a valid time; use 20:57:01.123 or 08:57:01 PM",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,7 @@ class Instant:
     offset_s: int
 
 
-def days(value: object, column: Column, row_index: int) -> int:
+def days(value: object, column: Column, row_index: int, *, forms: TextForms) -> int:
     """Return days since 1970 of a date's, datetime's or text's own calendar day."""
     if isinstance(value, datetime):
         value = _whole(value, column, row_index).date()
@@ -54,13 +60,13 @@ def days(value: object, column: Column, row_index: int) -> int:
         return value.toordinal() - _EPOCH_ORDINAL
     if not isinstance(value, str):
         raise wrong_type(value, column, row_index, _MOMENTS)
-    day = _parsed(value, column, row_index).local_s // DAY_S
+    day = _parsed(value, column, row_index, forms).local_s // DAY_S
     if not -9999 <= year_of_day(day) <= 9999:
         raise year_out_of_range(column, row_index, value)
     return day
 
 
-def time_of_day(value: object, column: Column, row_index: int) -> int:
+def time_of_day(value: object, column: Column, row_index: int, *, forms: TextForms) -> int:
     """Return the time of day in units of the column's scale, truncated."""
     if isinstance(value, time):
         seconds = (value.hour * 60 + value.minute) * 60 + value.second
@@ -69,28 +75,21 @@ def time_of_day(value: object, column: Column, row_index: int) -> int:
     if not isinstance(value, str):
         raise wrong_type(value, column, row_index, "str, datetime.time")
     try:
-        seconds, nanos = parse_time(value)
-    except Unreadable:
-        raise wrong_value(column, row_index, _TIME_FORMS) from None
+        seconds, nanos = parse_time(value, forms)
+    except TimestampSyntaxError as error:
+        reason = error.reason or _TIME_REASONS[forms]
+        raise wrong_value(column, row_index, reason) from None
     return scaled(seconds, nanos, column.scale or 0)
 
 
-def sane(
-    convert: Callable[[object, Column, int], Stored], value: object, column: Column, row_index: int
-) -> Stored:
-    """Convert a moment, but refuse text that is an integer: nobody can tell its unit."""
-    if isinstance(value, str) and is_integer(value):
-        forms = _STRICT_TIME_FORMS if column.kind is Kind.TIME else _STRICT_DATE_FORMS
-        raise wrong_value(column, row_index, forms)
-    return convert(value, column, row_index)
-
-
-def timestamp(value: object, column: Column, row_index: int, *, zone: ZoneInfo | None) -> int:
+def timestamp(
+    value: object, column: Column, row_index: int, *, zone: tzinfo | None, forms: TextForms
+) -> int:
     """Return the stored value of a TIMESTAMP_*: scaled, floored, TZ with its packed offset.
 
     Without a `zone`, clock times that name none are taken as they are.
     """
-    instant = _instant(value, column, zone, row_index)
+    instant = _instant(value, column, zone, row_index, forms)
     scale = column.scale or 0
     if column.kind is Kind.TIMESTAMP_NTZ:
         return scaled(instant.local_s, instant.nanos, scale)
@@ -110,7 +109,7 @@ def offset_minutes(offset_s: int) -> int:
     return offset_s // _MINUTE_S if offset_s >= 0 else -(-offset_s // _MINUTE_S)
 
 
-def resolve(local_s: int, nanos: int, zone: ZoneInfo | None, fold: int) -> Instant:
+def resolve(local_s: int, nanos: int, zone: tzinfo | None, fold: int) -> Instant:
     """Give a local clock time its offset in a zone.
 
     In a gap the clock moves forward; in an overlap the earlier offset holds unless `fold` is 1.
@@ -126,11 +125,15 @@ def resolve(local_s: int, nanos: int, zone: ZoneInfo | None, fold: int) -> Insta
     return Instant(local_s, nanos, after if fold else before)
 
 
-def _instant(value: object, column: Column, zone: ZoneInfo | None, row_index: int) -> Instant:
+def _instant(
+    value: object, column: Column, zone: tzinfo | None, row_index: int, forms: TextForms
+) -> Instant:
     if isinstance(value, datetime):
         value = _whole(value, column, row_index)
         nanos = value.microsecond * 1000 + getattr(value, "nanosecond", 0)
         seconds = (value.replace(tzinfo=None, microsecond=0) - _EPOCH) // _SECOND
+        if zone is None:
+            return Instant(seconds, nanos, 0)
         if value.utcoffset() is None:
             return resolve(seconds, nanos, zone, value.fold)
         return Instant(seconds, nanos, _offset_s(value))
@@ -138,7 +141,7 @@ def _instant(value: object, column: Column, zone: ZoneInfo | None, row_index: in
         return resolve((value.toordinal() - _EPOCH_ORDINAL) * DAY_S, 0, zone, 0)
     if not isinstance(value, str):
         raise wrong_type(value, column, row_index, _MOMENTS)
-    moment = _parsed(value, column, row_index)
+    moment = _parsed(value, column, row_index, forms)
     if not 1 <= year_of_day(moment.local_s // DAY_S) <= 9999:
         raise year_out_of_range(column, row_index, value)
     if moment.offset_s is not None:
@@ -146,11 +149,12 @@ def _instant(value: object, column: Column, zone: ZoneInfo | None, row_index: in
     return resolve(moment.local_s, moment.nanos, zone, 0)
 
 
-def _parsed(value: str, column: Column, row_index: int) -> Moment:
+def _parsed(value: str, column: Column, row_index: int, forms: TextForms) -> ParsedTimestamp:
     try:
-        return parse_moment(value)
-    except Unreadable:
-        raise wrong_value(column, row_index, _DATE_FORMS) from None
+        return parse_timestamp(value, forms)
+    except TimestampSyntaxError as error:
+        reason = error.reason or _DATE_REASONS[forms]
+        raise wrong_value(column, row_index, reason) from None
 
 
 def _whole(value: datetime, column: Column, row_index: int) -> datetime:
@@ -158,7 +162,7 @@ def _whole(value: datetime, column: Column, row_index: int) -> datetime:
     # Written so that a type checker does not know better: NaT is a datetime and unequal to itself.
     same: object = value
     if same != value:
-        raise wrong_value(column, row_index, _DATE_FORMS)
+        raise wrong_value(column, row_index, "Not a date or time: it has no fields")
     return value
 
 

@@ -128,7 +128,12 @@ class TableName:
     table: str
 
     def __str__(self) -> str:
-        return ".".join(display_name(part) for part in (self.database, self.schema, self.table))
+        return ".".join(self.displayed)
+
+    @property
+    def displayed(self) -> tuple[str, str, str]:
+        """Database, schema and table as SQL and the wire write them."""
+        return display_name(self.database), display_name(self.schema), display_name(self.table)
 
 
 def internal_name(text: str) -> str:

@@ -15,36 +15,34 @@ from snowmelt.schema.compatibility import Compatibility
 from snowmelt.schema.documents import document
 from snowmelt.schema.likenesses import likeness
 from snowmelt.schema.numbers import boolean, fixed, real
-from snowmelt.schema.refusals import Stored, null_refused
+from snowmelt.schema.refusals import Stored, null_refused, wrong_value
+from snowmelt.schema.sdk_bytes import no_base64, no_bytes
 from snowmelt.schema.texts import binary, text
-from snowmelt.schema.times import days, sane, time_of_day, timestamp
+from snowmelt.schema.time_limits import (
+    LIMITED,
+    find_range_error,
+    foreign_instant,
+    instant_out_of_range,
+)
+from snowmelt.schema.times import days, time_of_day, timestamp
 from snowmelt.schema.types import SEMI_STRUCTURED, TIMESTAMPS, Column, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from zoneinfo import ZoneInfo
+    from datetime import tzinfo
 
     Rule = Callable[[object, int], Stored]
     Convert = Callable[[object, Column, int], Stored]
 
-_RULES: dict[Kind, Convert] = {
-    Kind.FIXED: fixed,
-    Kind.REAL: real,
-    Kind.BOOLEAN: boolean,
-    Kind.TEXT: text,
-    Kind.BINARY: binary,
-    Kind.DATE: days,
-    Kind.TIME: time_of_day,
-}
 _DATED = TIMESTAMPS | {Kind.DATE}
-_MOMENTS = _DATED | {Kind.TIME}
 
 
 def rule_of(
-    column: Column, zone: ZoneInfo, compatibility: Compatibility = Compatibility.SNOWFLAKE
+    column: Column, zone: tzinfo, compatibility: Compatibility = Compatibility.STRICT
 ) -> Rule:
     """Return what converts a value of a column: `convert_value` with the choices made."""
-    convert = _chosen(column, zone, strict=compatibility is Compatibility.STRICT)
+    convert = _chosen(column, zone, compatibility)
+    is_limited = column.kind in LIMITED
 
     def rule(value: object, row_index: int) -> Stored:
         stored: Stored = None
@@ -52,7 +50,16 @@ def rule_of(
             try:
                 stored = convert(value, column, row_index)
             except InvalidRow as refusal:
+                if is_limited and (foreign := foreign_instant(value)) is not None:
+                    raise instant_out_of_range(column, row_index, foreign) from None
                 stored = _of_likeness(value, convert, column, refusal)
+            except Exception as error:
+                reason = f"Reading the value raised {type(error).__name__}"
+                raise wrong_value(column, row_index, reason) from error
+        if is_limited and isinstance(stored, int):
+            range_error = find_range_error(stored, column, row_index, value)
+            if range_error is not None:
+                raise range_error
         if stored is None and not column.nullable:
             raise null_refused(column, row_index)
         return stored
@@ -64,9 +71,9 @@ def convert_value(
     value: object,
     column: Column,
     *,
-    zone: ZoneInfo,
+    zone: tzinfo,
     row_index: int,
-    compatibility: Compatibility = Compatibility.SNOWFLAKE,
+    compatibility: Compatibility = Compatibility.STRICT,
 ) -> Stored:
     """Return the stored value; timestamps without a zone are clock times of `zone`.
 
@@ -77,15 +84,25 @@ def convert_value(
     return rule_of(column, zone, compatibility)(value, row_index)
 
 
-def _chosen(column: Column, zone: ZoneInfo, *, strict: bool) -> Convert:
-    if column.kind in SEMI_STRUCTURED:
-        return partial(document, several_roots=not strict)
-    convert = _RULES.get(column.kind)
-    if convert is None:
-        # A clock time that stays one need not pass through any zone.
-        naive = None if strict and column.kind is Kind.TIMESTAMP_NTZ else zone
-        convert = partial(timestamp, zone=naive)
-    return partial(sane, convert) if strict and column.kind in _MOMENTS else convert
+def _chosen(column: Column, zone: tzinfo, compatibility: Compatibility) -> Convert:
+    kind, java, forms = column.kind, compatibility.is_java, compatibility.text_forms
+    if kind in SEMI_STRUCTURED:
+        return partial(document, java=java)
+    if kind in TIMESTAMPS:
+        # A timestamp without a zone never meets one, but in the Java client.
+        meets_zone = java or kind is not Kind.TIMESTAMP_NTZ
+        return partial(timestamp, zone=zone if meets_zone else None, forms=forms)
+    sdk = compatibility is Compatibility.SDK_ROWS
+    converts: dict[Kind, Convert] = {
+        Kind.FIXED: no_bytes(fixed) if sdk else fixed,
+        Kind.REAL: no_bytes(partial(real, java=False)) if sdk else partial(real, java=java),
+        Kind.BOOLEAN: partial(boolean, java=java),
+        Kind.TEXT: text,
+        Kind.BINARY: no_base64(binary) if sdk else binary,
+        Kind.DATE: partial(days, forms=forms),
+        Kind.TIME: partial(time_of_day, forms=forms),
+    }
+    return converts[kind]
 
 
 def _of_likeness(value: object, convert: Convert, column: Column, refusal: InvalidRow) -> Stored:
