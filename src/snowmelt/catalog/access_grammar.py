@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.access import PRIVILEGES
 from snowmelt.catalog.bucket_grammar import read_bucket
+from snowmelt.catalog.lexing import TokenKind
 from snowmelt.catalog.naming import Level, Name
 from snowmelt.catalog.object_changes import GrantOnMany, ShowFutureGrants
 from snowmelt.catalog.signature_grammar import read_overload
@@ -72,7 +73,10 @@ def read_alter_user(cursor: Cursor) -> AlterUser | DropAccessKey:
             "a statement: snowmelt user access-key NAME"
         )
     if cursor.accept("DROP", "ACCESS", "KEY"):
-        key = cursor.string("the id of an access key")
+        what = "the id of an access key"
+        key = (
+            cursor.identifier(what) if cursor.token.kind is TokenKind.WORD else cursor.string(what)
+        )
         cursor.end("the id of an access key")
         return DropAccessKey(name, key)
     properties: dict[str, str | None] = {}

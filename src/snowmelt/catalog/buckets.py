@@ -50,9 +50,16 @@ _REACH = sa.union_all(
     ),
 )
 
-_NOT_EMPTY = "Bucket {} still holds objects, or uploads that are not completed."
-# Amazon no longer makes buckets with an underscore; there are such, and examples that use one.
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
+_HINDRANCES = {
+    _O: "Bucket {} is not empty: it holds objects. Delete them first.",
+    _U: "Bucket {} is not empty: it holds multipart uploads that are not completed. Complete or"
+    " abort them first (ListMultipartUploads names them).",
+}
+# S3's rules for new buckets, and the underscore, which other stores and old buckets of S3 have. Those
+# that were made before under other names stay in use.
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9_-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9_-]*[a-z0-9])?)*")
+_RESERVED_STARTS = ("xn--", "sthree-", "amzn-s3-demo-")
+_RESERVED_ENDS = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +152,10 @@ def drop_bucket(connection: sa.Connection, bucket: BucketRecord, now: dt.datetim
         NotEmpty: There are objects, or uploads that are not completed.
     """
     lock_bucket(connection, bucket.bucket_id, exclusive=True)
-    for table in (_O, _U):
+    for table, hindrance in _HINDRANCES.items():
         inside = sa.select(table.c.bucket_id).where(table.c.bucket_id == bucket.bucket_id).limit(1)
         if connection.execute(inside).first() is not None:
-            raise NotEmpty(_NOT_EMPTY.format(bucket.name))
+            raise NotEmpty(hindrance.format(bucket.name))
     connection.execute(sa.delete(_P).where(_P.c.bucket_id == bucket.bucket_id))
     connection.execute(
         sa.delete(_G).where(_G.c.kind == "BUCKET", _G.c.object_id == bucket.bucket_id)
@@ -263,7 +270,13 @@ def _require_role(connection: sa.Connection, role: str) -> None:
 
 
 def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(name) or ".." in name or _is_address(name):
+    if (
+        not 3 <= len(name) <= 63
+        or not _NAME.fullmatch(name)
+        or name.startswith(_RESERVED_STARTS)
+        or name.endswith(_RESERVED_ENDS)
+        or _is_address(name)
+    ):
         raise BucketNameInvalid(bucket=name)
 
 

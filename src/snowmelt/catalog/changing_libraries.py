@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import ast
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, cast
 
 from snowmelt.catalog import libraries
@@ -10,17 +11,24 @@ from snowmelt.catalog.changing import change
 from snowmelt.catalog.libraries import FunctionRecord, LibraryRecord
 from snowmelt.catalog.naming import Existing
 from snowmelt.catalog.results import Result
-from snowmelt.catalog.statements import CreateFunction, CreateLibrary, DropLoadObject
+from snowmelt.catalog.statements import (
+    CreateFunction,
+    CreateLibrary,
+    DropLoadObject,
+    SkippedFunction,
+)
 from snowmelt.errors import NotFound, ObjectMissing, UserError
 from snowmelt.schema.types import display_name
 from snowmelt.storage.opening import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from snowmelt.catalog.libraries import FunctionKind
     from snowmelt.catalog.session import Session
 
+# Calls that may bind names of a module.
+_MAKING = frozenset({"globals", "vars", "exec", "setattr", "locals"})
 _MAX_BYTES = 64 * 1024 * 1024
 
 
@@ -57,6 +65,7 @@ def _create_function(statement: CreateFunction, session: Session) -> Result:
     shown = f"{kind.capitalize()} {display_name(statement.name)}"
     if there and statement.existing is Existing.KEEP:
         return Result(message=f"{shown} exists already; nothing was done.")
+    _check_factory(statement, session)
     record = FunctionRecord(
         kind=kind,
         name=statement.name,
@@ -86,6 +95,65 @@ def _drop(statement: DropLoadObject, session: Session) -> Result:
             raise
         return Result(message=f"{shown} does not exist; nothing was done.")
     return Result(message=f"{shown} dropped.")
+
+
+@change.register(SkippedFunction)
+def _skip(statement: SkippedFunction, session: Session) -> Result:  # noqa: ARG001 - as changes are
+    return Result(
+        message=f"{statement.kind} {statement.name} was skipped: of a library's functions a load "
+        "runs filters, parsers and sources. A function for queries is an EXTERNAL FUNCTION."
+    )
+
+
+def _check_factory(statement: CreateFunction, session: Session) -> None:
+    """Verify that a library has a factory, without running any of its code.
+
+    Raises:
+        NotFound: If there is no such library.
+        UserError: If no file of it binds the name, or a file is no Python.
+    """
+    files = libraries.library_files(session.connection, [statement.library])[statement.library]
+    shown = display_name(statement.library)
+    bound: dict[str, None] = {}
+    for path, data in files.items():
+        parts = PurePosixPath(path)
+        is_top = len(parts.parts) == 1 or (len(parts.parts) == 2 and parts.name == "__init__.py")
+        if parts.suffix != ".py" or not is_top:
+            continue
+        try:
+            tree = ast.parse(data, path)
+        except (SyntaxError, ValueError) as error:
+            raise UserError(f"Cannot use library {shown}: {path} is no Python: {error}.") from None
+        found = _bound(tree.body)
+        if found is None:
+            return  # a star import, or names that are made while it runs
+        bound.update(dict.fromkeys(found))
+    if statement.factory.lower() not in {name.lower() for name in bound}:
+        offered = ", ".join(name for name in bound if not name.startswith("_")) or "nothing"
+        raise UserError(
+            f"Cannot create {statement.kind} {display_name(statement.name)}: library {shown} has no "
+            f"{statement.factory}; it has {offered}."
+        )
+
+
+def _bound(body: Sequence[ast.stmt]) -> list[str] | None:
+    """Return the names that a module binds; None if that is known only by running it."""
+    names: list[str] = []
+    waiting: list[ast.AST] = list(body)
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            # What is within binds nothing outside.
+            names.append(node.name)
+            continue
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names += [each.asname or each.name.partition(".")[0] for each in node.names]
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.append(node.id)
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in _MAKING:
+            return None
+        waiting = [*ast.iter_child_nodes(node), *waiting]
+    return None if {"*", "__getattr__"} & set(names) else names
 
 
 def _read(statement: CreateLibrary) -> dict[str, bytes]:

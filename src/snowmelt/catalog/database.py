@@ -3,12 +3,14 @@
 SQLite is used through two engines. With the driver's defaults two SELECTs of one transaction
 could see different data, and two writers could both read before either wrote; here a writer
 begins with BEGIN IMMEDIATE on the one writing connection, a reader with BEGIN on connections
-that cannot write.
+that cannot write. Threads get the writing connection in order of arrival (`WriterTurns`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,7 @@ from sqlalchemy import event
 from sqlalchemy.pool import QueuePool
 
 from snowmelt.catalog.revisions import known_versions, newest_version, version_of
+from snowmelt.catalog.writer_turns import WriterTurns, begin_immediate
 from snowmelt.clock import SystemClock
 from snowmelt.errors import (
     CatalogBusy,
@@ -52,6 +55,8 @@ class Database:
     def __init__(self, url: sa.URL, *, busy_timeout_s: float) -> None:
         self._busy_timeout_s = busy_timeout_s
         self._url = url
+        self._turns = WriterTurns()
+        self._file = _CatalogFile(Path(url.database or "")) if self.dialect == "sqlite" else None
         if self.dialect == "sqlite":
             self._writer = _sqlite_engine(url, busy_timeout_s, writing=True)
             self._reader = _sqlite_engine(url, busy_timeout_s, writing=False)
@@ -79,14 +84,20 @@ class Database:
             CatalogBusy: No connection became free in time.
             CatalogUnavailable: The database cannot be reached.
         """
+        self._require_file()
         with self._mapped_errors(), self._reader.connect() as connection:
             yield connection
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[sa.Connection]:
+    def writing(self, *, urgent: bool = False) -> Iterator[sa.Connection]:
         """Write in one transaction, committed at the end of the block, undone when it raises.
 
-        On SQLite writers run one after the other. On PostgreSQL they meet at row locks.
+        On SQLite writers run one after the other, in order of arrival. On PostgreSQL they meet at
+        row locks.
+
+        Args:
+            urgent: Wait for one other thread's transaction at most (SQLite). For the threads that
+                commit rows for many clients at once.
 
         Raises:
             CatalogBusy: Another transaction held a lock for too long.
@@ -94,7 +105,8 @@ class Database:
             TransactionConflict: Undone by the database; the same block may be run again.
             UnknownOutcome: The COMMIT failed without a clear answer.
         """
-        with self._mapped_errors(), self._writer.connect() as connection:
+        with self._turn(urgent=urgent), self._mapped_errors(), self._writer.connect() as connection:
+            self._require_file()
             try:
                 yield connection
             except sa.exc.DBAPIError as error:
@@ -116,10 +128,35 @@ class Database:
                     f"({str(error.orig).strip()}); look before doing it again."
                 ) from error
 
+    def create_file(self) -> None:
+        """Create a SQLite file that is missing; from now on it must stay the same file.
+
+        Raises:
+            CatalogUnavailable: If the file cannot be created or opened.
+        """
+        if self._file is not None:
+            self._file.create()
+
     def close(self) -> None:
         """Close all connections."""
         self._reader.dispose()
         self._writer.dispose()
+
+    def _require_file(self) -> None:
+        if self._file is not None:
+            self._file.require()
+
+    @contextlib.contextmanager
+    def _turn(self, *, urgent: bool) -> Iterator[None]:
+        if self.dialect != "sqlite":
+            yield
+            return
+        if not self._turns.acquire(self._busy_timeout_s, urgent=urgent):
+            raise CatalogBusy(seconds=self._busy_timeout_s)
+        try:
+            yield
+        finally:
+            self._turns.release()
 
     @contextlib.contextmanager
     def _mapped_errors(self) -> Iterator[None]:
@@ -148,23 +185,75 @@ class Database:
         return None
 
 
+class _CatalogFile:
+    """The file of a SQLite catalog: private to its owner, and the same one for a whole process.
+
+    SQLite goes on writing to a file that was deleted or replaced: what it commits there is lost.
+    """
+
+    def __init__(self, path: Path) -> None:
+        # The process may change its folder; SQLite opened the file from the one it was in.
+        self._path = path.absolute()
+        self._identity: tuple[int, int] | None = None
+
+    def create(self) -> None:
+        """Create the file if it is missing, and let no other account of the machine read it."""
+        try:
+            # SQLite gives its other files (-wal, -shm) the mode of this one.
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            found = self._path.stat()
+            if found.st_mode & stat.S_IRWXO and found.st_uid == os.geteuid():
+                for each in (self._path, *self._path.parent.glob(f"{self._path.name}-*")):
+                    each.chmod(stat.S_IMODE(each.stat().st_mode) & ~stat.S_IRWXO)
+        except OSError as error:
+            raise CatalogUnavailable(
+                reason=f"cannot open {self._path}: {error.strerror or error}"
+            ) from error
+        self._identity = (found.st_dev, found.st_ino)
+
+    def require(self) -> None:
+        """Raise CatalogUnavailable if the file is not the one that was opened."""
+        if self._identity is None:
+            return
+        try:
+            found = self._path.stat()
+        except OSError:
+            found = None
+        if found is None or (found.st_dev, found.st_ino) != self._identity:
+            happened = "deleted" if found is None else "replaced"
+            raise CatalogUnavailable(
+                reason=f"{self._path} was {happened} while in use. Stop all processes that use the"
+                " catalog, restore the file, and start them again"
+            )
+
+
 def open_database(
-    url: str, *, clock: Clock | None = None, busy_timeout_s: float = 60.0
+    url: str, *, clock: Clock | None = None, busy_timeout_s: float = 60.0, create: bool = True
 ) -> Database:
-    """Open the catalog and bring its schema up to date; a missing SQLite file is created.
+    """Open the catalog and bring its schema up to date.
 
     Args:
         url: `sqlite:///path`, `postgresql://…`, or a bare path of a SQLite file.
         clock: Dates a new catalog; the machine's clock when not given.
         busy_timeout_s: How long a transaction waits for others, in seconds.
+        create: Create a SQLite file that is missing.
 
     Raises:
-        ConfigurationError: The URL names no file, or another kind of database.
+        ConfigurationError: If the URL names no file or another kind of database, or the file is
+            missing and `create` is false.
         CatalogUnavailable: The database cannot be reached.
         MissingExtra: PostgreSQL without its driver.
     """
+    file = sqlite_file(url)
+    if file is not None and not create and not file.exists():
+        raise ConfigurationError(
+            setting="catalog_url",
+            reason=f"there is no catalog at {file}. Check the folder, or create one: start"
+            " `snowmelt serve` there, or run CREATE DATABASE with `snowmelt sql`",
+        )
     database = Database(_parse_url(url), busy_timeout_s=busy_timeout_s)
     try:
+        database.create_file()
         with database.reading() as connection:
             current = version_of(connection)
         if current != newest_version():
@@ -229,7 +318,9 @@ def _parse_url(text: str) -> sa.URL:
         try:
             import psycopg  # noqa: F401 - optional
         except ImportError as error:
-            raise MissingExtra(what="A PostgreSQL catalog", extra="postgres") from error
+            raise MissingExtra(
+                what="A PostgreSQL catalog", package="psycopg", extra="postgres"
+            ) from error
         return url.set(drivername="postgresql+psycopg")
     if url.get_backend_name() != "sqlite":
         raise ConfigurationError(
@@ -260,13 +351,18 @@ def _sqlite_engine(url: sa.URL, timeout_s: float, *, writing: bool) -> sa.Engine
         if writing:
             cursor.execute("PRAGMA journal_mode=WAL")
             cursor.execute("PRAGMA synchronous=FULL")
+            # From here on only a begin waits, in a way of its own.
+            cursor.execute("PRAGMA busy_timeout=0")
         else:
             cursor.execute("PRAGMA query_only=ON")
         cursor.close()
 
     @event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+        if writing:
+            begin_immediate(connection, timeout_s)
+        else:
+            connection.exec_driver_sql("BEGIN")
 
     return engine
 

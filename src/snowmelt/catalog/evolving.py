@@ -14,7 +14,7 @@ from snowmelt.catalog.access import has, require_table
 from snowmelt.catalog.column_types import read_type
 from snowmelt.catalog.cursor import Cursor
 from snowmelt.catalog.tables import add_schema_version, find_table, schema_versions, table_by_id
-from snowmelt.errors import EvolutionRefused, NotFound, PrivilegeMissing
+from snowmelt.errors import EvolutionRefused, NotFound, PrivilegeMissing, Unsupported
 from snowmelt.schema.evolution import next_ordinal
 from snowmelt.schema.types import Column, display_name
 
@@ -117,7 +117,10 @@ def evolve_table(
     for wanted in no_longer_required:
         if wanted not in there and wanted not in missing:
             raise NotFound(kind="Column", name=display_name(wanted))
-    return _evolved(connection, table, list(missing.values()), set(no_longer_required), now)
+    try:
+        return _evolved(connection, table, list(missing.values()), set(no_longer_required), now)
+    except Unsupported as error:
+        raise EvolutionRefused(table=name, reason=str(error)) from error
 
 
 def _evolved(

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from snowmelt.catalog import model
 from snowmelt.catalog.dialects import insert_for
 from snowmelt.errors import ConfigurationError
+from snowmelt.storage.files import create_file, make_folder, open_folder
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -74,7 +75,7 @@ def load_master_key(place: Path, *, create: bool = True) -> bytes:
                 reason=f"there is no {path}, and the catalog's master key exists already; copy it from"
                 " where another service has it",
             )
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(place, mode=0o700)
         _write_once(path, secrets.token_bytes(KEY_BYTES))
     _refuse_readers(place, 0o077)
     return _key_of(path, forbidden=0o077)
@@ -195,20 +196,13 @@ def _derive(table_key: bytes, incarnation: str, user: str) -> bytes:
 def _write_once(path: Path, key: bytes) -> None:
     """Write a key unless one is there: linking a finished file is atomic and never replaces."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(key)
-            file.flush()
-            os.fsync(file.fileno())
+    # Open before it is written to, so that its fsync tells of every write that failed.
+    with open_folder(path.parent) as folder:
         try:
-            path.hardlink_to(draft)
-        except FileExistsError:
-            return
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
+            create_file(draft, key)
+            with contextlib.suppress(FileExistsError):
+                path.hardlink_to(draft)
         finally:
-            os.close(folder)
-    finally:
-        draft.unlink()
+            draft.unlink(missing_ok=True)
+            # Also for the key of another process: it is used from here on.
+            os.fsync(folder)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.statements import CreateFunction, CreateLibrary, DropLoadObject
+from snowmelt.catalog.statements import (
+    CreateFunction,
+    CreateLibrary,
+    DropLoadObject,
+    SkippedFunction,
+)
 
 if TYPE_CHECKING:
     from snowmelt.catalog.cursor import Cursor
@@ -38,6 +43,25 @@ def read_create_load_object(
     cursor.accept("FENCED")
     cursor.end(f"CREATE {kind}")
     return CreateFunction(kind.lower(), name, factory, library, existing)
+
+
+def read_skipped_function(cursor: Cursor, kind: str, name: str) -> SkippedFunction:
+    """Go past AS LANGUAGE … NAME … LIBRARY … behind CREATE FUNCTION with a name.
+
+    Raises:
+        StatementError: It is not as it must be.
+    """
+    cursor.expect("AS")
+    if cursor.accept("LANGUAGE"):
+        cursor.string("a language")
+    cursor.expect("NAME")
+    cursor.string("the name of a factory class")
+    cursor.expect("LIBRARY")
+    _name(cursor, "LIBRARY")
+    cursor.accept("NOT")
+    cursor.accept("FENCED")
+    cursor.end("CREATE FUNCTION")
+    return SkippedFunction(kind, name)
 
 
 def read_drop_load_object(cursor: Cursor, kind: str) -> DropLoadObject:

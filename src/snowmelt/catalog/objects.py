@@ -48,10 +48,30 @@ class ObjectRow:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What must be true of the object that is there now, for a write to be carried out."""
+    """What must be true of the object that is there now, for a write to be carried out.
+
+    `modified_at` is compared to the second, as HTTP dates have it.
+    """
 
     absent: bool = False
+    exists: bool = False
     etag: str | None = None
+    size: int | None = None
+    modified_at: dt.datetime | None = None
+
+    @property
+    def needs_object(self) -> bool:
+        """Whether it cannot hold where there is no object."""
+        return self.exists or self.etag is not None
+
+    def holds(self, row: ObjectRow) -> bool:
+        """Return True if it holds for an object that is there."""
+        return (
+            not self.absent
+            and self.etag in {None, row.etag}
+            and self.size in {None, row.size}
+            and self.modified_at in {None, row.modified_at.replace(microsecond=0)}
+        )
 
 
 ANY = Condition()
@@ -88,7 +108,7 @@ def put_object(
         "checksum": row.checksum,
         "file": row.file,
     }
-    if condition.etag is None:
+    if not condition.needs_object:
         made = connection.execute(
             insert_for(connection, _O).values(values).on_conflict_do_nothing().returning(_O.c.size)
         )
@@ -115,9 +135,12 @@ def delete_object(
 
     Raises:
         ObjectChanged: The condition does not hold.
+        ObjectMissing: The condition asks for an object, and there is none.
     """
     older = _locked(connection, bucket_id, key, condition)
     if older is None:
+        if condition.needs_object:
+            raise ObjectMissing(path=shown(key), store="this bucket")
         return None
     connection.execute(sa.delete(_O).where(_O.c.bucket_id == bucket_id, _O.c.key == key))
     drop_files(connection, [older.file], now)
@@ -197,9 +220,7 @@ def _locked(
 ) -> ObjectRow | None:
     found = connection.execute(_ONE_LOCKED, {"bucket_id": bucket_id, "key": key}).first()
     older = None if found is None else _row(found)
-    if older is not None and (
-        condition.absent or (condition.etag is not None and condition.etag != older.etag)
-    ):
+    if older is not None and not condition.holds(older):
         raise ObjectChanged(key=shown(key))
     return older
 

@@ -42,6 +42,7 @@ from snowmelt.catalog.library_grammar import (
     LOAD_OBJECTS,
     read_create_load_object,
     read_drop_load_object,
+    read_skipped_function,
 )
 from snowmelt.catalog.naming import Existing, Level
 from snowmelt.catalog.object_grammar import (
@@ -58,6 +59,7 @@ from snowmelt.catalog.security_grammar import (
     read_describe_security_integration,
     read_drop_security_integration,
 )
+from snowmelt.catalog.signature_grammar import read_function_name
 from snowmelt.catalog.statements import (
     CreateDatabase,
     CreateRole,
@@ -214,6 +216,11 @@ def _created_to_call(cursor: Cursor, *, replace: bool) -> Statement | None:
     if alter or secure:
         words = "OR ALTER" if alter else "SECURE"
         raise cursor.error(f"{words} is supported for an EXTERNAL FUNCTION alone", at)
+    for each in ("TRANSFORM", "ANALYTIC", "AGGREGATE"):
+        if cursor.accept(each, "FUNCTION"):
+            _existing(cursor, replace=replace)
+            name = read_function_name(cursor)[1]
+            return read_skipped_function(cursor, f"{each.capitalize()} function", name)
     if cursor.accept("FUNCTION"):
         return read_create_translator(cursor, _existing(cursor, replace=replace))
     if cursor.accept("SECURITY", "INTEGRATION"):

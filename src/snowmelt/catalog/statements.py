@@ -259,6 +259,17 @@ class CreateFunction:
 
 
 @dataclass(frozen=True, slots=True)
+class SkippedFunction:
+    """CREATE FUNCTION of a library as Vertica has it, which is no part of a load.
+
+    `kind` is how it is written, such as "Transform function".
+    """
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class DropLoadObject:
     """DROP LIBRARY, FILTER, PARSER or SOURCE; `kind` is that word, lower-case."""
 
@@ -437,6 +448,7 @@ Statement: TypeAlias = (
     | CreateLibrary
     | CreateFunction
     | DropLoadObject
+    | SkippedFunction
     | CreateExternalFunction
     | AlterFunction
     | RenameFunction

@@ -24,7 +24,9 @@ from snowmelt.errors import (
     NotFound,
     SchemaNotFound,
     TableNotFound,
+    Unsupported,
 )
+from snowmelt.schema.native import find_companion_conflict
 from snowmelt.schema.types import Column, TableName, TableSchema, display_name
 
 if TYPE_CHECKING:
@@ -192,6 +194,7 @@ def create_table(  # noqa: PLR0913 - the clauses of CREATE TABLE
 
     Raises:
         AlreadyExists: A table of that name exists, or a column is named twice.
+        Unsupported: A column has the name of a companion of another one.
         DatabaseNotFound: There is no such database.
         SchemaNotFound: There is no such schema.
         NotFound: A column of `cluster_by` does not exist.
@@ -328,6 +331,7 @@ def add_schema_version(
     Raises:
         TableNotFound: The table was dropped meanwhile.
         AlreadyExists: A column is named twice.
+        Unsupported: A column has the name of a companion of another one.
     """
     _check_columns(columns, ())
     if not lock_tables(connection, [table.table_id]):
@@ -401,6 +405,13 @@ def _check_columns(columns: Sequence[Column], cluster_by: Sequence[str]) -> None
         if column.name in names:
             raise AlreadyExists(kind="Column", name=column.display_name)
         names.add(column.name)
+    taken = find_companion_conflict(columns)
+    if taken is not None:
+        raise Unsupported(
+            what=f"Column {display_name(taken)}",
+            instead="native files keep the nanoseconds or the offset of another column of this "
+            "table under that name; give it another name",
+        )
     for name in cluster_by:
         if name not in names:
             raise NotFound(kind="Column", name=display_name(name))

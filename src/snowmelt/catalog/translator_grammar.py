@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog import clauses
 from snowmelt.catalog.clauses import Clause, Settings
 from snowmelt.catalog.lexing import TokenKind
+from snowmelt.catalog.library_grammar import read_skipped_function
 from snowmelt.catalog.signature_grammar import read_function_name, read_sql_type
-from snowmelt.catalog.statements import CreateTranslator
+from snowmelt.catalog.statements import CreateTranslator, SkippedFunction
 from snowmelt.functions.definition import Language, Translator
 from snowmelt.schema.types import Kind
 
@@ -49,13 +50,17 @@ _CLAUSES = {
 }
 
 
-def read_create_translator(cursor: Cursor, existing: Existing) -> CreateTranslator:
+def read_create_translator(
+    cursor: Cursor, existing: Existing
+) -> CreateTranslator | SkippedFunction:
     """Go past what follows CREATE [OR REPLACE] FUNCTION [IF NOT EXISTS].
 
     Raises:
         StatementError: It is not as it must be, or no translator.
     """
-    name, _ = read_function_name(cursor)
+    name, written = read_function_name(cursor)
+    if cursor.ahead("AS"):
+        return read_skipped_function(cursor, "Function", written)
     argument = _event(cursor)
     cursor.expect("RETURNS")
     _object(cursor)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from snowmelt.schema.types import display_name
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -362,7 +364,7 @@ def _renamed(offer: ChunkOffer, ledger: Ledger) -> Verdict | None:
 def _channel_verdicts(offer: ChunkOffer, table: TableState, ledger: Ledger) -> tuple[Verdict, ...]:
     names = [advance.name for advance in offer.channels]
     found = [
-        Verdict(Code.CHANNEL_TWICE, f"Channel {advance.name} is twice in the chunk.")
+        Verdict(Code.CHANNEL_TWICE, f"Channel {display_name(advance.name)} is twice in the chunk.")
         if names.count(advance.name) > 1
         else _advance_verdict(offer, advance, ledger.channels.get((table.table_id, advance.name)))
         for advance in offer.channels
@@ -374,7 +376,8 @@ def _channel_verdicts(offer: ChunkOffer, table: TableState, ledger: Ledger) -> t
     if not refused:
         return tuple(found)
     sibling = Verdict(
-        Code.SIBLING_REFUSED, f"Channel {refused[0]}, which shares the chunk, was refused."
+        Code.SIBLING_REFUSED,
+        f"Channel {display_name(refused[0])}, which shares the chunk, was refused.",
     )
     return tuple(verdict if verdict.code else sibling for verdict in found)
 
@@ -385,20 +388,20 @@ def _advance_verdict(
     if state is None:
         return Verdict(
             Code.CHANNEL_MISSING,
-            f"Channel {advance.name} does not exist on {offer.table}: it was dropped, or nobody "
+            f"Channel {display_name(advance.name)} does not exist on {offer.table}: it was dropped, or nobody "
             "wrote to it for long and it has expired. Open it again.",
         )
     if advance.client_sequencer != state.client_sequencer or offer.user != state.owner_user:
         return Verdict(
             Code.STALE_CLIENT_SEQUENCER,
-            f"Channel {advance.name} was opened by another client since, or came back with its table"
-            f" (UNDROP): client sequencer {advance.client_sequencer} came, {state.client_sequencer} is"
+            f"Channel {display_name(advance.name)} was opened by another client since, or came back"
+            f" with its table (UNDROP): client sequencer {advance.client_sequencer} came, {state.client_sequencer} is"
             " current. Whoever is to write opens it and goes on after its committed offset token.",
         )
     if advance.row_sequencer != state.row_sequencer + 1:
         return Verdict(
             Code.ROW_SEQUENCER_NOT_NEXT,
-            f"Channel {advance.name}: row sequencer {advance.row_sequencer} came,"
+            f"Channel {display_name(advance.name)}: row sequencer {advance.row_sequencer} came,"
             f" {state.row_sequencer + 1} is next.",
         )
     return ACCEPTED
