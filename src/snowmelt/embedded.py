@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import TYPE_CHECKING, Self, Unpack
 
@@ -15,9 +14,11 @@ from snowmelt.client.client import Client
 from snowmelt.config import Settings
 from snowmelt.errors import NotFound
 from snowmelt.server.running import RunningService
+from snowmelt.storage.files import create_file
 
 if TYPE_CHECKING:
     import datetime as dt
+    import os
     from pathlib import Path
     from types import TracebackType
 
@@ -181,8 +182,7 @@ def _prepare_user(service: Service, folder: Path) -> str:
             serialization.PrivateFormat.PKCS8,
             serialization.NoEncryption(),
         ).decode()
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:  # noqa: PTH123 - by descriptor
-            file.write(pem)
+        create_file(path, pem.encode())
     private_key = serialization.load_pem_private_key(pem.encode(), password=None)
     public_key = private_key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo

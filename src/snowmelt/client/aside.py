@@ -142,7 +142,7 @@ class Asides:
             if state is None or state.failure is not None:
                 continue
             where = state.target.table
-            name = ChannelName(where.database, where.schema, where.table, state.name)
+            name = ChannelName(*where.displayed, state.name)
             try:
                 self._calls.drop(name, state.client_sequencer, state.target.key_id)
             except SnowmeltError as error:

@@ -10,9 +10,9 @@ import msgspec
 
 from snowmelt.client.bucket import Grant
 from snowmelt.client.state import ChannelState, Target
-from snowmelt.errors import ChannelNotFound, InternalError
+from snowmelt.errors import ChannelNotFound, InternalError, ServiceUnavailable
 from snowmelt.schema.metadata import column_from_fields
-from snowmelt.schema.types import TableName, TableSchema, display_name
+from snowmelt.schema.types import TableName, TableSchema, display_name, internal_name
 from snowmelt.wire.evolution import EvolveRequest, EvolveResponse, NewColumn
 from snowmelt.wire.streaming import (
     ChannelStatus,
@@ -120,9 +120,7 @@ class Calls:
         """
         queries = [
             ChannelStatusQuery(
-                database=channel.target.table.database,
-                schema=channel.target.table.schema,
-                table=channel.target.table.table,
+                **_table_fields(channel.target.table),
                 channel_name=channel.name,
                 client_sequencer=channel.client_sequencer,
                 with_columns=with_columns,
@@ -145,11 +143,8 @@ class Calls:
         Raises:
             SnowmeltError: The service refused, or does not answer.
         """
-        table = target.table
         request = EvolveRequest(
-            database=table.database,
-            schema=table.schema,
-            table=table.table,
+            **_table_fields(target.table),
             role=self._role,
             columns=[NewColumn(display_name(name), kind) for name, kind in new.items()],
             drop_not_null=[display_name(name) for name in no_longer_required],
@@ -186,7 +181,18 @@ class Calls:
             raise
 
     def _ask(self, path: str, message: msgspec.Struct, kind: type[AnswerType]) -> AnswerType:
-        return self._transport.ask(path, message, kind, self._transport.patience(self._timeout_s))
+        patience = self._transport.patience(self._timeout_s)
+        try:
+            return self._transport.ask(path, message, kind, patience)
+        except ServiceUnavailable as error:
+            if not patience.is_over:
+                raise
+            reason = f"{error.fields['reason']}. To wait longer, raise request_timeout"
+            raise self._transport.unavailable(reason) from error
+
+
+def _table_fields(table: TableName) -> dict[str, str]:
+    return dict(zip(("database", "schema", "table"), table.displayed, strict=True))
 
 
 def _grant(configured: ConfigureResponse) -> Grant:
@@ -218,7 +224,7 @@ def opened(answer: OpenResponse, converter_for: ConverterFor) -> ChannelState:
         raise InternalError("The service's answer to open is not complete.")
     schema = schema_of(answer.table_columns, answer.schema_version or 1)
     target = Target(
-        TableName(str(answer.database), str(answer.schema), str(answer.table)),
+        TableName(*(internal_name(str(each)) for each in names[:3])),
         schema,
         answer.encryption_key_id or 0,
         base64.b64decode(answer.encryption_key),

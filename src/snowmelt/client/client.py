@@ -151,8 +151,9 @@ class Client:
             name: The channel's name, unique in its table.
             table: `database.schema.table`, with `"…"` around names that SQL would fold.
             on_error: What an insert does with good rows when others are refused.
-            default_timezone: Zone of dates and times that name none; None is that of the
-                official clients, America/Los_Angeles, and UTC under `strict`.
+            default_timezone: Zone of TIMESTAMP_LTZ and TIMESTAMP_TZ values that name none. None is
+                UTC under `strict`, and the Java client's America/Los_Angeles under `snowflake`, which
+                also moves a TIMESTAMP_NTZ that the zone skips, as that client does.
             compatibility: How values without one obvious meaning are taken, `snowflake` or
                 `strict`; None is the client's setting.
             schema_evolution: Add columns that rows have and the table lacks, of types inferred

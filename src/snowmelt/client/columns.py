@@ -184,7 +184,7 @@ def lost(status: ChannelStatus) -> Failure:
 
 def _name_of(status: ChannelStatus) -> TableName | None:
     names = (status.database, status.schema, status.table)
-    found = [name for name in names if isinstance(name, str)]
+    found = [internal_name(name) for name in names if isinstance(name, str)]
     return TableName(*found) if len(found) == len(names) else None
 
 

@@ -110,8 +110,7 @@ class Desk:
         """
         if channel.closed or (channel.failure is not None and channel.failure.fenced):
             channel.check()
-        where = channel.target.table
-        name = ChannelName(where.database, where.schema, where.table, channel.name)
+        name = ChannelName(*channel.target.table.displayed, channel.name)
         state = self._calls.open(name, None, channel.converter_for)
         state.evolves = channel.evolves
         self.backlog.attach(state, REOPENED)
@@ -125,7 +124,6 @@ class Desk:
             ChannelNotFound: Somebody has dropped it.
             ServiceUnavailable: The service does not answer.
         """
-        where = channel.target.table
-        name = ChannelName(where.database, where.schema, where.table, channel.name)
+        name = ChannelName(*channel.target.table.displayed, channel.name)
         self._calls.drop(name, channel.client_sequencer, channel.target.key_id)
         self.backlog.fail([channel], DROPPED)

@@ -244,11 +244,12 @@ def _rows(plan: ChunkPlan) -> pa.Table:
 
 
 def _metadata(plan: ChunkPlan, table: pa.Table, chunk: BlobChunk, part: _Part) -> ChunkMetadata:
-    schema, where = plan.target.schema, plan.target.table
+    schema = plan.target.schema
+    database_name, schema_name, table_name = plan.target.table.displayed
     return ChunkMetadata(
-        database=where.database,
-        schema=where.schema,
-        table=where.table,
+        database=database_name,
+        schema=schema_name,
+        table=table_name,
         chunk_start_offset=chunk.offset,
         chunk_length=chunk.length,
         chunk_length_uncompressed=part.size_bytes,

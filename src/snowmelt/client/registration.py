@@ -352,8 +352,8 @@ def _weight(verdict: ChannelVerdict) -> int:
 def verdict_on(entry: Entry, verdicts: dict[Identity, ChannelVerdict]) -> ChannelVerdict:
     """Return what the service said about an entry; silence counts as an unknown outcome."""
     # What it was sent for: the channel may have gone on to newer columns or names meanwhile.
-    state, where = entry.state, entry.target.table
-    identity = (where.database, where.schema, where.table, state.name, state.client_sequencer)
+    state = entry.state
+    identity = (*entry.target.table.displayed, state.name, state.client_sequencer)
     silence = ChannelVerdict(
         int(ResponseCode.TRY_AGAIN),
         state.name,

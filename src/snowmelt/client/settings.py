@@ -18,6 +18,7 @@ _log = logging.getLogger(__name__)
 _SHORTEST_LAG = dt.timedelta(milliseconds=100)
 _LONGEST_LAG = dt.timedelta(minutes=10)
 _PATIENT_S = 600.0
+_COMPATIBILITIES = (Compatibility.SNOWFLAKE, Compatibility.STRICT)
 
 
 class Options(TypedDict, total=False):
@@ -122,8 +123,8 @@ def compatibility_named(mode: Compatibility | str) -> Compatibility:
     Raises:
         ConfigurationError: There are no such rules.
     """
-    try:
-        return Compatibility(mode)
-    except ValueError as error:
-        reason = f"{mode!r} is none of {', '.join(Compatibility)}"
-        raise ConfigurationError(setting="compatibility", reason=reason) from error
+    for each in _COMPATIBILITIES:
+        if mode == each:
+            return each
+    reason = f"{mode!r} is none of {', '.join(_COMPATIBILITIES)}"
+    raise ConfigurationError(setting="compatibility", reason=reason)

@@ -37,6 +37,7 @@ from snowmelt.wire.streaming import (
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping, Sequence
+    from concurrent.futures import Future
 
     import sqlalchemy as sa
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.keys import KeyRing
     from snowmelt.catalog.tables import TableRecord
     from snowmelt.clock import Clock
+    from snowmelt.ingest.grouped_writes import GroupedWrites
     from snowmelt.ingest.handing import Asker, Handing
     from snowmelt.ingest.known import Known
     from snowmelt.wire.streaming import (
@@ -64,9 +66,10 @@ _NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What the receiving half needs; every method is one short transaction."""
+    """What the receiving half needs; opens and drops of many requests share a transaction."""
 
     database: Database
+    writes: GroupedWrites
     keyring: KeyRing
     known: Known
     handing: Handing
@@ -100,14 +103,17 @@ class Desk:
             stage_expires_in_s=handout.expires_in_s,
         )
 
-    def open(self, request: OpenRequest, user: str) -> OpenResponse:
+    def open(self, request: OpenRequest, user: str) -> Future[OpenResponse]:
         """Open a channel, or answer again to a request that came before; fences older owners.
 
+        The future raises RoleNotGranted if the role is not the user's, DatabaseNotFound,
+        SchemaNotFound or TableNotFound if one is missing or the role may not use it, and
+        TooManyChannels if the table's limit is reached.
+
         Raises:
-            RoleNotGranted: The role is not the user's.
-            DatabaseNotFound: It, or the right to use it, is missing; schema, table likewise.
-            TooManyChannels: The table's limit is reached.
-            Unsupported: The table cannot take rows this way.
+            NameMissing: If the request lacks a name.
+            RequestMalformed: If a name or the offset token contains NUL.
+            Unsupported: If the request asks for Iceberg mode.
         """
         if request.is_iceberg:
             raise Unsupported(
@@ -116,22 +122,33 @@ class Desk:
         name, channel = _table_name(request), _channel_name(request.channel)
         if "\0" in (request.offset_token or ""):
             raise RequestMalformed(reason="an offset token cannot contain the character NUL")
-        client_prefix, request_id = self._identity(request.request_id, user)
-        with self.database.writing() as connection:
-            table = self._writable(connection, name, user, request.role)
-            table_columns = [columns.to_wire(column) for column in table.schema.columns]
-            opened = channels.open_channel(
-                connection,
-                table,
-                channel,
-                user=user,
-                client_prefix=client_prefix,
-                request_id=request_id,
-                offset_token=request.offset_token,
-                now=self.clock.now(),
-            )
-            data_key = self.keyring.data_key(connection, table, user)
-            error_table = _error_table(connection, table)
+        identity = self._identity(request.request_id, user)
+        return self.writes.submit(
+            lambda connection: self._open(connection, request, (name, channel, user, *identity)),
+            key=name,
+        )
+
+    def _open(
+        self,
+        connection: sa.Connection,
+        request: OpenRequest,
+        opening: tuple[TableName, str, str, str | None, str | None],
+    ) -> OpenResponse:
+        name, channel, user, client_prefix, request_id = opening
+        table = self._writable(connection, name, user, request.role)
+        table_columns = [columns.to_wire(column) for column in table.schema.columns]
+        opened = channels.open_channel(
+            connection,
+            table,
+            channel,
+            user=user,
+            client_prefix=client_prefix,
+            request_id=request_id,
+            offset_token=request.offset_token,
+            now=self.clock.now(),
+        )
+        data_key = self.keyring.data_key(connection, table, user)
+        error_table = _error_table(connection, table)
         record = opened.record
         return OpenResponse(
             status_code=0,
@@ -176,38 +193,51 @@ class Desk:
                 _status(query, named, {} if number in foreign else records)
                 for number, (query, named) in enumerate(zip(request.channels, found, strict=True))
             ]
+            error_tables_by_id: dict[int, str | None] = {}
             for answer, named in zip(answers, found, strict=True):
                 if isinstance(answer.schema_version, int) and isinstance(named, tuple):
-                    answer.error_table = _error_table(connection, named[0])
+                    table = named[0]
+                    if table.table_id not in error_tables_by_id:
+                        error_tables_by_id[table.table_id] = _error_table(connection, table)
+                    answer.error_table = error_tables_by_id[table.table_id]
         return StatusResponse(status_code=0, message="Success", channels=answers)
 
-    def drop(self, request: DropRequest, user: str) -> DropResponse:
+    def drop(self, request: DropRequest, user: str) -> Future[DropResponse]:
         """Drop a channel; with a client sequencer only if it is still that owner's.
 
+        The future raises RoleNotGranted if the role is not the user's, DatabaseNotFound,
+        SchemaNotFound or TableNotFound if one is missing or the role may not use it,
+        ChannelNotFound if there is no such channel, and ChannelFenced if another client has
+        opened it since.
+
         Raises:
-            RoleNotGranted: The role is not the user's.
-            DatabaseNotFound: It, or the right to use it, is missing; schema, table likewise.
-            ChannelNotFound: There is no such channel.
-            ChannelFenced: Somebody else has opened it since.
+            NameMissing: If the request lacks a name.
         """
         name, channel = _table_name(request), _channel_name(request.channel)
-        with self.database.writing() as connection:
-            name = tables.name_now(connection, name, request.encryption_key_id, user)
-            table = self._writable(connection, name, user, request.role)
-            try:
-                channels.drop_channel(
-                    connection,
-                    table,
-                    channel,
-                    client_sequencer=request.client_sequencer,
-                    user=user,
-                    now=self.clock.now(),
-                )
-            except ChannelNotFound:
-                # The same drop a second time, because its answer was lost, is a success.
-                asked = request.client_sequencer
-                if asked is None or tombstones.last_sequencer(connection, name, channel) != asked:
-                    raise
+        return self.writes.submit(
+            lambda connection: self._drop(connection, request, (name, channel, user)), key=name
+        )
+
+    def _drop(
+        self, connection: sa.Connection, request: DropRequest, dropping: tuple[TableName, str, str]
+    ) -> DropResponse:
+        asked_name, channel, user = dropping
+        name = tables.name_now(connection, asked_name, request.encryption_key_id, user)
+        table = self._writable(connection, name, user, request.role)
+        try:
+            channels.drop_channel(
+                connection,
+                table,
+                channel,
+                client_sequencer=request.client_sequencer,
+                user=user,
+                now=self.clock.now(),
+            )
+        except ChannelNotFound:
+            # The same drop a second time, because its answer was lost, is a success.
+            asked = request.client_sequencer
+            if asked is None or tombstones.last_sequencer(connection, name, channel) != asked:
+                raise
         return DropResponse(
             status_code=0,
             message="Success",

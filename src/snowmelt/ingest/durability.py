@@ -1,4 +1,8 @@
-"""The syncs of the stage, by whoever: what one that failed may have lost is trusted by nobody."""
+"""Sync the stage before commit. After a failed sync, blobs that were on the stage are rejected.
+
+The stage's file system is held open from start to end, so no failed write is missed, whichever
+program hears of it first. What was put before the start is read from the disk (`Verifier`).
+"""
 
 from __future__ import annotations
 
@@ -29,6 +33,8 @@ class Durability:
         self._clock = clock
         self._lock = threading.Lock()
         self._failures = 0
+        # Before any blob is read: what is put from now on cannot be lost unheard.
+        stage.watch()
 
     @property
     def failures(self) -> int:

@@ -69,7 +69,8 @@ class EndpointHanding:
     """Clients anywhere upload to the service's S3 endpoint, with credentials for their prefix.
 
     `endpoint` is its address as clients reach it; without one it is made of `scheme` and `port`
-    and the name by which the client reached the service, or `host` when it named none.
+    and the name by which the client reached the service, or `host` when it named none. `region` is
+    the one to sign for; where it is empty any will do.
     """
 
     keyring: KeyRing
@@ -79,6 +80,7 @@ class EndpointHanding:
     scheme: str
     host: str
     port: int
+    region: str
 
     def hand_out(self, asker: Asker, prefix: str) -> Handout:
         """Return the bucket's part for the prefix, with new credentials."""
@@ -98,7 +100,7 @@ class EndpointHanding:
                 "AWS_SECRET_KEY": credentials.secret,
                 "AWS_TOKEN": credentials.token,
             },
-            region=_REGION,
+            region=self.region or _REGION,
             endPoint=self.endpoint or address,
         )
         return Handout(location, self.lifetime_s)

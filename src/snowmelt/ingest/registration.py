@@ -143,24 +143,27 @@ class Registrar:
         """Answer what was submitted, then stop; further submissions are refused."""
         self._verifying.close()
         self._writing.close()
+        self._verifier.close()
 
     def _verify(self, submissions: Sequence[_Submission]) -> None:
         failed_syncs = self._durability.failures
-        self._writing.put(
-            [
-                _Checked(submission, candidates, failed_syncs)
-                for submission in submissions
-                if (candidates := self._check(submission)) is not None
-            ]
-        )
+        checked: list[_Checked] = []
+        failed: list[tuple[_Submission, RegisterResponse | Exception]] = []
+        for submission, found in zip(submissions, self._check(submissions), strict=True):
+            if isinstance(found, Exception):
+                failed.append((submission, _failure_answer(submission, found)))
+            else:
+                checked.append(_Checked(submission, found, failed_syncs))
+        self._writing.put(checked)
+        if failed:
+            self._answer(failed)
 
-    def _check(self, submission: _Submission) -> list[Candidate] | None:
-        """Return what the stage says; None when the submission has been answered with a failure."""
+    def _check(self, submissions: Sequence[_Submission]) -> list[list[Candidate] | Exception]:
+        """Return what the stage says of each submission, or what failed; it never raises."""
         try:
-            return self._verifier.check(submission.request, submission.sender)
+            return self._verifier.check_all([(each.request, each.sender) for each in submissions])
         except Exception as error:  # noqa: BLE001 - answered; the thread lives on
-            self._answer([(submission, _failure_answer(submission, error))])
-            return None
+            return [error] * len(submissions)
 
     def _write(self, group: Sequence[_Checked]) -> None:
         self._settle(group)
@@ -210,7 +213,7 @@ class Registrar:
         verdicts: list[tuple[Verdict, ...]] = []
         if offers:
             faults.point(faults.Point.BEFORE_REGISTRATION)
-            with self._database.writing() as connection:
+            with self._database.writing(urgent=True) as connection:
                 # The time is read here: a group may have waited for others who write.
                 verdicts = registration.register(
                     connection, offers, now=self._clock.now(), remembered=self._remembered

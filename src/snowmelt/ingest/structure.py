@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.blob.layout import BDEC_VERSION
 from snowmelt.errors import RegistrationRefused
-from snowmelt.schema.types import internal_name
+from snowmelt.schema.types import display_name, internal_name
 from snowmelt.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -96,9 +96,10 @@ def chunk_refusal(chunk: ChunkMetadata) -> Refusal | None:
             f"The chunk has offset {offset} and length {length}; a chunk has 1 to"
             f" {MAX_CHUNK_BYTES:,} bytes.",
         )
-    if chunk.encryption_key_id is None:
+    if not _is_count(chunk.encryption_key_id):
         return Refusal(
-            ResponseCode.ENCRYPTION_KEY_INVALID, "The chunk's encryption key id is missing."
+            ResponseCode.ENCRYPTION_KEY_INVALID,
+            "The chunk's encryption key id is missing, or no id that was given.",
         )
     if chunk.eps is not None and not (
         chunk.eps.rows == 0 if chunk.rowless else 0 < chunk.eps.rows < MAX_ROWS
@@ -112,7 +113,17 @@ def chunk_refusal(chunk: ChunkMetadata) -> Refusal | None:
             f"Only the rows of one channel can be in several chunks, not in {chunk.parts} those of"
             f" {len(chunk.channels or [])}.",
         )
-    return _channels_refusal(chunk.channels or [])
+    return _times_refusal(chunk) or _channels_refusal(chunk.channels or [])
+
+
+def _times_refusal(chunk: ChunkMetadata) -> Refusal | None:
+    for instant in (chunk.first_insert_time_in_ms, chunk.last_insert_time_in_ms):
+        if instant is not None and not _is_count(instant):
+            return Refusal(
+                ResponseCode.BLOB_FORMAT_WRONG,
+                f"The chunk's time of insertion, {instant} ms, is no time since 1970.",
+            )
+    return None
 
 
 def _channels_refusal(channels: Sequence[ChunkChannel]) -> Refusal | None:
@@ -122,23 +133,25 @@ def _channels_refusal(channels: Sequence[ChunkChannel]) -> Refusal | None:
             return Refusal(ResponseCode.CHANNEL_NAME_MISSING, "A channel of the chunk has no name.")
         name = internal_name(channel.channel_name)
         if name in names:
-            return Refusal(ResponseCode.CHANNEL_TWICE, f"Channel {name} is twice in the chunk.")
+            return Refusal(
+                ResponseCode.CHANNEL_TWICE, f"Channel {display_name(name)} is twice in the chunk."
+            )
         names.add(name)
         tokens = (channel.offset_token, channel.start_offset_token, channel.end_offset_token)
         if any("\0" in token for token in tokens if token):
             return Refusal(
                 ResponseCode.CHANNEL_NAME_MISSING,
-                f"The offset token of channel {name} holds the character NUL.",
+                f"The offset token of channel {display_name(name)} holds the character NUL.",
             )
         if not _is_count(channel.client_sequencer):
             return Refusal(
                 ResponseCode.CLIENT_SEQUENCER_MISSING,
-                f"The client sequencer of channel {name} is missing.",
+                f"The client sequencer of channel {display_name(name)} is missing.",
             )
         if not _is_count(channel.row_sequencer):
             return Refusal(
                 ResponseCode.ROW_SEQUENCER_NOT_NEXT,
-                f"The row sequencer of channel {name} is missing.",
+                f"The row sequencer of channel {display_name(name)} is missing.",
             )
     return None
 

@@ -1,14 +1,14 @@
-"""Is what a registration says true of the bytes on the stage? Outside any transaction.
+"""Check what registrations claim against the stage, outside any transaction.
 
-A row that is reported as committed must never turn out unreadable, so a chunk counts only when
-its blob is a regular file of the sender's own prefix, of the right size and MD5, decrypts with
-the key it names, and holds a Parquet file whose footer fits a schema of the table.
+A row that is reported as committed must never turn out unreadable, and nothing that a client claims
+may change an answer. So a chunk counts only when its blob is a regular file of the sender's own
+prefix, of the right size and MD5, decrypts with the key it names, and decodes to rows that fit a
+schema of the table; its statistics are collected from these rows.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,29 +17,24 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from snowmelt.blob import crypto, layout, reader
+from snowmelt.blob import layout
 from snowmelt.catalog.registration import ChannelAdvance, ChunkOffer
-from snowmelt.errors import (
-    BlobInvalid,
-    ObjectMissing,
-    PathRefused,
-    SnowmeltError,
-    StageUnavailable,
-)
-from snowmelt.ingest import decoding
-from snowmelt.ingest.fitting import newest_match, written_for
+from snowmelt.errors import BlobInvalid, ObjectMissing, StageUnavailable
+from snowmelt.ingest.inspection import BlobJob, ChunkFinding, ChunkJob
+from snowmelt.ingest.inspectors import LocalInspector
 from snowmelt.ingest.pressure import TOO_MUCH_WAITS
-from snowmelt.ingest.structure import MAX_BLOB_BYTES, Refusal, blob_refusal, chunk_refusal
+from snowmelt.ingest.structure import Refusal, blob_refusal, chunk_refusal
 from snowmelt.schema.types import TableName, internal_name
 from snowmelt.wire import eps
 from snowmelt.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from snowmelt.blob.reader import ChunkFooter
-    from snowmelt.ingest.known import Known
+    from snowmelt.ingest.inspection import BlobFinding
+    from snowmelt.ingest.inspectors import Inspector
+    from snowmelt.ingest.known import Known, KnownKey
     from snowmelt.ingest.pressure import Pressure
     from snowmelt.schema.types import TableSchema
     from snowmelt.storage.store import Store
@@ -52,9 +47,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("snowmelt.ingest")
 _encoder = msgspec.json.Encoder()
-# Larger blobs are hashed piece by piece and their chunks read one at a time.
-_WHOLE_BYTES = 32 * 1024 * 1024
-_PIECE_BYTES = 8 * 1024 * 1024
 NOT_DURABLE = Refusal(
     ResponseCode.BLOB_FORMAT_WRONG,
     "The stage could not be made durable when this blob was on it, so the blob may not be on the"
@@ -67,11 +59,10 @@ _name = lru_cache(maxsize=100_000)(internal_name)
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who registers: user, role (None: the user's own), and whether our SDK made the blobs."""
+    """Who registers: user and role (None: the user's own)."""
 
     user: str
     role: str | None
-    ours: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +108,46 @@ class _Place:
 
 
 class Depth(StrEnum):
-    """How much of a chunk is looked at; FULL is also for blobs that our SDK did not make.
+    """How much of a chunk is looked at.
 
-    OFF believes everything, so that the cost of the rest can be measured.
+    FULL decodes it. FOOTER, the opt-out of an administrator, compares checksums, footer and
+    columns, and stores no bounds. OFF believes everything, so that the cost of the rest can be
+    measured.
     """
 
-    FOOTER = "footer"
     FULL = "full"
+    FOOTER = "footer"
     OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Scrutiny:
+    """How deep chunks are looked at: that of users whom an administrator has opted out, by footer."""
+
+    depth: Depth = Depth.FULL
+    opted_out: frozenset[str] = frozenset()
+
+    def decodes(self, user: str) -> bool:
+        """Return True if the rows of this user's chunks are decoded before they count."""
+        return self.depth is Depth.FULL and user not in self.opted_out
+
+
+@dataclass(slots=True)
+class _Claimed:
+    """A blob as its sender describes it: candidates, and what is to be inspected of them.
+
+    `keys` are those of the candidates at the same position; None where they are not inspected.
+    """
+
+    candidates: list[Candidate]
+    keys: list[KnownKey | None]
+    place: _Place | None = None
+    md5: str = ""
+    user: str = ""
+
+    def open(self) -> list[int]:
+        """Return the positions of the candidates that are to be inspected."""
+        return [position for position, key in enumerate(self.keys) if key is not None]
 
 
 class Verifier:
@@ -136,14 +159,26 @@ class Verifier:
         stage: Store,
         *,
         deployment_id: int,
-        depth: Depth,
+        scrutiny: Scrutiny | None = None,
         pressure: Pressure | None = None,
+        inspector: Inspector | None = None,
     ) -> None:
+        """Check what lies on `stage`.
+
+        Args:
+            known: What the catalog holds of prefixes, keys and columns.
+            stage: Where blobs lie.
+            deployment_id: The number that the names of blobs carry.
+            scrutiny: How deep chunks are looked at. None: in full, for all users.
+            pressure: Tables that take nothing more now. None: no limits.
+            inspector: Where blobs are inspected. None: in the calling thread.
+        """
         self._known = known
         self._stage = stage
         self._suffix = f"_{deployment_id}"
-        self._depth = depth
+        self._scrutiny = scrutiny or Scrutiny()
         self._pressure = pressure
+        self._inspector = inspector or LocalInspector(stage)
         self._distrusted: dt.datetime | None = None
 
     def distrust(self, until: dt.datetime) -> None:
@@ -154,28 +189,190 @@ class Verifier:
         """
         self._distrusted = until
 
+    def close(self) -> None:
+        """Release the inspector; nothing may be checked any more."""
+        self._inspector.close()
+
     def check(self, request: RegisterRequest, sender: Sender) -> list[Candidate]:
         """Return a candidate per chunk, in the order of the request."""
-        candidates: list[Candidate] = []
+        [found] = self.check_all([(request, sender)])
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def check_all(
+        self, requests: Sequence[tuple[RegisterRequest, Sender]]
+    ) -> list[list[Candidate] | Exception]:
+        """Return for each request a candidate per chunk, or what went wrong on our side."""
+        claimed: list[list[_Claimed] | Exception] = []
+        for request, sender in requests:
+            try:
+                claimed.append(self._claim_all(request, sender))
+            except Exception as error:  # noqa: BLE001 - the other requests go on
+                claimed.append(error)
+        waiting = [blob for blobs in claimed if not isinstance(blobs, Exception) for blob in blobs]
+        failures = self._inspect([blob for blob in waiting if blob.open()])
+        answers: list[list[Candidate] | Exception] = []
+        for blobs in claimed:
+            if isinstance(blobs, Exception):
+                answers.append(blobs)
+                continue
+            failed = next((failures[id(blob)] for blob in blobs if id(blob) in failures), None)
+            answers.append(failed or [each for blob in blobs for each in blob.candidates])
+        return answers
+
+    def _claim_all(self, request: RegisterRequest, sender: Sender) -> list[_Claimed]:
+        claimed: list[_Claimed] = []
         paths: set[str] = set()
         for blob in request.blobs or []:
-            candidates.extend(self._check_blob(blob, paths, sender))
+            claimed.append(self._claim(blob, paths, sender))
             paths.add(blob.path or "")
-        return candidates
+        return claimed
 
-    def _check_blob(self, blob: BlobMetadata, earlier: set[str], sender: Sender) -> list[Candidate]:
+    def _claim(self, blob: BlobMetadata, earlier: set[str], sender: Sender) -> _Claimed:
         chunks = blob.chunks or []
         refusal = blob_refusal(blob, earlier)
         if refusal is not None:
-            return [Candidate(chunk, None, refusal) for chunk in chunks]
+            return _Claimed([Candidate(chunk, None, refusal) for chunk in chunks], [])
         try:
             place = self._place(blob, sender)
         except _Refused as refused:
-            return [Candidate(chunk, None, refused.refusal) for chunk in chunks]
+            return _Claimed([Candidate(chunk, None, refused.refusal) for chunk in chunks], [])
         candidates = [self._claimed(chunk, blob, place, sender) for chunk in chunks]
-        if self._depth is not Depth.OFF and any(candidate.is_open for candidate in candidates):
-            candidates = self._verified(candidates, blob, place, sender)
-        return candidates
+        if self._scrutiny.depth is Depth.OFF:
+            return _Claimed(candidates, [])
+        keys = [
+            self._known.key(candidate.offer.key_id)
+            if candidate.is_open and candidate.offer is not None
+            else None
+            for candidate in candidates
+        ]
+        return _Claimed(candidates, keys, place, (blob.md5 or "").lower(), sender.user)
+
+    def _inspect(self, blobs: Sequence[_Claimed]) -> dict[int, Exception]:
+        """Inspect blobs and settle their candidates; return by identity what failed on our side."""
+        failures: dict[int, Exception] = {}
+        if not blobs:
+            return failures
+        doubtful = self._settle(blobs, [blob.open() for blob in blobs], is_final=False)
+        again: list[_Claimed] = []
+        positions: list[list[int]] = []
+        for blob, doubts in zip(blobs, doubtful, strict=True):
+            if not doubts:
+                continue
+            try:
+                # The columns known here may have grown since.
+                for table_id in {key.table_id for at in doubts if (key := blob.keys[at])}:
+                    self._known.schemas(table_id, again=True)
+            except Exception as error:  # noqa: BLE001 - the other requests go on
+                failures[id(blob)] = error
+                continue
+            again.append(blob)
+            positions.append(doubts)
+        if again:
+            self._settle(again, positions, is_final=True)
+        return failures
+
+    def _settle(
+        self, blobs: Sequence[_Claimed], positions: Sequence[list[int]], *, is_final: bool
+    ) -> list[list[int]]:
+        """Inspect chunks of blobs and settle them; return those that newer columns could save."""
+        schemas: dict[int, Mapping[int, TableSchema]] = {}
+        jobs = [
+            self._job(blob, chosen, schemas, is_final=is_final)
+            for blob, chosen in zip(blobs, positions, strict=True)
+        ]
+        findings = self._inspector.inspect(jobs, schemas)
+        doubtful: list[list[int]] = []
+        for blob, chosen, found in zip(blobs, positions, findings, strict=True):
+            doubts: list[int] = []
+            unsafe = self._unsafe(blob, found)
+            for at, finding in zip(chosen, found.chunks, strict=True):
+                if finding.is_doubtful and not is_final:
+                    doubts.append(at)
+                else:
+                    blob.candidates[at] = self._settled(blob, at, finding, unsafe)
+            doubtful.append(doubts)
+        return doubtful
+
+    def _job(
+        self,
+        blob: _Claimed,
+        positions: Sequence[int],
+        schemas: dict[int, Mapping[int, TableSchema]],
+        *,
+        is_final: bool,
+    ) -> BlobJob:
+        assert blob.place is not None  # noqa: S101 - only blobs that have one are inspected
+        decode = self._scrutiny.decodes(blob.user)
+        chunks = []
+        for at in positions:
+            key, offer = blob.keys[at], blob.candidates[at].offer
+            assert key is not None  # noqa: S101 - only chunks that have one are inspected
+            assert offer is not None  # noqa: S101
+            versions = schemas.setdefault(key.table_id, self._known.schemas(key.table_id))
+            chunks.append(
+                ChunkJob(
+                    offer.offset,
+                    offer.length,
+                    offer.md5,
+                    offer.key_id,
+                    key.data_key,
+                    offer.rows,
+                    offer.statistics,
+                    key.table_id,
+                    tuple(versions),
+                    decode,
+                    is_final,
+                )
+            )
+        return BlobJob(blob.place.path, blob.place.stored_at, blob.md5, tuple(chunks))
+
+    def _unsafe(self, blob: _Claimed, found: BlobFinding) -> Refusal | None:
+        """Return why the blob's bytes may not be on the disk, None if they are, or will be."""
+        distrusted, modified_at = self._distrusted, found.modified_at
+        if distrusted is not None and modified_at is not None and modified_at <= distrusted:
+            return NOT_DURABLE
+        if all(finding.code for finding in found.chunks) or blob.place is None:
+            return None
+        path = blob.place.path
+        try:
+            # Here, not where it was inspected: only this process hears of writes that failed.
+            is_safe = self._stage.is_on_disk(blob.place.stored_at, blob.md5)
+        except ObjectMissing:
+            return Refusal(ResponseCode.BLOB_FORMAT_WRONG, f"Blob {path} is not on the stage.")
+        except (StageUnavailable, OSError) as error:
+            _log.warning("blob %s cannot be read from its disk: %s", path, error)
+            return Refusal(ResponseCode.TRY_AGAIN, f"Blob {path} cannot be read now: {error}")
+        return None if is_safe else NOT_DURABLE
+
+    def _settled(
+        self, blob: _Claimed, at: int, finding: ChunkFinding, unsafe: Refusal | None
+    ) -> Candidate:
+        """Return a candidate after its inspection."""
+        candidate = blob.candidates[at]
+        offer = candidate.offer
+        assert offer is not None  # noqa: S101 - only offers are inspected
+        if finding.failure:
+            _log.error(
+                "chunk at %d of blob %s: %s",
+                *(offer.offset, offer.path, finding.failure),
+                extra={"user": blob.user, "table": offer.table, "path": offer.path},
+            )
+        if unsafe is not None:
+            return candidate.refused(unsafe)
+        if finding.code:
+            # Its owner is told; what it sent counts nowhere.
+            _log.info(
+                "chunk refused: %s",
+                finding.message,
+                extra={"user": blob.user, "table": offer.table, "path": offer.path},
+            )
+            return candidate.refused(Refusal(ResponseCode(finding.code), finding.message))
+        offer = dataclasses.replace(
+            offer, schema_version=finding.version, statistics=finding.statistics
+        )
+        return dataclasses.replace(candidate, offer=offer)
 
     def _place(self, blob: BlobMetadata, sender: Sender) -> _Place:
         """Return where the blob must lie: beneath the folder of a prefix of the sender's."""
@@ -230,7 +427,10 @@ class Verifier:
             key_id=chunk.encryption_key_id or 0,
             rows=chunk.eps.rows,
             schema_version=max(schemas, default=0),
-            statistics=_encoder.encode(chunk.eps),
+            # What the client claims goes to the inspection, which derives what is stored.
+            statistics=eps.without_bounds(chunk.eps.rows)
+            if self._scrutiny.depth is Depth.OFF
+            else _encoder.encode(chunk.eps),
             first_insert_ms=chunk.first_insert_time_in_ms,
             last_insert_ms=chunk.last_insert_time_in_ms,
             channels=tuple(
@@ -257,193 +457,6 @@ class Verifier:
         if self._pressure is not None and key.table_id in self._pressure.tables:
             return candidate.refused(TOO_MUCH_WAITS)
         return candidate
-
-    def _verified(
-        self,
-        candidates: Sequence[Candidate],
-        blob: BlobMetadata,
-        place: _Place,
-        sender: Sender,
-    ) -> list[Candidate]:
-        """Read the blob and check each chunk that is not refused yet."""
-        try:
-            data = self._read_blob(blob, place)
-        except _Refused as refused:
-            return [candidate.refused(refused.refusal) for candidate in candidates]
-        return [
-            self._with_chunk_checked(candidate, candidate.offer, data, sender)
-            if candidate.is_open and candidate.offer is not None
-            else candidate
-            for candidate in candidates
-        ]
-
-    def _read_blob(self, blob: BlobMetadata, place: _Place) -> _Bytes:
-        try:
-            info, start = self._stage.read(place.stored_at, _WHOLE_BYTES)
-            if self._distrusted is not None and info.modified_at <= self._distrusted:
-                raise _Refused(NOT_DURABLE.code, NOT_DURABLE.message)
-            if info.size > MAX_BLOB_BYTES:
-                raise _Refused(
-                    ResponseCode.BLOB_FORMAT_WRONG,
-                    f"Blob {place.path} has {info.size:,} bytes; at most {MAX_BLOB_BYTES:,}"
-                    " are taken.",
-                )
-            data = _Bytes(self._stage, place.stored_at, info.size, start)
-            chunks = blob.chunks or []
-            md5 = data.md5(first=(chunks[0].chunk_length or 0) if chunks else 0)
-        except ObjectMissing:
-            raise _Refused(
-                ResponseCode.BLOB_FORMAT_WRONG, f"Blob {place.path} is not on the stage."
-            ) from None
-        except PathRefused as error:
-            raise _Refused(ResponseCode.BLOB_FORMAT_WRONG, str(error)) from None
-        except (StageUnavailable, OSError) as error:
-            _log.warning("blob %s cannot be read: %s", place.path, error)
-            raise _Refused(
-                ResponseCode.TRY_AGAIN, f"Blob {place.path} cannot be read now: {error}"
-            ) from None
-        if md5 != (blob.md5 or "").lower():
-            raise _Refused(
-                ResponseCode.BLOB_MD5_MISSING,
-                f"Blob {place.path} has MD5 {md5} on the stage ({info.size:,} bytes), not"
-                f" {blob.md5}: it was changed or cut off after it was built.",
-            )
-        return data
-
-    def _with_chunk_checked(
-        self, candidate: Candidate, offer: ChunkOffer, data: _Bytes, sender: Sender
-    ) -> Candidate:
-        try:
-            version = self._check_chunk(candidate.chunk, offer, data, sender)
-        except _Refused as refused:
-            return candidate.refused(refused.refusal)
-        except Exception as error:
-            if isinstance(error, SnowmeltError) and error.retryable:
-                # Stage or catalog are away: nothing is known against the chunk.
-                raise
-            _log.exception(
-                "chunk at %d of blob %s",
-                *(offer.offset, offer.path),
-                extra={"user": sender.user, "table": offer.table, "path": offer.path},
-            )
-            return candidate.refused(
-                Refusal(
-                    ResponseCode.BLOB_FORMAT_WRONG,
-                    f"The chunk at {offer.offset} of blob {offer.path} cannot be read: {error}",
-                )
-            )
-        return dataclasses.replace(
-            candidate, offer=dataclasses.replace(offer, schema_version=version)
-        )
-
-    def _check_chunk(
-        self, chunk: ChunkMetadata, offer: ChunkOffer, data: _Bytes, sender: Sender
-    ) -> int:
-        """Return the schema version that the chunk was written for."""
-        where = f"The chunk at {offer.offset} of blob {offer.path}"
-        key = self._known.key(offer.key_id)
-        if key is None or chunk.eps is None:
-            raise _Refused(ResponseCode.REOPEN, f"{where} names a key that is gone.")
-        if offer.offset + offer.length > data.size:
-            raise _Refused(
-                ResponseCode.CHUNK_LENGTH_INVALID,
-                f"{where} would end at {offer.offset + offer.length:,}; the file has"
-                f" {data.size:,} bytes.",
-            )
-        cipher = data.part(offer.offset, offer.length)
-        md5 = data.known_md5(offer.offset, offer.length) or _md5(cipher).hexdigest()
-        if md5 != offer.md5:
-            raise _Refused(
-                ResponseCode.CHUNK_MD5_MISSING, f"{where} has MD5 {md5}, not {offer.md5}."
-            )
-        chunk_key = crypto.derive_key(key.data_key, offer.path)
-        parquet = reader.decrypt(cipher, chunk_key=chunk_key, offset=offer.offset)
-        try:
-            footer = reader.inspect_chunk(parquet)
-        except SnowmeltError as error:
-            raise _Refused(
-                ResponseCode.BLOB_FORMAT_WRONG,
-                f"{where} does not decrypt to a Parquet file with key {offer.key_id}: {error}",
-            ) from None
-        if footer.rows != offer.rows:
-            raise _Refused(
-                ResponseCode.EP_ROW_COUNT_INVALID,
-                f"{where} has {footer.rows:,} rows, its statistics say {offer.rows:,}.",
-            )
-        schema = self._matching(footer, key.table_id, where)
-        refusal = self._disagreement(chunk, schema, parquet, path=offer.path, ours=sender.ours)
-        if refusal is not None and self._known.is_stale(key.table_id):
-            # The columns known here may have grown since.
-            schema = self._matching(footer, key.table_id, where)
-            refusal = self._disagreement(chunk, schema, parquet, path=offer.path, ours=sender.ours)
-        if refusal is not None:
-            raise _Refused(refusal.code, f"{where}: {refusal.message}")
-        return schema.version
-
-    def _disagreement(
-        self, chunk: ChunkMetadata, schema: TableSchema, parquet: bytes, *, path: str, ours: bool
-    ) -> Refusal | None:
-        """Return where rows and statistics of a chunk contradict each other or the columns."""
-        if chunk.eps is None:
-            return None
-        problem = eps.check(schema, chunk.eps, chunk.eps.rows)
-        if problem is not None:
-            return Refusal(ResponseCode(problem[0]), problem[1])
-        if self._depth is Depth.FULL or not ours:
-            return decoding.mismatch(parquet, schema, chunk.eps, path=path)
-        return None
-
-    def _matching(self, footer: ChunkFooter, table_id: int, where: str) -> TableSchema:
-        """Return the schema version a chunk was written for, else the newest that it fits."""
-        known = written_for(footer, self._known.schemas(table_id))
-        if known is not None:
-            return known
-        schemas = self._known.schemas(table_id, again=True)
-        found = written_for(footer, schemas) or newest_match(footer, schemas)
-        if isinstance(found, str):
-            raise _Refused(
-                ResponseCode.REOPEN,
-                f"{where} does not fit the table ({found}); open the channel again.",
-            )
-        return found
-
-
-class _Bytes:
-    """A blob's bytes: those read already where these are all, else read piece by piece."""
-
-    def __init__(self, stage: Store, stored_at: str, size: int, start: bytes) -> None:
-        self.size = size
-        self._stage = stage
-        self._stored_at = stored_at
-        self._whole = start if size <= _WHOLE_BYTES else None
-        self._first: tuple[int, str | None] = (0, None)
-
-    def md5(self, *, first: int) -> str:
-        """Return the MD5 of the whole blob, hex; that of its `first` bytes becomes known with it."""
-        if self._whole is None:
-            digest = _md5(b"")
-            for offset in range(0, self.size, _PIECE_BYTES):
-                digest.update(self._stage.get_range(self._stored_at, offset, _PIECE_BYTES))
-            return digest.hexdigest()
-        whole = memoryview(self._whole)
-        digest = _md5(whole[:first])
-        self._first = (first, digest.hexdigest())
-        digest.update(whole[first:])
-        return digest.hexdigest()
-
-    def known_md5(self, offset: int, length: int) -> str | None:
-        """Return the MD5 of a part, hex, if it is the one that came with the whole blob's."""
-        return self._first[1] if offset == 0 and length == self._first[0] else None
-
-    def part(self, offset: int, length: int) -> bytes | memoryview:
-        """Return the bytes of one chunk."""
-        if self._whole is None:
-            return self._stage.get_range(self._stored_at, offset, length)
-        return memoryview(self._whole)[offset : offset + length]
-
-
-def _md5(data: bytes | memoryview) -> hashlib._Hash:
-    return hashlib.md5(data, usedforsecurity=False)
 
 
 def _end_token(channel: ChunkChannel) -> str | None:

@@ -1,8 +1,9 @@
 """Whether a client writes bytes as base64 or as digits, which no row tells.
 
-The official SDK learns it when its client is made, and writes base64 unless it is told digits.
-Clients that were made before their table took bytes go on with base64 until they ask again, which
-ends them. Till then what they send must not be taken for digits.
+The official SDK learns it when its client is made, and writes base64 unless it is told digits, as every
+client is. A service that wrote to this catalog before may have told base64, which the catalog notes by
+path. Those clients go on with base64 until they ask again, which ends them. Till then what they send must
+not be taken for digits.
 """
 
 from __future__ import annotations
@@ -13,14 +14,11 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog import row_clients
 from snowmelt.clock import milliseconds
 from snowmelt.errors import RowsBusy
-from snowmelt.ingest.rows.places import takes_bytes
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from snowmelt.catalog.database import Database
-    from snowmelt.catalog.pipe_syntax import PipeCopy
-    from snowmelt.catalog.tables import TableRecord
     from snowmelt.clock import Clock
     from snowmelt.ingest.rows.places import PipePath, SdkClient, Target
 
@@ -46,14 +44,6 @@ class ByteForms:
         self._clock = clock
         self._lifetime_s = token_lifetime_s
         self._known: set[tuple[str, str]] = set()
-
-    def tell_base64(self, path: PipePath) -> None:
-        """Note that a client is about to be told base64; look at the table once more then.
-
-        Whoever sees the column that makes a difference must see this note as well.
-        """
-        with self._database.writing() as connection:
-            row_clients.tell_base64(connection, str(path.name), self._clock.now())
 
     def tell_digits(self, target: Target, client: SdkClient | None) -> float | None:
         """Note that a client is told digits; return in how many seconds what it is told should expire.
@@ -81,8 +71,6 @@ class ByteForms:
         self,
         connection: sa.Connection,
         path: PipePath,
-        table: TableRecord,
-        copy: PipeCopy | None,
         client: SdkClient | None,
     ) -> bool:
         """Tell whether the client that opens a channel may write base64 in it.
@@ -92,8 +80,6 @@ class ByteForms:
         """
         if client is None:
             return False
-        if not takes_bytes(table, copy):
-            return True
         told = row_clients.told_base64(connection, str(path.name))
         return self._may_write(connection, path, told, client)
 

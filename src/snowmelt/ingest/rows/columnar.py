@@ -116,7 +116,9 @@ def read_texts(texts: pa.ChunkedArray, column: Column) -> pa.ChunkedArray | None
         if column.kind is Kind.FIXED:
             scale = column.scale or 0
             fraction = rf"(\.[0-9]{{1,{scale}}})?" if scale else ""
-            return _matching(texts, rf"^-?[0-9]{{1,18}}{fraction}$", pa.decimal128(38, scale))
+            return _matching(
+                texts, rf"^-?(0|[1-9][0-9]{{0,17}}){fraction}$", pa.decimal128(38, scale)
+            )
     except pa.ArrowException:
         return None
     return None

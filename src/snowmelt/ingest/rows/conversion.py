@@ -20,6 +20,7 @@ from snowmelt.ingest.rows.evolution import lacking
 from snowmelt.ingest.rows.readiness import Readiness
 from snowmelt.ingest.rows.spellings import exact, spelled
 from snowmelt.ingest.rows.transforming import Transformation
+from snowmelt.schema.compatibility import Compatibility
 from snowmelt.schema.refused import refusal_of
 from snowmelt.schema.rows import Conversion, RowConverter
 
@@ -96,7 +97,13 @@ class Conversions:
         self.readiness = Readiness()
 
     def convert(
-        self, data: bytes, table: TableRecord, copy: PipeCopy | None, *, doubts: bool = False
+        self,
+        data: bytes,
+        table: TableRecord,
+        copy: PipeCopy | None,
+        *,
+        from_sdk: bool = False,
+        doubts: bool = False,
     ) -> Converted:
         """Convert a body of newline-delimited JSON; rows that are refused are left out.
 
@@ -104,10 +111,11 @@ class Conversions:
             data: The rows as they came.
             table: Where they go.
             copy: What is computed from them first, None for nothing.
+            from_sdk: The official SDK wrote them, so that text may stand for bytes.
             doubts: Their client may write bytes as base64: what may be that is refused.
         """
-        converter = self._converter(table.table_id, table.schema)
         copy = _what_counts(copy)
+        converter = self._converter(table, _rules(copy, from_sdk=from_sdk))
         if len(data) >= _FEW_BYTES:
             at_once = self._by_columns(data, table.schema, copy, converter)
             if (
@@ -119,7 +127,12 @@ class Conversions:
         return self._one_by_one(data, table, copy, converter, doubts=doubts)
 
     def convert_all(
-        self, bodies: Sequence[bytes], table: TableRecord, copy: PipeCopy | None
+        self,
+        bodies: Sequence[bytes],
+        table: TableRecord,
+        copy: PipeCopy | None,
+        *,
+        from_sdk: bool = False,
     ) -> list[Converted]:
         """Convert bodies as `convert` does each: those of few rows together, by columns.
 
@@ -127,30 +140,38 @@ class Conversions:
             bodies: The rows of several requests.
             table: Where they go.
             copy: What is computed from them first, None for nothing.
+            from_sdk: The official SDK wrote them all.
         """
         size = sum(map(len, bodies))
         if size < _FEW_BYTES or len(bodies) == 1:
-            return [self.convert(data, table, copy) for data in bodies]
-        found = self._together(bodies, table, copy) if size <= _MOST_BYTES_AT_ONCE else None
+            return [self.convert(data, table, copy, from_sdk=from_sdk) for data in bodies]
+        found = None
+        if size <= _MOST_BYTES_AT_ONCE:
+            found = self._together(bodies, table, copy, from_sdk=from_sdk)
         if found is not None:
             return found
         # Whichever cannot be read with the others is found by halves.
         middle = len(bodies) // 2
         return [
-            *self.convert_all(bodies[:middle], table, copy),
-            *self.convert_all(bodies[middle:], table, copy),
+            *self.convert_all(bodies[:middle], table, copy, from_sdk=from_sdk),
+            *self.convert_all(bodies[middle:], table, copy, from_sdk=from_sdk),
         ]
 
     def _together(
-        self, bodies: Sequence[bytes], table: TableRecord, copy: PipeCopy | None
+        self,
+        bodies: Sequence[bytes],
+        table: TableRecord,
+        copy: PipeCopy | None,
+        *,
+        from_sdk: bool,
     ) -> list[Converted] | None:
         """Return what `convert` gives for each body; None where that is not sure."""
         if not all(body.startswith(b"{") for body in bodies):
             return None
         counts = list(map(line_count, bodies))
         ends = list(accumulate(counts))
-        converter = self._converter(table.table_id, table.schema)
         pipe = _what_counts(copy)
+        converter = self._converter(table, _rules(pipe, from_sdk=from_sdk))
         found = self._by_columns(b"\n".join(bodies), table.schema, pipe, converter)
         if found is None or found.row_count + len(found.errors) != ends[-1]:
             return None
@@ -164,7 +185,7 @@ class Conversions:
                 converted.append(_whole(found.table.slice(start, count), size))
             else:
                 # What is told of refused rows, and kept of them, is made there.
-                converted.append(self.convert(data, table, copy))
+                converted.append(self.convert(data, table, copy, from_sdk=from_sdk))
             start += good
         return converted
 
@@ -265,16 +286,24 @@ class Conversions:
         both = {each.number: each.reason for each in numbered(refused, lines.unreadable)}
         return Lines(made, both)
 
-    def _converter(self, table_id: int, schema: TableSchema) -> RowConverter:
-        known: dict[tuple[int, int], RowConverter] | None = getattr(self._own, "known", None)
+    def _converter(self, table: TableRecord, rules: Compatibility) -> RowConverter:
+        known: dict[tuple[int, int, Compatibility], RowConverter] | None
+        known = getattr(self._own, "known", None)
         if known is None:
             known = self._own.known = {}
-        found = known.get((table_id, schema.version))
+        key = (table.table_id, table.schema.version, rules)
+        found = known.get(key)
         if found is None:
             if len(known) >= _MOST_CONVERTERS:
                 known.clear()
-            found = known[table_id, schema.version] = RowConverter(schema, zone=self._zone)
+            found = known[key] = RowConverter(table.schema, zone=self._zone, compatibility=rules)
         return found
+
+
+def _rules(copy: PipeCopy | None, *, from_sdk: bool) -> Compatibility:
+    # What a pipe makes of texts is the pipe's own text.
+    is_sent = from_sdk and (copy is None or copy.items is None)
+    return Compatibility.SDK_ROWS if is_sent else Compatibility.STRICT
 
 
 def _what_counts(copy: PipeCopy | None) -> PipeCopy | None:

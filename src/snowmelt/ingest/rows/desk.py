@@ -27,10 +27,14 @@ from snowmelt.wire.rows import ChannelStatus, OpenAnswer, StatusAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
+
+    import sqlalchemy as sa
 
     from snowmelt.catalog.database import Database
     from snowmelt.catalog.row_channels import RowChannel
     from snowmelt.clock import Clock
+    from snowmelt.ingest.grouped_writes import GroupedWrites
     from snowmelt.ingest.pressure import Pressure
     from snowmelt.ingest.rows.appends import Outcome
     from snowmelt.ingest.rows.byte_forms import ByteForms
@@ -65,6 +69,7 @@ class RowDesk:
     """What the row API needs; every method blocks and belongs into a thread."""
 
     database: Database
+    writes: GroupedWrites
     targets: Targets
     conversions: Conversions
     writer: RowWriter
@@ -82,22 +87,24 @@ class RowDesk:
         request_id: str,
         offset_token: str | None,
         client: SdkClient | None = None,
-    ) -> OpenAnswer:
+    ) -> Future[OpenAnswer]:
         """Open a channel; who had it before is fenced. The same request again changes nothing.
 
+        The future raises PipeNotFound if there is no such pipe or this role may not insert by it,
+        TooManyChannels if the table's limit is reached, and RowsBusy if it is not known yet how
+        the client writes bytes.
+
         Raises:
-            PipeNotFound: There is no such pipe, or this role may not insert by it.
-            TooManyChannels: The table's limit is reached.
-            RequestMalformed: The name is not a channel's.
-            RowsBusy: How the client writes bytes is known in a moment.
+            RequestMalformed: If the name is not a channel's.
         """
         if is_elastic(channel):
             raise RequestMalformed(reason=f"{ELASTIC} is no channel that can be opened")
         name = channel_name(channel)
         _check_texts(request_id, offset_token)
-        with self.database.writing() as connection:
-            table, copy = writable(connection, path, sender)
-            base64 = self.forms.in_new_channel(connection, path, table, copy, client)
+
+        def write(connection: sa.Connection) -> OpenAnswer:
+            table, _ = writable(connection, path, sender)
+            base64 = self.forms.in_new_channel(connection, path, client)
             try:
                 opened = channels.open_channel(
                     connection,
@@ -112,22 +119,27 @@ class RowDesk:
             except TableNotFound:
                 raise PipeNotFound(pipe=path) from None
             known = row_channels.find_row_channels(connection, table.table_id, [name])
-        following = Continuation(
-            opened.client_sequencer, opened.row_sequencer + 1, table.table_id, base64
-        )
-        if name not in known:
-            # Dropped since this request was first answered: whoever asks is fenced already.
-            raise ContinuationStale(token=following, channel=channel)
-        return OpenAnswer(str(following), status_of(path, channel, known[name]))
+            following = Continuation(
+                opened.client_sequencer, opened.row_sequencer + 1, table.table_id, base64
+            )
+            if name not in known:
+                # Dropped since this request was first answered: whoever asks is fenced already.
+                raise ContinuationStale(token=following, channel=channel)
+            return OpenAnswer(str(following), status_of(path, channel, known[name]))
 
-    def drop(self, path: PipePath, channel: str, sender: Sender) -> str | None:
+        return self.writes.submit(write, key=path)
+
+    def drop(self, path: PipePath, channel: str, sender: Sender) -> Future[str | None]:
         """Drop a channel and return its last offset token; one that is gone already is fine.
 
+        The future raises PipeNotFound if there is no such pipe or this role may not insert by it.
+
         Raises:
-            PipeNotFound: There is no such pipe, or this role may not insert by it.
+            RequestMalformed: If the name is not a channel's.
         """
         name = channel_name(channel)
-        with self.database.writing() as connection:
+
+        def write(connection: sa.Connection) -> str | None:
             table, _ = writable(connection, path, sender)
             try:
                 record = channels.drop_channel(
@@ -135,7 +147,9 @@ class RowDesk:
                 )
             except ChannelNotFound:
                 return None
-        return record.offset_token
+            return record.offset_token
+
+        return self.writes.submit(write, key=path)
 
     def statuses(self, path: PipePath, names: Sequence[str], sender: Sender) -> StatusAnswer:
         """Tell of channels what is committed and refused; those that do not exist are left out.
@@ -283,7 +297,13 @@ class RowDesk:
 
     def _convert(self, request: RowsRequest, target: Target, data: bytes) -> Converted:
         doubts = self.doubts(request, target)
-        return self.conversions.convert(data, target.table, target.copy, doubts=doubts)
+        return self.conversions.convert(
+            data,
+            target.table,
+            target.copy,
+            from_sdk=request.client is not None,
+            doubts=doubts,
+        )
 
     def _converted(
         self, request: RowsRequest, target: Target, data: bytes

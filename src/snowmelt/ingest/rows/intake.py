@@ -128,7 +128,10 @@ class Intake:
             except Exception as error:  # noqa: BLE001 - told to the one that it concerns
                 each.respond(error)
         rows = [data for _, data in bodies]
-        converted = self._desk.conversions.convert_all(rows, target.table, target.copy)
+        from_sdk = bool(coming) and coming[0].request.client is not None
+        converted = self._desk.conversions.convert_all(
+            rows, target.table, target.copy, from_sdk=from_sdk
+        )
         inserted_ms = milliseconds(self._clock.now())
         is_current = self._is_current(target, converted)
         appends: list[Append] = []
@@ -186,6 +189,10 @@ class Intake:
         coming: list[Arrival] = []
         for each, name, at in plain:
             is_next = at is None or _is_next(known.get(name), at, each.request)
+            # Rows of the SDK and of others are converted by rules of their own.
+            is_next = is_next and (each.request.client is None) == (
+                plain[0][0].request.client is None
+            )
             (coming if is_next else others).append(each)
         return coming, others
 

@@ -74,8 +74,7 @@ class SdkClient:
 class Target:
     """The table behind a pipe, as one user writes to it; `copy` is what the pipe computes.
 
-    `told_base64` is when a client of this pipe was last told to write bytes so, looked up only where
-    they are to be digits now.
+    `told_base64` is when a client of this pipe was last told to write bytes so, by an older service.
     """
 
     path: PipePath
@@ -101,12 +100,6 @@ class Target:
         """By what rows are refused, and what becomes of them."""
         table = self.table
         return table.schema.version, table.schema_evolution, table.error_table_id, self.copy
-
-
-def takes_bytes(table: TableRecord, copy: PipeCopy | None) -> bool:
-    """Tell whether it matters how a client writes bytes: as the text that BINARY is read from."""
-    computes = copy is not None and copy.items is not None
-    return computes or has_binary(table)
 
 
 def has_binary(table: TableRecord) -> bool:

@@ -13,7 +13,7 @@ from snowmelt.catalog import access, pipes, row_clients, stages, tables
 from snowmelt.catalog.pipe_grammar import parse_pipe_copy
 from snowmelt.catalog.pipes import pipe_table
 from snowmelt.errors import PipeNotFound, UserError
-from snowmelt.ingest.rows.places import PipePath, Sender, Target, takes_bytes
+from snowmelt.ingest.rows.places import PipePath, Sender, Target
 from snowmelt.schema.types import internal_name
 
 if TYPE_CHECKING:
@@ -55,9 +55,7 @@ class Targets:
             return known[1]
         with self._database.reading() as connection:
             table, copy = writable(connection, path, sender)
-            told = None
-            if takes_bytes(table, copy):
-                told = row_clients.told_base64(connection, str(path.name))
+            told = row_clients.told_base64(connection, str(path.name))
         if known is not None and table.incarnation == known[1].table.incarnation:
             data_key = known[1].data_key
         else:

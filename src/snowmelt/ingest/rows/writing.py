@@ -158,7 +158,7 @@ class RowWriter:
         # Never register what a failed sync may have lost: the rows are staged again, elsewhere.
         if (staged or aside) and not self._durability.sync(failures):
             raise RowsBusy(reason="its stage failed; its log says how")
-        with self._database.writing() as connection:
+        with self._database.writing(urgent=True) as connection:
             outcomes = _Transaction(self, connection, staged, aside).outcomes(group)
             faults.point(faults.Point.ROWS_INSIDE_COMMIT)
         faults.point(faults.Point.ROWS_COMMITTED)
