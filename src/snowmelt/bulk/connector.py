@@ -153,7 +153,7 @@ class Connector:
             f'"{self._options.topic}:P{partition}"',
             table=self._options.table,
             on_error=OnError.SKIP_BATCH,
-            default_timezone="UTC",
+            compatibility="strict",
         )
         return channel
 

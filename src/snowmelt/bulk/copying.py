@@ -8,11 +8,16 @@ transaction makes the rows part of the table, or nothing is.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from snowmelt.bulk.aside import error_files
-from snowmelt.bulk.publishing import numbered_files, write_reject_files
+from snowmelt.bulk.publishing import (
+    check_reject_files,
+    empty_reject_files,
+    numbered_files,
+    write_reject_files,
+)
 from snowmelt.bulk.settling import failed_inputs, settle
 from snowmelt.bulk.work import WorkPlan
 from snowmelt.catalog.access import require_table
@@ -30,7 +35,8 @@ from snowmelt.errors import (
 from snowmelt.load.copy_grammar import parse_copy
 from snowmelt.load.copying import StandardInput
 from snowmelt.load.functions import Functions, UserFunction
-from snowmelt.load.planning import plan_load
+from snowmelt.load.hosting.progress import UserCodeLimits
+from snowmelt.load.planning import named_steps, plan_load
 from snowmelt.load.portioning import SMALLEST_PORTION
 from snowmelt.table.loading import (
     LoadRequest,
@@ -54,7 +60,7 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.load.copying import CopyStatement
     from snowmelt.load.planning import LoadPlan
-    from snowmelt.load.steps import LoadTask
+    from snowmelt.load.steps import LoadTask, Step
     from snowmelt.schema.types import TableName
     from snowmelt.table.loading import OpenLoad
     from snowmelt.table.native import WrittenFile
@@ -75,7 +81,8 @@ class Runner(Protocol):
 class CopyContext:
     """Whose COPY it is, and what short names mean to them; names are internal.
 
-    No portion of a file is smaller than `smallest_portion` bytes.
+    No portion of a file is smaller than `smallest_portion` bytes. `reserved` are files and folders
+    that no output may replace, besides the warehouse. `limits` are those of code of users.
     """
 
     database: Database
@@ -86,6 +93,8 @@ class CopyContext:
     default_schema: str | None = None
     lease_s: float = 60.0
     smallest_portion: int = SMALLEST_PORTION
+    reserved: tuple[str, ...] = ()
+    limits: UserCodeLimits = field(default_factory=UserCodeLimits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +103,8 @@ class Copied:
 
     `skipped` counts files that the table has already; `reasons` are the most frequent ones of
     rejects, `rejected_to` says where those are (None: nowhere). `failed` are files that were
-    left out, each with the reason (only with ERROR TOLERANCE).
+    left out, each with the reason (only with ERROR TOLERANCE). `repeated` are paths that were left
+    out because they lead to the same file as the path behind each.
     """
 
     load_id: str | None
@@ -104,6 +114,7 @@ class Copied:
     reasons: tuple[tuple[str, int], ...] = ()
     rejected_to: str | None = None
     failed: tuple[tuple[str, str], ...] = ()
+    repeated: tuple[tuple[str, str], ...] = ()
 
     COLUMNS: ClassVar = (
         "table",
@@ -153,6 +164,7 @@ def copy_into(
         StatementError: The statement cannot be understood.
         TableNotFound: The table does not exist, or the role may not insert into it.
         LoadRefused: A source, filter, parser, parameter or table of rejects is refused.
+        OutputRefused: A file of rejects would replace an input, another file, or one of ours.
         LoadFailed: A file cannot be loaded, or too many records were rejected. Nothing was
             loaded; rejects are published all the same.
         LoadOvertaken: Another load was faster with the same files. Nothing was loaded.
@@ -171,7 +183,13 @@ def copy_into(
             where, reason = prepared.plan.failed[0]
             raise LoadFailed(where=where, reason=reason.rstrip("."))
         totals = LoadTotals(0, 0, 0, 0)
-        return Copied(None, prepared.table.name, totals, len(prepared.plan.skipped))
+        return Copied(
+            None,
+            prepared.table.name,
+            totals,
+            len(prepared.plan.skipped),
+            repeated=prepared.plan.repeated,
+        )
     load = begin_load(
         context.database,
         LoadRequest(
@@ -232,7 +250,7 @@ def _prepared(context: CopyContext, statement: CopyStatement, parallelism: int) 
         require_table(connection, context.role, table, "INSERT")
         sink = statement.rejects.table
         rejects = None if sink is None else session.table_name(sink)
-        functions = functions_in(connection)
+        functions = functions_in(connection, named_steps(statement))
         stream = f"{table.incarnation}/{statement.stream_name or ''}"
         saved = offsets_of(connection, stream)
     plan = plan_load(
@@ -243,23 +261,25 @@ def _prepared(context: CopyContext, statement: CopyStatement, parallelism: int) 
         started_at=context.clock.now(),
         smallest=context.smallest_portion,
         saved=saved,
+        limits=context.limits,
     )
     if not statement.force:
         with context.database.reading() as connection:
             paths = {task.portion.file.path for task in plan.tasks}
             known = set(loaded_already(connection, table.table_id, paths))
         plan = plan.without({(key.path, key.size, key.tag) for key in known})
+    check_reject_files(statement.rejects, plan, reserved=(*context.reserved, context.warehouse_url))
     return _Prepared(table, rejects, functions, plan, stream, saved)
 
 
-def functions_in(connection: sa.Connection) -> Functions:
-    """Return the filters, parsers and sources of users, with the files of their libraries."""
+def functions_in(connection: sa.Connection, steps: Sequence[Step]) -> Functions:
+    """Return the filters, parsers and sources of users, with the libraries that `steps` need."""
     made = functions_of(connection)
-    libraries = library_files(connection, [each.library for each in made])
-    return Functions(
-        tuple(UserFunction(each.kind, each.name, each.factory, each.library) for each in made),
-        libraries,
+    functions = Functions(
+        tuple(UserFunction(each.kind, each.name, each.factory, each.library) for each in made)
     )
+    libraries = library_files(connection, sorted(functions.libraries_of(steps)))
+    return replace(functions, libraries=libraries)
 
 
 def gaps_of(outcomes: Iterable[Portioned]) -> list[str]:
@@ -293,6 +313,7 @@ class _Copy:
             tolerant=statement.error_tolerance,
             shown="STDIN" if isinstance(statement.inputs, StandardInput) else None,
             functions=prepared.functions,
+            limits=context.limits,
         )
 
     def run(self, run: Runner, progress: Callable[[Portioned, int], None] | None) -> Copied:
@@ -328,6 +349,8 @@ class _Copy:
         """Publish rejects, or return them as files of the error table, for the commit."""
         folder = self._plan.reject_folder
         if folder is None or not any(each.reject_files for each in outcomes):
+            # Rejects of an earlier load would be taken for those of this one.
+            empty_reject_files(self._statement.rejects)
             return ()
         files = numbered_files(
             outcomes,
@@ -345,8 +368,7 @@ class _Copy:
             write_reject_files(
                 files,
                 warehouse_url=self._load.warehouse_url,
-                data_path=sink.data_path,
-                exceptions_path=sink.exceptions_path,
+                rejects=sink,
             )
         return ()
 
@@ -365,17 +387,25 @@ class _Copy:
             settled.totals,
             offsets=self._prepared.advances(outcomes),
             force=self._statement.force,
-            message="; ".join(gaps_of(outcomes)) or None,
+            message="; ".join((*gaps_of(outcomes), *self._left_out())) or None,
         )
         commit_with_refused(
             self._context.database, self._load, result, kept, clock=self._context.clock
         )
+
+    def _left_out(self) -> list[str]:
+        return [
+            f"{path} was left out: it is the same file as {other}"
+            for path, other in self._prepared.plan.repeated
+        ]
 
     def _report(self, outcomes: Sequence[Portioned]) -> None:
         """Tell the source how far streams were loaded; what counts is in the commit."""
         ends = [end for each in outcomes for end in each.ends]
         if ends:
             step = self._prepared.plan.tasks[0].plan.source
+            if self._prepared.functions.is_of_user(step):
+                return
             report = getattr(self._prepared.functions.source(step), "report", None)
             if report is not None:
                 report(ends)
@@ -428,4 +458,5 @@ class _Copy:
                 for each in settled.inputs
                 if each.state == "LOAD_FAILED"
             ),
+            repeated=self._prepared.plan.repeated,
         )

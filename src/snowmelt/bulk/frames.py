@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from snowmelt.bulk.copying import copy_into
-from snowmelt.errors import BrokersSilent, LoadOvertaken
+from snowmelt.errors import BrokersSilent, LoadFailed, LoadOvertaken, PhaseFailed
 from snowmelt.retry import Patience
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from snowmelt.bulk.copying import Copied, CopyContext, Runner
 
@@ -42,10 +42,18 @@ class Frames:
     on_gap: str = "report"
     stream_name: str = ""
 
-    def statement(self, parallelism: int) -> str:
-        """Return the COPY of a frame, whose partitions are shared by that many portions."""
+    def statement(self, parallelism: int, ends: Mapping[int, int] | None = None) -> str:
+        """Return the COPY of a frame.
+
+        Args:
+            parallelism: Portions that share the partitions.
+            ends: Offset to end before, by partition; None: whatever is there of all partitions.
+        """
+        streams = [f"{self.topic}|*|-3"]
+        if ends is not None:
+            streams = [f"{self.topic}|{number}|-3|{end}" for number, end in ends.items()]
         parameters = {
-            "stream": f"{self.topic}|*|-3",
+            "stream": ",".join(streams),
             "brokers": self.brokers,
             "group_id": self.group,
             "kafka_conf": self.settings,
@@ -64,8 +72,9 @@ def run_frames(
 ) -> Iterator[Copied]:
     """Yield what each frame did, until `stop` is set; frames without messages do nothing.
 
-    With `once` there is one frame only. Otherwise brokers that do not answer are waited for,
-    however long it takes; that they do not is logged.
+    With `once` frames end at the offsets that partitions end at when this begins; then all of
+    them are loaded. Otherwise brokers that do not answer are waited for, however long it takes;
+    that they do not is logged.
 
     Another process that runs the same frames may be faster; then its messages are not loaded
     here, and the next frame begins where it ended.
@@ -76,7 +85,10 @@ def run_frames(
         BrokersSilent: No broker answers, and `once`.
         LoadRefused: The topic, a parameter or the parser is refused.
     """
-    text = frames.statement(run.parallelism)
+    ends = _ends_of(frames) if once else None
+    if ends is not None and not any(ends.values()):
+        return  # no partition has ever had a message
+    text = frames.statement(run.parallelism, ends)
     patience = Patience(math.inf, context.clock, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
     while not stop.is_set():
         ends_at = context.clock.monotonic() + frames.seconds
@@ -85,6 +97,10 @@ def run_frames(
             patience.renew()
             if copied.load_id is not None:
                 yield copied
+            elif once:
+                return
+            if once and copied.totals.bytes:
+                continue
         except LoadOvertaken:
             patience.renew()
         except BrokersSilent as error:
@@ -92,9 +108,18 @@ def run_frames(
                 raise
             ends_at = context.clock.monotonic() + (patience.next_pause_s() or 0.0)
             _LOG.warning("%s Nothing is lost: it is tried again.", error)
-        if once:
-            return
         stop.wait(max(ends_at - context.clock.monotonic(), 0.0))
+
+
+def _ends_of(frames: Frames) -> dict[int, int]:
+    from snowmelt.load.kafka.connection import Connection, end_offsets, settings_of
+
+    settings = settings_of(frames.settings, strict=False, parameter="kafka_conf")
+    try:
+        return end_offsets(Connection(frames.brokers, frames.group, settings), frames.topic)
+    except PhaseFailed as error:
+        where = f"KafkaSource({frames.topic})"
+        raise LoadFailed(where=where, reason=str(error).rstrip(".")) from error
 
 
 def _quoted(text: str) -> str:

@@ -10,7 +10,7 @@ import queue
 import threading
 from typing import TYPE_CHECKING
 
-from snowmelt.bulk.work import run_work, stop
+from snowmelt.bulk.work import has_user_code, run_work, stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,12 +29,12 @@ class LocalRunner:
     parallelism = _AT_A_TIME
 
     def __call__(self, plan: WorkPlan, tasks: Sequence[LoadTask]) -> Iterator[Portioned]:
-        """Run portions; code of users runs in this thread alone.
+        """Run portions; those with code of users one after the other, in one process.
 
         Raises:
             RemoteError: A store does not answer.
         """
-        if len(tasks) < _AT_A_TIME or _has_code_of_users(plan, tasks[0]):
+        if len(tasks) < _AT_A_TIME or has_user_code(plan, tasks[0]):
             for task in tasks:
                 yield run_work(plan, task)
             return
@@ -43,11 +43,6 @@ class LocalRunner:
             yield from crew.outcomes()
         finally:
             crew.end()
-
-
-def _has_code_of_users(plan: WorkPlan, task: LoadTask) -> bool:
-    steps = (task.plan.source, *task.filters, task.plan.parser)
-    return any(map(plan.functions.is_of_user, steps))
 
 
 class _Crew:

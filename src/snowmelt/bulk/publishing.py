@@ -9,8 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from snowmelt.bulk.spool import reject_files
+from snowmelt.errors import AlreadyExists
 from snowmelt.schema.native import native_schema
 from snowmelt.storage.opening import open_store
+from snowmelt.storage.outputs import Output, check_outputs, exists_already, local_path
 from snowmelt.table.file_io import file_io
 from snowmelt.table.rejects import REJECT_SCHEMA, numbered
 from snowmelt.table.warehouse import open_warehouse
@@ -19,10 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from snowmelt.bulk.work import Portioned
-    from snowmelt.storage.store import Writer
+    from snowmelt.load.copying import Rejects
+    from snowmelt.load.planning import LoadPlan
+    from snowmelt.storage.store import Store, Writer
     from snowmelt.table.native import WrittenFile
 
 _BATCH_ROWS = 8192
+_DATA, _EXCEPTIONS = "REJECTED DATA", "EXCEPTIONS"
+_REMEDY = "Name a new one, or add OVERWRITE after the path to replace it"
 
 
 def numbered_files(
@@ -58,19 +64,17 @@ def write_reject_files(
     files: Sequence[WrittenFile],
     *,
     warehouse_url: str,
-    data_path: str | None,
-    exceptions_path: str | None,
+    rejects: Rejects,
 ) -> None:
     """Write rejected records as they came to one file, and the reasons to another.
 
     Raises:
+        OutputRefused: A file appeared since the load began.
         StageUnavailable: A file cannot be written.
     """
     with contextlib.ExitStack() as opened:
-        data = None if data_path is None else opened.enter_context(_written(data_path))
-        reasons = (
-            None if exceptions_path is None else opened.enter_context(_written(exceptions_path))
-        )
+        writers = {each.option: opened.enter_context(_written(each)) for each in _outputs(rejects)}
+        data, reasons = writers.get(_DATA), writers.get(_EXCEPTIONS)
         for rows in reject_rows(warehouse_url, files):
             if data is not None:
                 data.write(b"".join(_raw(rows)))
@@ -108,12 +112,64 @@ def reject_rows(warehouse_url: str, files: Iterable[WrittenFile]) -> Iterator[pa
                 yield pa.Table.from_batches([batch]).cast(schema)
 
 
-@contextlib.contextmanager
-def _written(path: str) -> Iterator[Writer]:
+def check_reject_files(rejects: Rejects, plan: LoadPlan, *, reserved: Sequence[str]) -> None:
+    """Verify before a load that its files of rejects replace nothing that is in use.
+
+    Raises:
+        OutputRefused: If one is an input, the other one, a file of the deployment, or an existing
+            file without OVERWRITE.
+        StageUnavailable: If the store of a file does not answer.
+    """
+    outputs = _outputs(rejects)
+    inputs = {task.portion.file.path for task in plan.tasks}
+    inputs |= {file.path for file in plan.skipped}
+    check_outputs(outputs, inputs=inputs, reserved=reserved)
+    for each in outputs:
+        if local_path(each.path) is None and not each.overwrite:
+            store, name = _place(each.path)
+            if store.head(name) is not None:
+                raise each.refused(f"the object already exists. {_REMEDY}")
+
+
+def empty_reject_files(rejects: Rejects) -> None:
+    """Empty the files of rejects that a load without rejects may overwrite.
+
+    Raises:
+        StageUnavailable: If a file cannot be written.
+    """
+    for each in _outputs(rejects):
+        if each.overwrite:
+            store, name = _place(each.path)
+            if store.head(name) is not None:
+                store.put(name, b"")
+
+
+def _outputs(rejects: Rejects) -> list[Output]:
+    given = (
+        (_DATA, rejects.data_path, rejects.data_overwrite),
+        (_EXCEPTIONS, rejects.exceptions_path, rejects.exceptions_overwrite),
+    )
+    return [
+        Output(option, path, overwrite=overwrite, remedy="add OVERWRITE after the path")
+        for option, path, overwrite in given
+        if path is not None
+    ]
+
+
+def _place(path: str) -> tuple[Store, str]:
     folder, _, name = path.rpartition("/")
-    writer = open_store(folder or ("/" if path.startswith("/") else ".")).writer(name)
+    return open_store(folder or ("/" if path.startswith("/") else ".")), name
+
+
+@contextlib.contextmanager
+def _written(output: Output) -> Iterator[Writer]:
+    store, name = _place(output.path)
+    writer = store.writer(name)
     try:
         yield writer
-        writer.finish()
+        try:
+            writer.finish(create_only=not output.overwrite)
+        except AlreadyExists:
+            raise exists_already(output) from None
     finally:
         writer.abort()

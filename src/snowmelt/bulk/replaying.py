@@ -137,7 +137,10 @@ class Replay:
         table, errors = self._tables()
         with (
             client.open_channel(
-                f'"{_CHANNEL}"', table=str(table.name), default_timezone=self._options.zone
+                f'"{_CHANNEL}"',
+                table=str(table.name),
+                default_timezone=self._options.zone,
+                compatibility="strict",
             ) as self._channel,
             client.open_channel(
                 f'"{_CHANNEL} {table.table_id}"', table=str(errors.name)

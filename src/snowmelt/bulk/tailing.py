@@ -7,6 +7,7 @@ the channels' tokens, so a tail that is killed goes on with the next one.
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import logging
 import shutil
@@ -21,7 +22,7 @@ from snowmelt.schema.refused import shown
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from snowmelt.client.channel import Channel
     from snowmelt.client.client import Client
@@ -106,7 +107,8 @@ class Tail:
         on_refused: Callable[[Refused], None],
     ) -> None:
         if options.move_to is not None and any(
-            Path(options.move_to / "x.log").resolve().match(str(Path(pattern).resolve()))
+            # Each of its files would be found again, whatever name it is given there.
+            _matches(options.move_to.resolve().parts, Path(pattern).resolve().parent.parts)
             for pattern in options.patterns
         ):
             reason = f"{options.move_to} is where files are looked for"
@@ -219,7 +221,7 @@ class Tail:
             f'"{key}"',
             table=self._options.table,
             on_error="continue",
-            default_timezone="UTC",
+            compatibility="strict",
             schema_evolution=self._options.schema_evolution,
         )
         pump = Pump(
@@ -278,6 +280,24 @@ class Tail:
 
     def _refused_row(self, place: str, error: RowError) -> None:
         self._on_refused(Refused(place, shown(error.row).encode(), str(error.error)))
+
+
+def is_followed(path: Path, patterns: Iterable[str]) -> bool:
+    """Return True if a file of this path, which need not exist, matches one of the patterns."""
+    parts = path.resolve().parts
+    return any(_matches(parts, Path(pattern).resolve().parts) for pattern in patterns)
+
+
+def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    if not pattern:
+        return not parts
+    if pattern[0] == "**":
+        return any(_matches(parts[at:], pattern[1:]) for at in range(len(parts) + 1))
+    return (
+        bool(parts)
+        and fnmatch.fnmatchcase(parts[0], pattern[0])
+        and _matches(parts[1:], pattern[1:])
+    )
 
 
 def _is_at(path: Path, inode: int) -> bool:

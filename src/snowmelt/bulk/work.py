@@ -15,9 +15,17 @@ from typing import TYPE_CHECKING
 
 from snowmelt import faults
 from snowmelt.bulk.spool import FileSpool, RejectSpool, RowSpool, reject_files
-from snowmelt.errors import LoadCancelled, SnowmeltError, UserError
+from snowmelt.errors import (
+    LoadCancelled,
+    LoadFailed,
+    SnowmeltError,
+    UserCodeFailed,
+    UserError,
+)
 from snowmelt.faults import Point
 from snowmelt.load.functions import Functions
+from snowmelt.load.hosting.isolation import run_isolated
+from snowmelt.load.hosting.progress import UserCodeLimits, is_isolated
 from snowmelt.load.stack import run_portion
 from snowmelt.load.steps import Counts
 from snowmelt.schema.native import native_schema
@@ -60,6 +68,7 @@ class WorkPlan:
     tolerant: bool = False
     shown: str | None = None
     functions: Functions = field(default_factory=Functions)
+    limits: UserCodeLimits = field(default_factory=UserCodeLimits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +97,7 @@ def run_work(
     *,
     on_begin: Callable[[Callable[[], None]], None] | None = None,
 ) -> Portioned:
-    """Load one portion into native files.
+    """Load one portion into native files; one with code of users in a process of its own.
 
     Args:
         plan: What all portions share.
@@ -100,6 +109,34 @@ def run_work(
         StageUnavailable: The warehouse cannot be written.
         RemoteError: The source does not answer.
     """
+    if is_isolated() or not has_user_code(plan, task):
+        return _run_here(plan, task, on_begin=on_begin)
+    try:
+        return run_isolated(
+            _run_here, plan, task, limits=plan.limits, on_begin=on_begin, cancellable=True
+        )
+    except UserCodeFailed as error:
+        if not plan.tolerant:
+            stop(plan)
+        failure = LoadFailed(
+            where=f"{plan.shown or task.portion.file.path}, {error.fields['what']}",
+            reason=str(error.fields["reason"]),
+        )
+        return Portioned(task.number, error=str(failure))
+
+
+def has_user_code(plan: WorkPlan, task: LoadTask) -> bool:
+    """Return True if a step of a portion is code of a user."""
+    steps = (task.plan.source, *task.filters, task.plan.parser)
+    return any(map(plan.functions.is_of_user, steps))
+
+
+def _run_here(
+    plan: WorkPlan,
+    task: LoadTask,
+    *,
+    on_begin: Callable[[Callable[[], None]], None] | None = None,
+) -> Portioned:
     store = cached_store(plan.warehouse_url)
     if _is_stopped(store, plan):
         return Portioned(task.number, stopped=True)

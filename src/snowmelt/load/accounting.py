@@ -18,15 +18,15 @@ def first_records(tasks: Sequence[LoadTask], counts: Mapping[int, Counts]) -> di
     """Return the number, from 1 in its file, of the first record of each task, by task number.
 
     Records that SKIP leaves out are not counted. `counts` holds those of each task by number;
-    a task that is not there, because its file failed, is left out with what follows it.
+    a task that is not there, because it did not come to its end, leaves out what follows it.
     """
     numbers: dict[int, int] = {}
     for portions in _by_file(tasks):
         following = 1
         for task in portions:
+            numbers[task.number] = following
             if task.number not in counts:
                 break
-            numbers[task.number] = following
             following += counts[task.number].records
     return numbers
 

@@ -10,12 +10,20 @@ from typing import TYPE_CHECKING
 
 from snowmelt.errors import LoadRefused
 from snowmelt.load.phases import Filter, Parser, RecordFilter, RecordParser, RecordSource
+from snowmelt.schema.types import display_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from snowmelt.load.phases import Source
     from snowmelt.load.steps import StackPlan
+
+_MARKS = {
+    "delimiter": "DELIMITER",
+    "enclosed_by": "ENCLOSED BY",
+    "escape": "ESCAPE",
+    "null": "NULL",
+}
 
 
 def check_chain(
@@ -53,6 +61,22 @@ def check_chain(
             reason=f"Input is not from Kafka source: it parses records, and {before} hands on "
             "bytes without the ends of records",
         )
+
+
+def check_column_options(plan: StackPlan, parser: Parser | RecordParser) -> None:
+    """Check that a parser built in knows the marks that columns have for themselves.
+
+    Raises:
+        LoadRefused: If it would ignore one.
+    """
+    known: frozenset[str] = getattr(parser, "column_marks", frozenset())
+    for name, options in plan.target.options.items():
+        for mark, written in _MARKS.items():
+            if getattr(options, mark) is not None and mark not in known:
+                raise LoadRefused(
+                    what=f"{written} of column {display_name(name)}",
+                    reason=f"{plan.parser} has no such option for a column. Leave it out",
+                )
 
 
 def reads_records(step: object, *, records: bool) -> bool:

@@ -7,6 +7,7 @@ trimming, and texts that are cut to their column. A text without a zone is a clo
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -22,8 +23,11 @@ from snowmelt.load.parsed import ColumnOptions
 from snowmelt.load.plain import Plain
 from snowmelt.schema.arrow import nulls_of, one_array
 from snowmelt.schema.batches import ColumnConverter
+from snowmelt.schema.compatibility import DEFAULT_ZONE, Compatibility
 from snowmelt.schema.json import write
 from snowmelt.schema.native import native_columns, native_schema, to_native
+from snowmelt.schema.numbers import BLANKS
+from snowmelt.schema.time_limits import out_of_range
 from snowmelt.schema.types import SEMI_STRUCTURED, TIMESTAMPS, Column, Kind, TableSchema
 from snowmelt.schema.values import rule_of
 
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
     Places = np.ndarray[tuple[int], np.dtype[np.int64]]
     Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
-ZONE = ZoneInfo("UTC")
+ZONE = ZoneInfo(DEFAULT_ZONE)
 NULL_REFUSED = "the value is NULL, and the column is NOT NULL"
 
 _MOMENTS = TIMESTAMPS | {Kind.DATE, Kind.TIME}
@@ -51,6 +55,12 @@ _USUAL: dict[Kind, tuple[type, ...]] = {
 }
 _TEXT_RULE = rule_of(Column("", Kind.TEXT, 1), ZONE)
 _SHOWN = 60
+_HEX_MARKS = ("0x", "0X")
+_FORMS = {
+    Kind.DATE: "'DD.MM.YYYY'",
+    Kind.TIME: "'HH24:MI:SS'",
+    **dict.fromkeys(TIMESTAMPS, "'DD.MM.YYYY HH24:MI:SS'"),
+}
 _NOTHING = ColumnOptions()
 
 
@@ -65,9 +75,13 @@ class TextColumn:
         self.label = f"column {number} ({column.display_name} {column.sql_type})"
         self._cuts = not enforce_length and column.kind in {Kind.TEXT, Kind.BINARY}
         self.rewrite = reader_of(column, options.format)
-        self._rule = rule_of(column, ZONE)
+        self._rule = rule_of(column, ZONE, Compatibility.COPY)
+        self._has_format = options.format is not None
+        self._is_whole = column.kind is Kind.FIXED and not column.scale
+        # A load takes no 1.5 for a whole number, and computing rounds it: both as Vertica does.
+        self.rounds = False
         self._plain = Plain(column)
-        self._converter = ColumnConverter(column, ZONE)
+        self._converter = ColumnConverter(column, ZONE, Compatibility.COPY)
         self._alone = TableSchema(1, (_as_nullable(column),))
 
     @property
@@ -80,7 +94,9 @@ class TextColumn:
     def finished(self, array: pa.Array) -> list[pa.Array] | None:
         """Turn values of `direct_type` into native form; None if they must be read as text."""
         parts = self._plain.finished(array)
-        return None if parts is None or self._lacks(array) else parts
+        if parts is None or self._lacks(array) or out_of_range(self.column, parts) is not None:
+            return None
+        return parts
 
     def convert(self, texts: pa.Array) -> tuple[list[pa.Array], dict[int, str]]:
         """Return the native arrays (null where refused), and why values were refused.
@@ -89,18 +105,33 @@ class TextColumn:
         """
         if self.trim:
             texts = pc.utf8_trim(texts, self.trim)
-        plain = self._plain.mask(texts) if self.rewrite.is_usual else None
-        if plain is None:
+        usual = self._regular(texts)
+        plain = None if usual is None else self._plain.mask(usual)
+        if usual is None or plain is None:
             everywhere = np.flatnonzero(~nulls_of(texts))
             return self._merged(self._empty(len(texts)), texts, everywhere)
-        kept = texts if plain.all() else texts.filter(pa.array(plain))
+        kept = usual if plain.all() else usual.filter(pa.array(plain))
         parts = (
-            self._plain.read(texts if plain.all() else _masked(texts, plain)) if len(kept) else None
+            self._plain.read(usual if plain.all() else _masked(usual, plain)) if len(kept) else None
         )
         if parts is None:
             parts, plain = self._empty(len(texts)), np.zeros(len(texts), np.bool_)
+        elif (outside := out_of_range(self.column, parts)) is not None:
+            # The exact rules reject them, with a reason.
+            plain = plain & ~outside
         rest = np.zeros(len(texts), np.bool_) if plain.all() else ~plain & ~nulls_of(texts)
         return self._merged(parts, texts, np.flatnonzero(rest))
+
+    def _regular(self, texts: pa.Array) -> pa.Array | None:
+        """Return texts in the usual form, null where they have none; None if only one by one."""
+        if self.rewrite.is_usual:
+            return texts
+        if self.rewrite.plain is None:
+            return None
+        pattern, replacement = self.rewrite.plain
+        known = pc.match_substring_regex(texts, pattern)
+        rewritten = pc.replace_substring_regex(texts, pattern, replacement)
+        return pc.if_else(known, rewritten, pa.scalar(None, pa.string()))
 
     def convert_bytes(self, data: pa.Array) -> tuple[list[pa.Array], dict[int, str]]:
         """Do as `convert` does with bytes, which may be no text."""
@@ -111,14 +142,14 @@ class TextColumn:
     def convert_objects(self, values: list[object]) -> tuple[list[pa.Array], dict[int, str]]:
         """Do as `convert` does with values that a format with types holds; None is NULL.
 
-        Texts are read like those of a text file; a whole number may stand for a moment, and in a
-        column of text what is no text becomes JSON.
+        Texts are read like those of a text file, whole numbers for dates and times like their digits. In
+        a column of text what is no text becomes JSON.
         """
         usual = _USUAL.get(self.column.kind, ())
         odd = [
             place
             for place, value in enumerate(values)
-            if value is not None and type(value) not in usual
+            if value is not None and (type(value) not in usual or self._has_fraction(value))
         ]
         if not odd:
             return self._alike(values)
@@ -179,9 +210,28 @@ class TextColumn:
             InvalidRow: The column does not take it.
         """
         value = self.rewrite(value)
+        if self.column.kind is Kind.BINARY and not self._has_format and value[:2] in _HEX_MARKS:
+            value = value[2:]
         if self._cuts:
             value = self._cut(value)
-        return self._rule(value, 0)
+        stored = self._rule(value, 0)
+        if self._is_whole and not self.rounds and _has_point(value):
+            self._check_whole(Decimal(value.strip(BLANKS)))
+        return stored
+
+    def _check_whole(self, value: Decimal | float) -> None:
+        if self._has_fraction(value):
+            raise InvalidValue(reason=f"Not a whole number, which {self.column.sql_type} expects")
+
+    def _has_fraction(self, value: object) -> bool:
+        """Return True for a number that a column of whole numbers would have to round."""
+        if not self._is_whole or self.rounds or not isinstance(value, Decimal | float):
+            return False
+        if not math.isfinite(value):
+            return False
+        # Not `value // 1`, which fails for a Decimal of more digits than the context has.
+        whole = value.to_integral_value() if isinstance(value, Decimal) else math.floor(value)
+        return value != whole
 
     def _object(self, value: object) -> Stored:
         if isinstance(value, str):
@@ -195,6 +245,8 @@ class TextColumn:
             return self.read_one(str(value))
         if kind is Kind.TEXT and isinstance(value, (dict, list)):
             return self.read_one(self._written(value))
+        if isinstance(value, Decimal | float):
+            self._check_whole(value)
         if kind is Kind.TEXT and self._cuts and value is not None:
             return self.read_one(str(_TEXT_RULE(value, 0)))
         return self._rule(value, 0)
@@ -216,6 +268,9 @@ class TextColumn:
         """Say why a value is refused, naming the column and the value."""
         written = str(error).partition("format: ")[2].partition(", rowIndex")[0]
         reason = error.fields.get("reason") or written or str(error)
+        if self.column.kind in _MOMENTS and not self._has_format:
+            form = f"{self.column.display_name} FORMAT {_FORMS[self.column.kind]}"
+            reason = f"{reason}; of another form, name it, such as {form}"
         shown = repr(value[:_SHOWN]) if isinstance(value, str) else _shown(value)
         more = "…" if isinstance(value, str) and len(value) > _SHOWN else ""
         return f"{self.label}: {reason}: {shown}{more}"
@@ -274,6 +329,7 @@ class Conversion:
     ) -> None:
         """`trim` holds for columns whose options say nothing else."""
         self.schema = target.schema
+        self.options = target.options
         self.arrow_schema = native_schema(target.schema)
         self.columns: list[TextColumn] = []
         for number, column in enumerate(target.schema.columns, 1):
@@ -322,6 +378,11 @@ class Conversion:
             table = table.filter(pa.array(keep))
         columns = [one_array(column) for column in table.columns]
         return pa.Table.from_arrays(columns, schema=self.arrow_schema)
+
+
+def _has_point(text: str) -> bool:
+    """Return True if a number may have a fraction; most have digits only."""
+    return "." in text or "e" in text or "E" in text
 
 
 def decoded(data: pa.Array, label: str) -> tuple[pa.Array, dict[int, str]]:

@@ -97,6 +97,7 @@ class OptionReader:
         self._data: str | None = None
         self._exceptions: str | None = None
         self._table: Any = None
+        self._overwritten: set[str] = set()
         self._readers: dict[str, Callable[[Token], None]] = {
             "FILTER": self._filter,
             "PARSER": self._parser,
@@ -157,7 +158,13 @@ class OptionReader:
             **self._options,
             "filters": tuple(self._filters),
             "parsing": self._parsing,
-            "rejects": Rejects(self._data, self._exceptions, self._table),
+            "rejects": Rejects(
+                self._data,
+                self._exceptions,
+                self._table,
+                data_overwrite="data" in self._overwritten,
+                exceptions_overwrite="exceptions" in self._overwritten,
+            ),
         }
 
     def _filter(self, _token: Token) -> None:
@@ -221,13 +228,13 @@ class OptionReader:
         if cursor.accept("AS", "TABLE"):
             self._table = cursor.name("a table", 3)
         else:
-            self._data = self._place_of_file("the path of a file, or AS TABLE with a name,")
+            self._data = self._place_of_file("data", "the path of a file, or AS TABLE with a name,")
         self._check_rejects(token)
 
     def _exceptions_to(self, token: Token) -> None:
         if self._exceptions is not None:
             raise self._cursor.error("EXCEPTIONS is given twice", token)
-        self._exceptions = self._place_of_file("the path of a file")
+        self._exceptions = self._place_of_file("exceptions", "the path of a file")
         self._check_rejects(token)
 
     def _check_rejects(self, token: Token) -> None:
@@ -236,7 +243,7 @@ class OptionReader:
                 "REJECTED DATA AS TABLE holds the reasons, too: leave EXCEPTIONS out", token
             )
 
-    def _place_of_file(self, what: str) -> str:
+    def _place_of_file(self, which: str, what: str) -> str:
         path = self._cursor.string(what)
         if not path:
             raise self._cursor.error("A path is not empty")
@@ -244,6 +251,8 @@ class OptionReader:
             raise self._cursor.error(
                 "There is one file for the whole load, wherever its tasks run: leave ON out"
             )
+        if self._cursor.accept("OVERWRITE"):
+            self._overwritten.add(which)
         return path
 
     def _text(self, name: str, what: str, *words: str) -> Callable[[Token], None]:

@@ -103,11 +103,16 @@ Inputs: TypeAlias = tuple[InputPath, ...] | StandardInput | Call
 
 @dataclass(frozen=True, slots=True)
 class Rejects:
-    """Where rejected records go: raw to one file, reasons to another, or both to a table."""
+    """Where rejected records go: raw to one file, reasons to another, or both to a table.
+
+    An existing file is replaced only with `data_overwrite` or `exceptions_overwrite`.
+    """
 
     data_path: str | None = None
     exceptions_path: str | None = None
     table: Name | None = None
+    data_overwrite: bool = False
+    exceptions_overwrite: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,18 @@ import duckdb
 import pyarrow as pa
 
 from snowmelt.errors import LoadRefused
-from snowmelt.load.dialect import translate
+from snowmelt.load.dialect import Readers, translate
+from snowmelt.load.expression_types import (
+    ExpressionInvalid,
+    ExpressionType,
+    TypedSql,
+    assigned,
+    column_type,
+)
+from snowmelt.load.sql_functions import add_functions, add_readers
 from snowmelt.schema.arrow import one_array
 from snowmelt.schema.native import native_schema
-from snowmelt.schema.types import Kind, display_name
+from snowmelt.schema.types import display_name
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -36,7 +44,7 @@ _SETTINGS = (
     "SET lock_configuration=true",
 )
 _VIEW = "parsed"
-_MOST_BIGINT_DIGITS = 18
+_UDF = "while executing the UDF: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +60,12 @@ class Calculator:
     """Computes the expressions of one load; not for several threads at once."""
 
     def __init__(
-        self, parsed: TableSchema, computed: Sequence[Computed], started_at: dt.datetime | None
+        self,
+        parsed: TableSchema,
+        computed: Sequence[tuple[Computed, Column]],
+        started_at: dt.datetime | None,
     ) -> None:
-        """Check the expressions against the parsed columns.
+        """Check the expressions, each with the column that it is for, against the parsed columns.
 
         Raises:
             LoadRefused: One cannot be understood, or does not fit the types of the columns.
@@ -66,22 +77,29 @@ class Calculator:
                 "autoload_known_extensions": False,
             }
         )
-        for setting in _SETTINGS:
-            self._connection.execute(setting)
-        self._computed = tuple(computed)
+        add_functions(self._connection)
+        self._computed = tuple(each for each, _ in computed)
         names = {column.name: _reference(place, column) for place, column in _placed(parsed)}
         places = {column.name: place for place, column in _placed(parsed)}
-        written = []
+        self._written = []
+        readers = Readers()
         used: set[str] = set()
-        for each in computed:
-            sql, columns = translate(each.sql, names, started_at, what=named(each))
-            written.append(sql)
+        for each, column in computed:
+            value, columns = translate(
+                each.sql, names, started_at, what=named(each), readers=readers
+            )
+            try:
+                self._written.append(assigned(value, column))
+            except ExpressionInvalid as error:
+                raise LoadRefused(what=named(each), reason=str(error)) from None
             used |= columns
+        add_readers(self._connection, readers.found)
+        for setting in _SETTINGS:
+            self._connection.execute(setting)
         self._used = sorted((places[name], name) for name in used)
-        self._empty = native_schema(parsed).empty_table()
-        self._written = [
-            self._as_text(each, sql) for each, sql in zip(computed, written, strict=True)
-        ]
+        self._show(native_schema(parsed).empty_table())
+        for each, sql in zip(self._computed, self._written, strict=True):
+            self._check(each, sql)
 
     def compute(self, rows: pa.Table) -> list[pa.Array] | Failure:
         """Return the values of each expression as texts, or why there is none."""
@@ -90,17 +108,12 @@ class Calculator:
         except duckdb.Error:
             return self._search(rows)
 
-    def _as_text(self, computed: Computed, sql: str) -> str:
-        """Find out the type of an expression, and how its values are written."""
-        self._show(self._empty)
+    def _check(self, computed: Computed, sql: str) -> None:
+        """Let DuckDB look at an expression that was translated."""
         try:
-            found = str(self._connection.sql(f"SELECT {sql} FROM {_VIEW}").types[0])
+            self._connection.sql(f"SELECT {sql} FROM {_VIEW}")
         except duckdb.Error as error:
             raise LoadRefused(what=named(computed), reason=_first_line(error)) from None
-        if found == "BLOB":
-            return f"hex({sql})"
-        nested = found.startswith(("STRUCT", "MAP", "UNION")) or found.endswith("]")
-        return f"CAST({f'to_json({sql})' if nested else sql} AS VARCHAR)"
 
     def _show(self, rows: pa.Table) -> None:
         arrays = [rows.column(name) for _, name in self._used]
@@ -156,13 +169,14 @@ def _placed(parsed: TableSchema) -> list[tuple[int, Column]]:
     return list(enumerate(parsed.columns))
 
 
-def _reference(place: int, column: Column) -> str:
+def _reference(place: int, column: Column) -> TypedSql:
     """Return what stands for a column: whole numbers as such, so that functions take them."""
-    whole = column.kind is Kind.FIXED and not column.scale
-    if whole and (column.precision or 38) <= _MOST_BIGINT_DIGITS:
-        return f'CAST("c{place}" AS BIGINT)'
-    return f'"c{place}"'
+    found = column_type(column)
+    sql = f'"c{place}"'
+    return TypedSql(f"CAST({sql} AS BIGINT)" if found is ExpressionType.INTEGER else sql, found)
 
 
 def _first_line(error: duckdb.Error) -> str:
-    return str(error).partition("\n")[0]
+    line = str(error).partition("\n")[0]
+    reason = line.rpartition(_UDF)[2]
+    return reason.removeprefix("Invalid Input Error: ").removeprefix("ValueError: ")

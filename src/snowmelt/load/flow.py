@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
 
-from snowmelt.errors import InternalError, LoadCancelled, LoadFailed
+from snowmelt.errors import InternalError, LoadCancelled, LoadFailed, PhaseFailed
+from snowmelt.load.hosting import progress
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -19,19 +20,38 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
+_END = object()
+
 
 class Flow(Generic[Item]):
     """The items of one step; `handed` counts the bytes in them, `ended` tells that all came."""
 
     def __init__(
-        self, step: Step, items: Iterator[Item], placer: Placer, before: Flow[object] | None
+        self,
+        step: Step,
+        items: Iterator[Item],
+        placer: Placer,
+        before: Flow[object] | None,
+        *,
+        of_user: bool = False,
     ) -> None:
+        """Take the items of a step.
+
+        Args:
+            step: The step.
+            items: What it yields.
+            placer: Says where a failure is.
+            before: The flow that the step reads, None for a source.
+            of_user: The step is code of a user, with its limits.
+        """
         self.handed = 0
         self.ended = False
         self._step = step
         self._items = items
         self._placer = placer
         self._before = before
+        self._label = progress.label_of(str(step)) if of_user else b""
+        self._most_output = progress.limits().most_output if of_user and before else None
         self._watched = self._watch()
 
     @property
@@ -55,11 +75,13 @@ class Flow(Generic[Item]):
             self._watched.close()
 
     def _watch(self) -> Generator[Item]:
+        items = iter(self._items)
         try:
-            for item in self._items:
+            while (item := self._next(items)) is not _END:
                 self._placer.go_on()
                 self.handed += _measured(item)
-                yield item
+                self._check_output()
+                yield cast("Item", item)
             self.ended = True
         except (LoadFailed, LoadCancelled, InternalError):
             raise
@@ -70,6 +92,30 @@ class Flow(Generic[Item]):
             close = getattr(self._items, "close", None)
             if close is not None:
                 close()
+
+    def _next(self, items: Iterator[Item]) -> Item | object:
+        ran = progress.enter(self._label)
+        try:
+            return next(items, _END)
+        except (GeneratorExit, KeyboardInterrupt, SystemExit) as error:
+            # In a process of their own they come from user code, not from Ctrl-C.
+            if not progress.is_isolated():
+                raise
+            self._placer.go_on()
+            raise self._failed(RuntimeError(f"it raised {type(error).__name__}")) from error
+        finally:
+            progress.enter(ran)
+
+    def _check_output(self) -> None:
+        most = self._most_output
+        if most is None or self._before is None:
+            return
+        limit = most(self._before.handed)
+        if self.handed > limit:
+            raise PhaseFailed(
+                reason=f"it has emitted {self.handed:,} bytes for {self._before.handed:,} bytes of "
+                f"input, more than the limit of {limit:,} (`user_code_output_bytes`)"
+            )
 
     def _failed(self, error: Exception) -> LoadFailed:
         before = self._before

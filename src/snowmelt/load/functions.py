@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from snowmelt.errors import LoadRefused
+from snowmelt.load.hosting import progress
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+    from contextlib import AbstractContextManager
 
     from snowmelt.load.definition import Definition
     from snowmelt.load.phases import (
@@ -81,13 +84,25 @@ class Functions:
         """Tell whether a step is what a user registered, not built in."""
         return self._registered(step) is not None
 
+    def only(self, steps: Iterable[Step]) -> Functions:
+        """Return the same functions with the libraries that some steps need, and no others."""
+        used = self.libraries_of(steps)
+        return replace(
+            self, libraries={name: each for name, each in self.libraries.items() if name in used}
+        )
+
+    def libraries_of(self, steps: Iterable[Step]) -> set[str]:
+        """Return the names of the libraries that some steps need."""
+        return {found.library for found in map(self._registered, steps) if found is not None}
+
     def planned(self, step: Step) -> Step:
         """Return a step with what its tasks are to know; called on the driver, once a statement.
 
         Raises:
             LoadRefused: There is none of this name, or its parameters are refused.
         """
-        return replace(step, planned=self.definition(step).plan(step.parameters))
+        with self._running(step):
+            return replace(step, planned=self.definition(step).plan(step.parameters))
 
     def definition(self, step: Step) -> Definition[Any]:
         """Return what a step's name means.
@@ -107,7 +122,11 @@ class Functions:
         return definition
 
     def _made(self, step: Step) -> Any:
-        return self.definition(step).build({**step.parameters, **step.planned})
+        with self._running(step):
+            return self.definition(step).build({**step.parameters, **step.planned})
+
+    def _running(self, step: Step) -> AbstractContextManager[None]:
+        return progress.running(str(step)) if self.is_of_user(step) else nullcontext()
 
     def _user_function(self, step: Step) -> Definition[Any] | None:
         function = self._registered(step)

@@ -19,6 +19,7 @@ from snowmelt.load.hosting import vertica
 from snowmelt.load.hosting.defining import filter_definition, parser_definition, source_definition
 from snowmelt.load.hosting.factories import refusal_of
 from snowmelt.load.hosting.guest import LIBRARY_PREFIX
+from snowmelt.load.hosting.progress import is_ctrl_c
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -116,7 +117,10 @@ class Library:
             return None
         try:
             return importlib.import_module(f"{self._root}.{_dotted(path)}")
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - it is said when asked for
+        except BaseException as error:
+            if is_ctrl_c(error):
+                raise
+            # It is said when a name is asked for.
             what = f"Library {self.name}, {path}"
             self._broken[path] = refusal_of(what, error)
             return None

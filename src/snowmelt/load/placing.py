@@ -42,6 +42,8 @@ class Placer:
         if fields.get("record") is not None:
             place.append(f"record {fields['record']:,}")
         reason = str(error).rstrip(".") if isinstance(error, SnowmeltError) else _described(error)
+        # A source's own error begins with the path, too.
+        reason = reason.removeprefix(f"{self._portion.file.path}: ")
         failure = LoadFailed(
             where=", ".join(place), reason=reason, file=self._portion.file.path, step=str(step)
         )

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from snowmelt.errors import LoadFailed, LoadRefused, PhaseFailed, StatementError
 from snowmelt.load.copying import Call, Compression, Expression, Filler, StandardInput
+from snowmelt.load.formats import reader_of
+from snowmelt.load.hosting import progress
+from snowmelt.load.hosting.isolation import run_isolated
+from snowmelt.load.hosting.progress import UserCodeLimits
 from snowmelt.load.parsed import Target
 from snowmelt.load.portioning import SMALLEST_PORTION, cut
 from snowmelt.load.sources.files import FileSource, list_files
@@ -14,14 +19,16 @@ from snowmelt.load.sources.stdin import StdinSource
 from snowmelt.load.stack import Stack
 from snowmelt.load.steps import Computed, LoadTask, StackPlan, Step
 from snowmelt.schema.types import TableSchema, display_name
+from snowmelt.storage.outputs import file_identity
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from snowmelt.catalog.lexing import Place
     from snowmelt.load.copying import CopyStatement, InputPath, Item
     from snowmelt.load.functions import Functions
+    from snowmelt.load.phases import RecordSource, Source
     from snowmelt.load.portion import InputFile
     from snowmelt.load.steps import StepKind
     from snowmelt.schema.types import Column
@@ -36,6 +43,7 @@ _ENDINGS = {
     ".lz4": Compression.LZ4,
     ".xz": Compression.XZ,
 }
+Listed: TypeAlias = list[tuple["InputFile", Compression | None]]
 # Words of options whose names differ from the parameters that they set.
 _OPTION_WORDS = {"skip_bytes": "SKIP BYTES", "trailing_nullcols": "TRAILING NULLCOLS"}
 
@@ -45,12 +53,14 @@ class LoadPlan:
     """The tasks of a load, the longest first, and the files that are left out as loaded before.
 
     `failed` are inputs that could not be listed, each with the reason; there are some with
-    ERROR TOLERANCE alone.
+    ERROR TOLERANCE alone. `repeated` are paths that are left out because they lead to the same
+    file as another one, which stands behind each.
     """
 
     tasks: tuple[LoadTask, ...]
     skipped: tuple[InputFile, ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
+    repeated: tuple[tuple[str, str], ...] = ()
 
     def without(self, loaded: Collection[tuple[str, int | None, str | None]]) -> LoadPlan:
         """Leave out files that were loaded before, known by path, size and tag."""
@@ -77,28 +87,37 @@ def plan_load(  # noqa: PLR0913 - what is loaded where, for how many tasks, from
     started_at: dt.datetime | None = None,
     smallest: int = SMALLEST_PORTION,
     saved: Mapping[tuple[str, int], int] | None = None,
+    limits: UserCodeLimits | None = None,
 ) -> LoadPlan:
     """Plan a load for `tasks` that run at a time; lists the inputs, and checks every step.
 
     No portion is smaller than `smallest` bytes unless its file is. `saved` is where the last
-    load of the stream ended, by topic and partition.
+    load of the stream ended, by topic and partition. Code of users runs in a process of its own,
+    with `limits`.
 
     Raises:
+        UserCodeFailed: If that process ends, or exceeds a limit.
         StatementError: A column is unknown, or would be loaded without being given a value.
         LoadRefused: A source, filter, parser, parameter or expression is refused.
         LoadFailed: The inputs cannot be listed.
     """
-    plan = _stack_plan(statement, table, functions, started_at)
-    stack = Stack(plan, functions)
-    resume = getattr(stack.source, "resume", None)
+    given = (statement, table, functions, started_at)
+    if any(map(functions.is_of_user, named_steps(statement))):
+        stacked = run_isolated(_stacked, *given, limits=limits or UserCodeLimits())
+    else:
+        stacked = _stacked(*given)
+    plan = stacked.plan
+    source = None if stacked.files is not None else functions.source(plan.source)
+    resume = getattr(source, "resume", None)
     if saved and resume is not None:
         resume(saved)
-    listed, failed = _listed(statement, plan.source, stack)
+    listed, failed = _listed(statement, stacked, source)
+    listed, repeated = _each_once(listed)
     compressions = {file.path: compression for file, compression in listed}
     portions = cut(
         [file for file, _ in listed],
         tasks=tasks,
-        splittable=_splittable(stack, compressions),
+        splittable=_splittable(stacked, source, compressions),
         smallest=smallest,
     )
     return LoadPlan(
@@ -107,7 +126,49 @@ def plan_load(  # noqa: PLR0913 - what is loaded where, for how many tasks, from
             for number, portion in enumerate(portions)
         ),
         failed=failed,
+        repeated=repeated,
     )
+
+
+def named_steps(statement: CopyStatement) -> tuple[Step, ...]:
+    """Return the source, filters and parser that a statement names, without their planning."""
+    parser = statement.parser
+    return (
+        _source_step(statement),
+        *(_step("filter", call) for call in statement.filters),
+        Step("parser", _DEFAULT_PARSER) if parser is None else _step("parser", parser),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stacked:
+    """The steps of a load, made once to check them; `files` are those of a source of a user."""
+
+    plan: StackPlan
+    splittable: bool
+    files: tuple[InputFile, ...] | None
+
+
+def _stacked(
+    statement: CopyStatement,
+    table: TableSchema,
+    functions: Functions,
+    started_at: dt.datetime | None,
+) -> _Stacked:
+    plan = _stack_plan(statement, table, functions, started_at)
+    stack = Stack(plan, functions)
+    files = None
+    if functions.is_of_user(plan.source):
+        with progress.running(str(plan.source)):
+            files = tuple(_files(plan.source, stack.source))
+    return _Stacked(plan, stack.splittable, files)
+
+
+def _files(step: Step, source: Source | RecordSource) -> Sequence[InputFile]:
+    try:
+        return source.files()
+    except PhaseFailed as error:
+        raise LoadFailed(where=str(step), reason=_reason(error)) from error
 
 
 def _stack_plan(
@@ -185,6 +246,9 @@ def _columns(statement: CopyStatement, table: TableSchema) -> tuple[Target, tupl
             raise _at(
                 statement.table.place, f"COLUMN OPTION is for {display_name(name)}, not parsed here"
             )
+    for column in parsed:
+        # What is wrong with a format is said before anything is read.
+        reader_of(column, options[column.name].format if column.name in options else None)
     schema = table if items is None else TableSchema(table.version, tuple(parsed))
     return Target(schema, options, statement.enforce_length), computed
 
@@ -224,17 +288,16 @@ def _at(place: Place, reason: str) -> StatementError:
 
 
 def _listed(
-    statement: CopyStatement, source: Step, stack: Stack
-) -> tuple[list[tuple[InputFile, Compression | None]], tuple[tuple[str, str], ...]]:
+    statement: CopyStatement, stacked: _Stacked, source: Source | RecordSource | None
+) -> tuple[Listed, tuple[tuple[str, str], ...]]:
     """Return the inputs, each once, and the paths that lead to none with the reason."""
     inputs = statement.inputs
     if not isinstance(inputs, tuple):
-        try:
-            files = stack.source.files()
-        except PhaseFailed as error:
-            raise LoadFailed(where=str(source), reason=_reason(error)) from error
+        files = stacked.files
+        if files is None and source is not None:
+            files = tuple(_files(stacked.plan.source, source))
         explicit = inputs.compression if isinstance(inputs, StandardInput) else None
-        return [(file, _undone(explicit)) for file in files], ()
+        return [(file, _undone(explicit)) for file in files or ()], ()
     found: dict[str, tuple[InputFile, Compression | None]] = {}
     failed: list[tuple[str, str]] = []
     for each in inputs:
@@ -242,10 +305,30 @@ def _listed(
             for file in list_files(each.path):
                 found.setdefault(file.path, (file, _compression(each, file, statement)))
         except PhaseFailed as error:
+            # A source's own error begins with the path, too.
+            reason = _reason(error).removeprefix(f"{each.path}: ")
             if not statement.error_tolerance:
-                raise LoadFailed(where=each.path, reason=_reason(error)) from error
-            failed.append((each.path, _reason(error)))
+                raise LoadFailed(where=each.path, reason=reason) from error
+            failed.append((each.path, reason))
     return list(found.values()), tuple(failed)
+
+
+def _each_once(listed: Listed) -> tuple[Listed, tuple[tuple[str, str], ...]]:
+    """Leave out what is another path to a file of this machine, and say to which."""
+    kept: dict[tuple[int, int] | str, tuple[InputFile, Compression | None]] = {}
+    repeated: list[tuple[str, str]] = []
+    for file, compression in listed:
+        key = file_identity(file.path) or file.path
+        first = kept.setdefault(key, (file, compression))[0]
+        if first is file:
+            continue
+        # What was loaded is remembered by path: that of the file itself outlives links to it.
+        if Path(first.path).is_symlink() and not Path(file.path).is_symlink():
+            kept[key] = (file, compression)
+            repeated.append((first.path, file.path))
+        else:
+            repeated.append((file.path, first.path))
+    return list(kept.values()), tuple(repeated)
 
 
 def _compression(given: InputPath, file: InputFile, statement: CopyStatement) -> Compression | None:
@@ -265,10 +348,12 @@ def _reason(error: PhaseFailed) -> str:
 
 
 def _splittable(
-    stack: Stack, compressions: Mapping[str, Compression | None]
+    stacked: _Stacked,
+    source: Source | RecordSource | None,
+    compressions: Mapping[str, Compression | None],
 ) -> Callable[[InputFile], bool]:
     """Return whether a file can be read from its middle on, and parsed from there."""
-    seekable = stack.splittable and isinstance(stack.source, FileSource | StdinSource)
+    seekable = stacked.splittable and isinstance(source, FileSource | StdinSource)
 
     def splittable(file: InputFile) -> bool:
         remote = file.path.lower().startswith(("http://", "https://"))

@@ -100,12 +100,15 @@ class _Evaluation:
         from snowmelt.load.expressions import Calculator
 
         schema = TableSchema(1, tuple(_column(each.column, plan) for each in computed))
-        self._calculator = Calculator(plan.target.schema, computed, plan.started_at)
+        columns = zip(computed, schema.columns, strict=True)
+        self._calculator = Calculator(plan.target.schema, list(columns), plan.started_at)
         self._conversion = Conversion(Target(schema, {}, plan.target.enforce_length))
         self._by_name = {
             column.display_name: (column, each)
             for column, each in zip(schema.columns, computed, strict=True)
         }
+        for text_column in self._conversion.columns:
+            text_column.rounds = True
 
     def values(
         self, rows: pa.Table

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from snowmelt.errors import InternalError, LoadFailed
 from snowmelt.load.ahead import Ahead
-from snowmelt.load.chain import check_chain, keeps_records, reads_records
+from snowmelt.load.chain import check_chain, check_column_options, keeps_records, reads_records
 from snowmelt.load.flow import Flow, stream_of
 from snowmelt.load.functions import Functions
 from snowmelt.load.phases import RecordSource
@@ -43,8 +43,13 @@ class Stack:
         self.source = functions.source(plan.source)
         self.filters = [functions.filter(step) for step in plan.filters]
         self.parser = functions.parser(plan.parser)
+        self._of_user = tuple(
+            functions.is_of_user(step) for step in (plan.source, *plan.filters, plan.parser)
+        )
         self._decompressors: dict[Compression, Filter | RecordFilter] = {}
         check_chain(plan, self.source, self.filters, self.parser)
+        if not self._of_user[-1]:
+            check_column_options(plan, self.parser)
 
     @property
     def splittable(self) -> bool:
@@ -55,9 +60,11 @@ class Stack:
     def run(self, task: LoadTask) -> PortionRun:
         """Return the run of one portion; one at a time for each stack."""
         filters = self.filters
+        of_user = self._of_user
         if task.compression is not None:
             filters = [self._decompressor(task.compression), *filters]
-        return PortionRun(task, (self.source, *filters, self.parser), self._shaper)
+            of_user = (of_user[0], False, *of_user[1:])
+        return PortionRun(task, (self.source, *filters, self.parser), self._shaper, of_user)
 
     def _decompressor(self, compression: Compression) -> Filter | RecordFilter:
         if compression not in self._decompressors:
@@ -84,10 +91,13 @@ class PortionRun:
     all steps, the source last.
     """
 
-    def __init__(self, task: LoadTask, steps: Sequence[Any], shaper: Shaper) -> None:
+    def __init__(
+        self, task: LoadTask, steps: Sequence[Any], shaper: Shaper, of_user: Sequence[bool]
+    ) -> None:
         self.counts = Counts()
         self._task = task
         self._steps = steps
+        self._of_user = of_user
         self._shaper = shaper
         self._placer = Placer(task.portion)
         self._ahead: list[Ahead] = []
@@ -140,7 +150,8 @@ class PortionRun:
         source, *filters, parser = self._steps
         records = isinstance(source, RecordSource)
         items = source.read_records(task.portion) if records else source.read(task.portion)
-        flows: list[Flow[Any]] = [Flow(task.plan.source, items, placer, None)]
+        own = iter(self._of_user)
+        flows: list[Flow[Any]] = [Flow(task.plan.source, items, placer, None, of_user=next(own))]
         before: Any = source
         for step, each in zip(task.filters, filters, strict=True):
             if reads_records(each, records=records):
@@ -149,13 +160,13 @@ class PortionRun:
                 items = each.run(self._reader(flows[-1], before, records=records))
             records = keeps_records(each, records=records)
             before = each
-            flows.append(Flow(step, items, placer, flows[-1]))
+            flows.append(Flow(step, items, placer, flows[-1], of_user=next(own)))
         if reads_records(parser, records=records):
             items = parser.parse_records(iter(flows[-1]), task.plan.target)
         else:
             reader = self._reader(flows[-1], before, records=False)
             items = parser.parse(reader, task.plan.target, task.portion)
-        return [*flows, Flow(task.plan.parser, items, placer, flows[-1])]
+        return [*flows, Flow(task.plan.parser, items, placer, flows[-1], of_user=next(own))]
 
     def _reader(self, flow: Flow[Any], step: object, *, records: bool) -> Reader:
         """Return what reads the bytes that a step hands on; some are made before they are read."""

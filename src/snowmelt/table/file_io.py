@@ -154,7 +154,10 @@ class _Writing(io.BytesIO):
 
     def close(self) -> None:
         if not self.closed and not self._failed:
-            self._store.put(self._path, self.getvalue(), create_only=self._create_only)
+            # The process that commits need not be the one that wrote: each file is durable by itself.
+            self._store.put(
+                self._path, self.getvalue(), create_only=self._create_only, durable=True
+            )
         super().close()
 
 

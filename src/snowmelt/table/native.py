@@ -53,7 +53,7 @@ def write_file(store: Store, path: str, table: pa.Table) -> WrittenFile:
     with _parquet(sink, table, _COMPRESSION_LEVEL, collector) as writer:
         writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
     data = sink.getvalue()
-    store.put(path, memoryview(data).cast("B"), create_only=True)
+    store.put(path, memoryview(data).cast("B"), create_only=True, durable=True)
     ids = _field_ids(table.schema)
     bounds = {key: column_bounds(table.column(at)) for at, key in enumerate(ids)}
     return _described(path, data.size, table.schema, bounds, collector[0])

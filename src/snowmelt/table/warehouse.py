@@ -68,8 +68,10 @@ def open_warehouse(url: str) -> Warehouse:
 
 @lru_cache(maxsize=16)
 def cached_store(url: str) -> Store:
-    """Open a store once per process: tasks of one executor share it."""
-    return open_store(url)
+    """Open a store once per process, its disk watched: tasks of one executor share it."""
+    store = open_store(url)
+    store.watch()
+    return store
 
 
 def _new_folder(name: TableName, incarnation: str) -> str:

@@ -69,5 +69,5 @@ def definition(name: str) -> Definition[Filter | RecordFilter] | None:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("snowmelt"):
             raise
-        raise MissingExtra(what=f"Filter {name}", extra="load") from None
+        raise MissingExtra(what=f"Filter {name}", package=error.name, extra="load") from None
     return cast("Definition[Filter | RecordFilter]", getattr(module, attribute))

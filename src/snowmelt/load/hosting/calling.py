@@ -24,6 +24,14 @@ class Cancelled(Exception):
     """The load was cancelled."""
 
 
+class Escaped(Exception):
+    """User code raised what Python itself ends by: KeyboardInterrupt, SystemExit, GeneratorExit."""
+
+    def __init__(self, raised: BaseException) -> None:
+        super().__init__(str(raised))
+        self.raised = raised
+
+
 class Caller:
     """One thread that makes calls, one after the other; for the use of one other thread.
 
@@ -117,8 +125,10 @@ class Caller:
             answer: tuple[Any, BaseException | None]
             try:
                 answer = (function(*arguments), None)
-            except BaseException as error:  # noqa: BLE001 - it is raised where the call was made
+            except Exception as error:  # noqa: BLE001 - it is raised where the call was made
                 answer = (None, error)
+            except BaseException as error:  # noqa: BLE001
+                answer = (None, Escaped(error))
             # What a call was given must not stay alive until the next one.
             del function, arguments
             self._results.put(answer)

@@ -20,6 +20,7 @@ from snowmelt.load.hosting.factories import Factory, own_definition, refused
 from snowmelt.load.hosting.machine import HostedFilter
 from snowmelt.load.hosting.own import own_filter
 from snowmelt.load.hosting.parsing import HostedEitherParser, HostedParser, HostedRecordParser
+from snowmelt.load.hosting.progress import is_ctrl_c
 from snowmelt.load.hosting.record_machine import hosted_record_filter
 from snowmelt.load.hosting.sourcing import OwnSource, hosted_source
 from snowmelt.load.hosting.vertica.columns import SizedColumnTypes
@@ -192,7 +193,10 @@ def _parser(
     # What it is can only be seen once there is one; for the load itself it is prepared again.
     try:
         made, _ = prepare(Target(TableSchema(1, ())))
-    except Exception:  # noqa: BLE001 - a parser may refuse to parse no columns
+    except BaseException as error:
+        # A parser may refuse to parse no columns.
+        if is_ctrl_c(error):
+            raise
         made = None
     if not _answers(made, "useSideChannel"):
         return HostedParser(host, prepare, splittable=splittable)
@@ -248,7 +252,9 @@ def _factory(display: str, found: Any) -> object:
         return found
     try:
         return found()
-    except Exception as error:
+    except BaseException as error:
+        if is_ctrl_c(error):
+            raise
         raise LoadRefused(what=display, reason=f"{type(error).__name__}: {error}") from error
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.definition import Definition, Parameter
+from snowmelt.load.hosting import progress
 from snowmelt.load.hosting.binding import PARAMETER_TYPE, bound
 from snowmelt.load.hosting.feed import Limits
 from snowmelt.load.hosting.guest import Host, place_of
@@ -147,7 +148,9 @@ def refused(host: Host, call: Callable[[], Any]) -> Any:
         return call()
     except LoadRefused:
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if progress.is_ctrl_c(error):
+            raise
         raise refusal_of(host.name, error) from error
 
 
@@ -222,7 +225,7 @@ def _plain(annotation: object) -> object:
 
 
 def _limits(values: Mapping[str, object]) -> Limits:
-    limits = Limits()
+    limits = Limits(patience_seconds=progress.limits().call_s)
     whole, patience, chunk = (values.get(parameter.name) for parameter in _HOST_PARAMETERS)
     if whole is not None:
         limits = replace(limits, whole_input=bool(whole))

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import PhaseFailed
 from snowmelt.load.hosting.binding import SETUP, bound
-from snowmelt.load.hosting.calling import Blocked, Caller, Cancelled
+from snowmelt.load.hosting.calling import Blocked, Caller, Cancelled, Escaped
 from snowmelt.load.hosting.feed import InputRefused, Limits
+from snowmelt.load.hosting.progress import is_ctrl_c
 from snowmelt.load.hosting.vertica.buffers import BufferMisused, Undecodable
 from snowmelt.load.hosting.vertica.server import ServerInterface
 from snowmelt.load.hosting.vertica.states import Answer, answer_of
@@ -150,7 +151,10 @@ class Guest:
             raise host.failed(str(error), offset=error.offset) from error
         except (BufferMisused, InputRefused) as error:
             raise host.failed(f"{what}: {error}") from error
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            if is_ctrl_c(error):
+                raise
+            error = error.raised if isinstance(error, Escaped) else error
             text = f"{what} raised {type(error).__name__}: {error}{place_of(error)}"
             raise host.failed(text) from error
 

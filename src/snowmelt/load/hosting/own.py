@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from snowmelt.errors import SnowmeltError
 from snowmelt.load.hosting.guest import place_of
+from snowmelt.load.hosting.progress import is_ctrl_c
 from snowmelt.load.hosting.vertica.states import InputState, StreamState
 from snowmelt.load.reader import Reader
 
@@ -48,7 +49,7 @@ class OwnFilter:
             PhaseFailed: User code raised an error, or yielded something else than bytes.
         """
         try:
-            pieces = checked_pieces(self._host, self._run(reader), lambda: reader.offset)
+            pieces = checked_pieces(self._host, iter(self._run(reader)), lambda: reader.offset)
             for piece in pieces:
                 yield piece
                 if self._cancelled:
@@ -149,14 +150,25 @@ def checked_pieces(
         PhaseFailed: User code raised an error, at an `offset` of its input; or yields other things.
     """
     try:
-        for piece in pieces:
+        while (piece := _piece(host, pieces, offset)) is not _DONE:
             if not isinstance(piece, (bytes, bytearray, memoryview)):
                 text = f"it yielded {type(piece).__name__}, not bytes"
-                raise host.failed(text, offset=offset())  # noqa: TRY301 - it is user code's
+                raise host.failed(text, offset=offset())
             yield bytes(piece)
+    finally:
+        close = getattr(pieces, "close", None)
+        if close is not None:
+            close()
+
+
+def _piece(host: Host, pieces: Iterator[Any], offset: Callable[[], int | None]) -> Any:
+    try:
+        return next(pieces, _DONE)
     except SnowmeltError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if is_ctrl_c(error):
+            raise
         text = f"it raised {type(error).__name__}: {error}{place_of(error)}"
         raise host.failed(text, offset=offset()) from error
 

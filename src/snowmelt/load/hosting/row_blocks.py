@@ -12,6 +12,7 @@ from snowmelt.load.hosting.vertica.rows import StreamWriter
 from snowmelt.load.parsed import ColumnOptions, Parsed, Rejected
 from snowmelt.schema.arrow import chunk_schema
 from snowmelt.schema.batches import ColumnConverter
+from snowmelt.schema.compatibility import DEFAULT_ZONE, Compatibility
 from snowmelt.schema.native import to_native
 from snowmelt.schema.rows import MAX_ROW_BYTES, RowConverter
 from snowmelt.schema.types import Kind
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     Row = dict[str, object]
 
 _NO_OPTIONS = ColumnOptions()
-_ZONE = ZoneInfo("UTC")
+_ZONE = ZoneInfo(DEFAULT_ZONE)
 
 
 class RowBlocks:
@@ -50,8 +51,8 @@ class RowBlocks:
         self.writer = StreamWriter(types)
         self._host = host
         self._schema = target.schema
-        self._columns = [ColumnConverter(column, _ZONE) for column in columns]
-        self._exactly = RowConverter(target.schema, zone=_ZONE)
+        self._columns = [ColumnConverter(column, _ZONE, Compatibility.COPY) for column in columns]
+        self._exactly = RowConverter(target.schema, zone=_ZONE, compatibility=Compatibility.COPY)
         self._cuts = _cuts(target)
         self._records = 0
         self._rejects: list[tuple[int, Rejected]] = []

@@ -40,12 +40,29 @@ class _Inputs:
         if self._prepared is None:
             prepared: dict[str, Any] = {}
             for number, each in enumerate(self._prepare(), start=1):
+                self._check_whole(each)
                 ask = getattr(each, "getUri", None)
                 uri = str(ask() or "") if callable(ask) else ""
                 name = uri if uri and uri not in prepared else f"{uri or self._display}#{number}"
                 prepared[name] = each
             self._prepared = prepared
         return self._prepared
+
+    def _check_whole(self, source: Any) -> None:
+        """Refuse a source of a part of a file: where records begin in it only a parser could say.
+
+        Raises:
+            PhaseFailed: If `getPortion` returns one that is valid.
+        """
+        ask = getattr(source, "getPortion", None)
+        portion = ask() if callable(ask) else None
+        offset = getattr(portion, "offset", -1)
+        if portion is None or offset < 0:
+            return
+        raise self.host.failed(
+            f"getPortion() returned bytes from {offset:,} on; a source of a part of a file is not "
+            "supported. Return None or a Portion of -1, and let each source be a whole file"
+        )
 
     def files(self) -> Sequence[InputFile]:
         """Return the inputs; `getSize` is an estimate by the SDK's rules, so it says nothing."""

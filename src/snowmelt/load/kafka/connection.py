@@ -156,6 +156,23 @@ def bounds_of(consumer: ck.Consumer, topic: str, partition: int) -> tuple[int, i
     return _answer(f"topic {topic}, partition {partition}", asked)
 
 
+def end_offsets(connection: Connection, topic: str) -> dict[int, int]:
+    """Return the offset behind the last message of each partition.
+
+    Raises:
+        PhaseFailed: If the topic does not exist.
+        BrokersSilent: If no broker answers.
+    """
+    consumer = connection.consumer(lambda _: None)
+    try:
+        return {
+            number: bounds_of(consumer, topic, number)[1]
+            for number in partitions_of(consumer, topic)
+        }
+    finally:
+        consumer.close()
+
+
 def _answer(what: str, ask: Callable[[], _Answer]) -> _Answer:
     left = _ASKED
     while True:

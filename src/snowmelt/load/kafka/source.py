@@ -73,7 +73,7 @@ class KafkaSource:
     def files(self) -> Sequence[InputFile]:
         """List the partitions with the offsets they are read from.
 
-        With `stop_on_eof` a partition that has nothing new is not among them.
+        With `stop_on_eof` a partition that has nothing new before its end is not among them.
 
         Raises:
             PhaseFailed: A topic or partition does not exist, or an offset is not there (any
@@ -161,7 +161,8 @@ class KafkaSource:
         if stream.end is not None and stream.end > high and not self._ends_in_time():
             reason = f"topic {topic}, partition {partition} ends at offset {high}, before {stream.end}: say duration or stop_on_eof, too"
             raise PhaseFailed(reason=reason)
-        if self._options.stop_on_eof and start == high:
+        is_done = stream.end is not None and stream.end <= start <= high
+        if self._options.stop_on_eof and (start == high or is_done):
             return None
         # What was read already may lie beyond the end.
         end = None if stream.end is None else max(stream.end, start)

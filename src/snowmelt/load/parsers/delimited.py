@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from snowmelt.errors import PhaseFailed
@@ -11,7 +10,7 @@ from snowmelt.load.parsers.blocks import BlockParser, Shape
 from snowmelt.load.parsers.borders import Border
 from snowmelt.load.parsers.fields import FieldReader
 from snowmelt.load.parsers.stream import Stream
-from snowmelt.schema.types import internal_name
+from snowmelt.schema.types import display_name, internal_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
     from snowmelt.load.portion import Portion
     from snowmelt.load.reader import Reader
 
+# No table has so many columns; reading a million of names takes a processor 5 s.
+_MOST_NAMES = 65_536
+
 
 class Delimited:
     """Parses delimited text.
@@ -30,6 +32,9 @@ class Delimited:
     `skip` records are left out at the start of a file, before a header. With `pads` a record may
     have fewer fields than there are columns.
     """
+
+    column_marks = frozenset({"delimiter", "enclosed_by", "escape", "null"})
+    """The marks that a column may have for itself."""
 
     def __init__(
         self,
@@ -87,14 +92,37 @@ class Delimited:
 
 
 def _shape_of(header: list[bytes | None], target: Target, *, pads: bool) -> Shape:
-    names = [internal_name((name or b"").decode(errors="replace").strip()) for name in header]
-    twice = [name for name, count in Counter(names).items() if count > 1]
+    if len(header) > _MOST_NAMES:
+        raise PhaseFailed(
+            reason=f"the header has {len(header):,} names; there may be {_MOST_NAMES:,}. "
+            "Check delimiter and record terminator",
+            record=0,
+        )
+    texts = [(name or b"").decode(errors="replace").strip() for name in header]
+    names = [internal_name(text) for text in texts]
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        places.setdefault(name, []).append(place)
+    folded: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        folded.setdefault(name.upper(), []).append(place)
     wanted = [column.name for column in target.schema.columns]
-    for name in twice:
-        if name in wanted:
-            raise PhaseFailed(reason=f"the header names column {name} twice", record=0)
-    found = [names.index(name) if name in names else None for name in wanted]
+    exact = {name for name in wanted if name in places}
+    found: list[int | None] = []
+    for name in wanted:
+        # As in Vertica names of columns have no case; but of two that differ in it alone, each
+        # is found by its very name only.
+        there = places.get(name) or _unclaimed(folded.get(name.upper(), []), names, exact)
+        if len(there) > 1:
+            shown = display_name(name)
+            raise PhaseFailed(reason=f"the header names column {shown} twice", record=0)
+        found.append(there[0] if there else None)
     if not any(place is not None for place in found):
         listed = ", ".join(names[:20])
         raise PhaseFailed(reason=f"the header names none of the columns; it has {listed}", record=0)
     return Shape(len(names), found, pads)
+
+
+def _unclaimed(places: list[int], names: list[str], exact: set[str]) -> list[int]:
+    """Return the places whose names are not the very name of another column."""
+    return [place for place in places if names[place] not in exact]

@@ -59,14 +59,13 @@ class FieldReader:
         fields: list[bytes | None] = []
         while True:
             marks = self._own.get(len(fields), self._usual) if self._own else self._usual
-            quoted = marks.quote and data.startswith(marks.quote, at)
-            found = (marks.quoted if quoted else marks.plain).match(data, at)
-            if found is None:
+            quoted = bool(marks.quote) and data.startswith(marks.quote, at)
+            end = marks.field_end(data, at, is_quoted=quoted)
+            if end is None:
                 return self._unclosed(data, start, len(fields), is_last=is_last)
-            end = found.end()
             problem = None
             if quoted:
-                fields.append(marks.unquoted(found[0][1:-1]))
+                fields.append(marks.unquoted(data[at + 1 : end - 1]))
                 if not (ended := self._ended(data, end, marks, is_last=is_last)):
                     if ended is None:
                         return None
@@ -76,7 +75,7 @@ class FieldReader:
             else:
                 if end == len(data) and not is_last:
                     return None
-                fields.append(marks.content(found[0]))
+                fields.append(marks.content(data[at:end]))
             if data.startswith(marks.delimiter, end):
                 at = end + 1
                 continue
@@ -130,6 +129,22 @@ class FieldReader:
         return Record([], *found, problem)
 
 
+# Pieces that one match takes at most; it keeps something of each until it ends.
+_MOST_PIECES = 10_000
+_PIECES = b"){0,%d}" % _MOST_PIECES
+
+
+def _run(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
+    """Return where pieces of a field end that follow each other."""
+    while True:
+        found = pattern.match(data, at)
+        end = at if found is None else found.end()
+        # A piece has a byte at least.
+        if end - at < _MOST_PIECES:
+            return end
+        at = end
+
+
 class _Marks:
     """The patterns of one field."""
 
@@ -142,7 +157,8 @@ class _Marks:
         end = re.escape(terminator) if terminator else rb"\r?\n"
         escape = re.escape(self._escape)
         escaped = rb"|" + escape + rb"(?:.|\Z)" if escape else b""
-        self.plain = re.compile(
+        # No possessive quantifiers: Python before 3.11.5 matches too much with them.
+        self._plain = re.compile(
             rb"(?:[^"
             + stops
             + escape
@@ -154,15 +170,22 @@ class _Marks:
             + rb")"
             + (rb"[^" + escape + rb"]" if escape else rb".")
             + escaped
-            + rb")*+",
+            + _PIECES,
             re.DOTALL,
         )
         quote = re.escape(self.quote)
-        inside = quote + rb"(?:[^" + quote + escape + rb"]+|" + quote + quote + escaped + rb")*+"
-        self.quoted = re.compile(inside + quote if quote else b"(?!)", re.DOTALL)
+        inside = rb"(?:[^" + quote + escape + rb"]+|" + quote + quote + escaped + _PIECES
+        self._quoted = re.compile(inside if quote else b"", re.DOTALL)
         self._escapes = re.compile(escape + rb"(.)", re.DOTALL) if escape else None
         kept = ([quote + quote] if quote else []) + ([escape + b"."] if escape else [])
         self._inside = re.compile(b"|".join(kept) or b"(?!)", re.DOTALL)
+
+    def field_end(self, data: bytes, start: int, *, is_quoted: bool) -> int | None:
+        """Return where a field ends, quotes included; None if its quote is not closed."""
+        if not is_quoted:
+            return _run(self._plain, data, start)
+        end = _run(self._quoted, data, start + len(self.quote))
+        return end + len(self.quote) if data.startswith(self.quote, end) else None
 
     def content(self, raw: bytes) -> bytes | None:
         """Return what a field without quotes says."""

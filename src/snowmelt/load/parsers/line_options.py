@@ -34,6 +34,12 @@ class FixedWidthOptions:
             reason = f"colsizes are bytes of each column, such as 4,10,2, not {self.colsizes!r}"
             raise LoadRefused(what=what, reason=reason)
         mark("TRIM", self.trim, what=what, may_be_empty=True)
+        if len(self.null.encode()) > 1:
+            reason = (
+                f"NULL is one character, which fills the field, not {self.null!r}; give a column "
+                "a NULL of its own, as wide as its field"
+            )
+            raise LoadRefused(what=what, reason=reason)
         return LineParser(
             FixedWidths([int(word) for word in words], self.trim, self.null),
             self.record_terminator,

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from snowmelt.errors import PhaseFailed
 from snowmelt.load.conversion import Conversion
-from snowmelt.load.parsed import Parsed, Rejected
+from snowmelt.load.parsed import ColumnOptions, Parsed, Rejected
 from snowmelt.load.parsers.borders import Border
 from snowmelt.load.parsers.dialect import DEFAULT_MAX_RECORD, Dialect, FieldDialect
 from snowmelt.load.parsers.stream import Stream
@@ -69,6 +69,7 @@ class LineParser:
         self._max_record = max_record if max_record > 0 else DEFAULT_MAX_RECORD
         self._border = Border(Dialect(FieldDialect(escape=b""), self._terminator))
         self.splittable = self._border.can_split
+        self.column_marks: frozenset[str] = getattr(splitter, "column_marks", frozenset())
 
     def parse(self, reader: Reader, target: Target, portion: Portion) -> Iterator[Parsed]:
         """Yield what became of the records, block by block."""
@@ -182,11 +183,14 @@ class FixedWidths:
     """Fields by their bytes; blanks, or what is trimmed, around them are padding."""
 
     trim: str | None = None
+    column_marks = frozenset({"null"})
 
     def __init__(self, sizes: list[int], trim: str, null: str) -> None:
+        """Take widths in bytes, padding, and the character that fills a NULL (empty: a blank)."""
+        self._sizes = sizes
         self._ends = list(accumulate(sizes))
         self._pad = trim.encode()
-        self._null = null.encode()
+        self._null = null.encode() or b" "
 
     def split(self, records: pa.BinaryArray, conversion: Conversion) -> Columns:
         """Cut records at their places."""
@@ -202,11 +206,27 @@ class FixedWidths:
         }
         columns: list[pa.Array | None] = []
         start = 0
-        for end in self._ends:
-            pieces = [
-                piece.strip(self._pad) for piece in pc.binary_slice(records, start, end).to_pylist()
+        nulls = self._nulls(conversion)
+        for end, null in zip(self._ends, nulls, strict=True):
+            values = [
+                None if piece == null else piece.strip(self._pad)
+                for piece in pc.binary_slice(records, start, end).to_pylist()
             ]
-            values = [None if piece == self._null else piece for piece in pieces]
             columns.append(pa.array(values, pa.binary()))
             start = end
         return columns, problems
+
+    def _nulls(self, conversion: Conversion) -> list[bytes]:
+        """Return what a whole field is where its value is NULL."""
+        nulls: list[bytes] = []
+        for column, size in zip(conversion.columns, self._sizes, strict=True):
+            own = conversion.options.get(column.column.name, ColumnOptions()).null
+            null = self._null * size if own is None else own.encode()
+            if len(null) != size:
+                reason = (
+                    f"NULL of column {column.column.display_name} has {len(null)} bytes; in a "
+                    f"field of fixed width it has as many as the field, {size}"
+                )
+                raise PhaseFailed(reason=reason)
+            nulls.append(null)
+        return nulls

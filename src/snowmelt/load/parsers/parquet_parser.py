@@ -6,13 +6,16 @@ import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from snowmelt.errors import PhaseFailed
 from snowmelt.load.parsers.objects import Objects, shown
+from snowmelt.schema.arrow_values import python_values
 from snowmelt.schema.native import has_nanoseconds
+from snowmelt.schema.time_limits import out_of_range
 from snowmelt.schema.types import TIMESTAMPS, Kind
 
 if TYPE_CHECKING:
@@ -76,7 +79,7 @@ class Parquet:
             given = pa.nulls(batch.num_rows) if name is None else batch.column(name)
             parts = _at_once(given, column)
             if parts is None:
-                parts, found = column.convert_objects(given.to_pylist())
+                parts, found = column.convert_objects(_values(given))
                 if self._strict or not column.column.nullable:
                     label = column.column.display_name
                     refused |= {row: (label, reason) for row, reason in found.items()}
@@ -86,8 +89,25 @@ class Parquet:
             table,
             refused,
             batch.num_rows,
-            lambda row: (0, shown(batch.slice(row, 1).to_pylist()[0])),
+            lambda row: (0, shown(_row(batch, row))),
         )
+
+
+def _values(array: pa.Array) -> list[object]:
+    """Return a column's values; dates and timestamps that Python does not have as NumPy's."""
+    try:
+        return list(array.to_pylist())
+    except (OverflowError, ValueError):
+        return python_values(array)
+
+
+def _row(batch: pa.RecordBatch, row: int) -> dict[str, object]:
+    """Return one row; a date or timestamp that Python does not have is there as text."""
+    values = (_values(column.slice(row, 1))[0] for column in batch.columns)
+    return {
+        name: str(value) if isinstance(value, (np.datetime64, pa.Scalar)) else value
+        for name, value in zip(batch.schema.names, values, strict=True)
+    }
 
 
 def _names(schema: pa.Schema, columns: list[TextColumn]) -> list[str | None]:
@@ -111,7 +131,8 @@ def _at_once(given: pa.Array, column: TextColumn) -> list[pa.Array] | None:
         given = given.cast(given.type.value_type)
     kind = column.column.kind
     if pa.types.is_timestamp(given.type) and kind in TIMESTAMPS:
-        return _moments(given, column)
+        parts = _moments(given, column)
+        return None if parts is None or out_of_range(column.column, parts) is not None else parts
     if pa.types.is_time(given.type) and kind is Kind.TIME:
         return _moments(given.cast(pa.time64("ns")).view(pa.timestamp("ns")), column)
     direct = column.direct_type

@@ -11,6 +11,8 @@ from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.schema.types import internal_name
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from snowmelt.load.conversion import Conversion
     from snowmelt.load.parsers.lines import Columns
 
@@ -47,7 +49,7 @@ class Pattern:
     def split(self, records: pa.BinaryArray, conversion: Conversion) -> Columns:
         """Match each record."""
         names = [column.column.name for column in conversion.columns]
-        groups = [0 if name == self._line else self._groups.get(name) for name in names]
+        groups = [0 if name == self._line else self._group(name, names) for name in names]
         if all(group is None for group in groups):
             known = ", ".join(self._groups)
             raise PhaseFailed(reason=f"no group of the pattern is a column; it has {known}")
@@ -69,6 +71,12 @@ class Pattern:
                     values.append(line if name == self._line else match[group])
         return [pa.array(values, pa.string()) for values in columns], problems
 
+    def _group(self, name: str, names: Sequence[str]) -> int | None:
+        """Return the group of a column; a name in quotes has no case unless another column has it."""
+        if name in self._groups or name.upper() in names:
+            return self._groups.get(name)
+        return self._groups.get(name.upper())
+
 
 class Pairs:
     """Columns by keys: `key=value`, pairs apart by a delimiter; quotes hold delimiters.
@@ -89,7 +97,10 @@ class Pairs:
 
     def split(self, records: pa.BinaryArray, conversion: Conversion) -> Columns:
         """Find the pairs of each record."""
-        places = {column.column.name: place for place, column in enumerate(conversion.columns)}
+        names = [column.column.name for column in conversion.columns]
+        # The very name of a column comes before one of another case.
+        places = {name.upper(): place for place, name in enumerate(names)}
+        places |= {name: place for place, name in enumerate(names)}
         columns: list[list[str | None]] = [[] for _ in conversion.columns]
         problems: dict[int, str] = {}
         for number, record in enumerate(records.to_pylist()):

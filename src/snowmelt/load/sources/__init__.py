@@ -40,5 +40,5 @@ def definition(name: str) -> Definition[Source] | None:
         if (error.name or "").startswith("snowmelt"):
             raise
         extra = "kafka" if lower == "kafkasource" else "load"
-        raise MissingExtra(what=f"Source {name}", extra=extra) from None
+        raise MissingExtra(what=f"Source {name}", package=error.name, extra=extra) from None
     return cast("Definition[Source]", getattr(module, attribute))

@@ -110,4 +110,6 @@ def _failures(path: str) -> Iterator[None]:
     except ObjectMissing as error:
         raise PhaseFailed(reason=f"{path} is gone") from error
     except SnowmeltError as error:
-        raise PhaseFailed(reason=f"{path}: {error.fields.get('reason', error)}") from error
+        # What the store says without the object's name in it, where it says that apart.
+        reason = error.fields.get("cause") or error.fields.get("reason", error)
+        raise PhaseFailed(reason=f"{path}: {reason}") from error
