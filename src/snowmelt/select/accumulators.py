@@ -59,6 +59,13 @@ class Accumulator(Protocol):
             SelectError: Where the aggregate cannot take the value; nothing was added then.
         """
 
+    def check(self, value: object) -> None:
+        """Check that `add` would take a value now.
+
+        Raises:
+            SelectError: As `add` would.
+        """
+
     def add_rows(self, count: int) -> None:
         """Take so many rows of `count(*)`."""
 
@@ -87,6 +94,9 @@ class Count:
         """Count a value that is there."""
         self._count += not is_absent(value)
 
+    def check(self, value: object) -> None:
+        """Take everything."""
+
     def add_rows(self, count: int) -> None:
         """Count rows."""
         self._count += count
@@ -101,7 +111,11 @@ class Count:
 
 
 class Sum:
-    """Integers and decimals exactly; floats in order, with their rounding kept."""
+    """Integers and decimals exactly; floats in order, with their rounding kept.
+
+    In Ceph floats are added as its engines do, one to the total so far: a decimal is a float
+    there, and so is every sum from the first float on.
+    """
 
     takes_numbers = True
 
@@ -118,13 +132,20 @@ class Sum:
         if is_absent(value):
             return
         number = self._number(value)
-        if isinstance(number, float):
+        if self._dialect.is_ceph:
+            self._add_plainly(number)
+        elif isinstance(number, float):
             self._float = add_one(number, *(self._float or (0.0, 0.0)))
         elif isinstance(number, Decimal):
             self._decimal = _WIDE.add(self._decimal or Decimal(0), number)
         else:
             self._whole += number
         self.count += 1
+
+    def check(self, value: object) -> None:
+        """Check that a value is a number."""
+        if not is_absent(value):
+            self._number(value)
 
     def add_rows(self, count: int) -> None:
         """Refuse: only count takes rows without a value."""
@@ -136,8 +157,15 @@ class Sum:
         if not present:
             return
         self.count += present
-        if data.dtype == np.float64:
-            floats: Any = data
+        if self._dialect.is_ceph and (data.dtype == np.float64 or self._float is not None):
+            floats: Any = data[~null].astype(np.float64)
+            before = float(self._whole) if self._float is None else self._float[0]
+            # Unlike a sum, which numpy makes of pairs, this goes from the first to the last.
+            with np.errstate(all="ignore"):
+                totals = np.add.accumulate(np.concatenate((np.array([before]), floats)))
+            self._float = float(totals[-1]), 0.0
+        elif data.dtype == np.float64:
+            floats = data
             total, lost = add_all(floats, null, *(self._float or (0.0, 0.0)))
             self._float = float(total), float(lost)
         else:
@@ -147,6 +175,8 @@ class Sum:
         """Return the sum without a limit; None where nothing was added."""
         if not self.count:
             return None
+        if self._float is not None and self._dialect.is_ceph:
+            return self._float[0]
         if self._float is not None:
             total, lost = self._float
             floats = total + lost if math.isfinite(lost) else total
@@ -158,12 +188,20 @@ class Sum:
         """Return the sum; of nothing it is NULL, in `ceph-2020` 0.
 
         Raises:
-            SelectError: IntegerOverflow, where integers sum up to more than 64 bits hold (`aws`).
+            SelectError: IntegerOverflow, where integers sum up to more than 64 bits hold.
         """
         total = self.total()
         if total is None:
             return 0 if self._dialect is Dialect.CEPH_2020 else None
         return fit_int(total, self._dialect) if isinstance(total, int) else total
+
+    def _add_plainly(self, number: int | Decimal | float) -> None:
+        if self._float is not None:
+            self._float = self._float[0] + float(number), 0.0
+        elif isinstance(number, int):
+            self._whole += number
+        else:
+            self._float = float(self._whole) + float(number), 0.0
 
     def _exact(self) -> int | Decimal:
         if self._decimal is None:
@@ -180,7 +218,7 @@ class Sum:
         is_taken = isinstance(number, int | float | Decimal)
         if self._dialect.is_ceph:
             is_taken = is_taken and not isinstance(value, str)
-        elif isinstance(number, bool):
+        if isinstance(number, bool) and self._dialect is not Dialect.CEPH_2020:
             is_taken = False
         if not is_taken or not isinstance(number, int | float | Decimal):
             message = (
@@ -208,6 +246,10 @@ class Average:
     def add(self, value: object) -> None:
         """Add a number."""
         self._sum.add(value)
+
+    def check(self, value: object) -> None:
+        """Check that a value is a number."""
+        self._sum.check(value)
 
     def add_rows(self, count: int) -> None:
         """Refuse: only count takes rows without a value."""
@@ -242,15 +284,20 @@ class Extreme:
 
     def add(self, value: object) -> None:
         """Compare a value; NaN is greater than any number."""
-        if is_absent(value):
-            return
+        if not is_absent(value) and self._is_better(value):
+            self._best = value
+
+    def check(self, value: object) -> None:
+        """Check that a value can be compared with the best one."""
+        if not is_absent(value):
+            self._is_better(value)
+
+    def _is_better(self, value: object) -> bool:
         best = self._best
         if best is None:
-            self._best = value
-        else:
-            smaller, larger = (best, value) if self._greatest else (value, best)
-            if precedes(smaller, larger, self._dialect):
-                self._best = value
+            return True
+        smaller, larger = (best, value) if self._greatest else (value, best)
+        return precedes(smaller, larger, self._dialect)
 
     def add_rows(self, count: int) -> None:
         """Refuse: only count takes rows without a value."""
@@ -302,6 +349,10 @@ class Distinct:
             self._budget.take(_VALUE_BYTES + sys.getsizeof(value))
         self._inner.add(value)
         self._seen.add(key)
+
+    def check(self, value: object) -> None:
+        """Check what the other one would check."""
+        self._inner.check(value)
 
     def add_rows(self, count: int) -> None:
         """Refuse: rows are not values."""

@@ -7,7 +7,8 @@ import operator
 from decimal import Decimal, DecimalException
 from typing import TYPE_CHECKING, Any
 
-from snowmelt.select.refusals import SelectError, row_error
+from snowmelt.select.dialect import Dialect
+from snowmelt.select.refusals import row_error
 from snowmelt.select.values import (
     DECIMALS,
     Number,
@@ -17,13 +18,10 @@ from snowmelt.select.values import (
     is_absent,
     kind_of,
     print_value,
-    wrap_int,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from snowmelt.select.dialect import Dialect
 
 _WIDEST_POWER = 64
 _SIMPLE: dict[str, Callable[[Any, Any], Any]] = {
@@ -44,12 +42,14 @@ _DECIMAL: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
 def calculate(sign: str, left: object, right: object, dialect: Dialect) -> Number | None:
     """Return `left sign right` for + - * / % ^; NULL where either is.
 
-    Two integers give an integer (`/` cuts towards zero, a negative power gives a float); a float
-    on either side makes a float, else decimals stay exact to 38 digits.
+    Two integers give an integer (`/` cuts towards zero); a float on either side makes a float,
+    else decimals stay exact to 38 digits. A negative power of an integer is a float in `aws`; the
+    Ceph dialects cut it to an integer, have floats for decimals, and for `%` cut the left side to
+    an integer and take an integer alone on the right.
 
     Raises:
         SelectError: Where an operand is no number, a divisor is zero or the result is none;
-            IntegerOverflow in `aws`.
+            IntegerOverflow, where 64 bits do not hold it.
     """
     if is_absent(left) or is_absent(right):
         return None
@@ -60,6 +60,8 @@ def calculate(sign: str, left: object, right: object, dialect: Dialect) -> Numbe
     try:
         if isinstance(first, int) and isinstance(second, int):
             return _of_ints(sign, first, second, dialect)
+        if sign == "%" and dialect.is_ceph:
+            return _ceph_modulo(first, second, dialect)
         if isinstance(first, float) or isinstance(second, float):
             return _of_floats(sign, float(first), float(second))
         return _DECIMAL[sign](Decimal(first), Decimal(second))
@@ -72,7 +74,7 @@ def negate(value: object, dialect: Dialect) -> Number | None:
     """Return `-value`; NULL for NULL.
 
     Raises:
-        SelectError: Where the value is no number; IntegerOverflow in `aws`.
+        SelectError: Where the value is no number; IntegerOverflow, where 64 bits do not hold it.
     """
     if is_absent(value):
         return None
@@ -88,16 +90,18 @@ def concatenate(left: object, right: object, dialect: Dialect) -> str | None:
 
 
 def as_number(value: object, sign: str, dialect: Dialect) -> Number:
-    """Return an operand as a number: in `aws` a text is read as one, in Ceph a truth is 0 or 1.
+    """Return an operand as a number.
+
+    In `aws` a text is read as one; in `ceph-2020` a truth is 0 or 1; decimals are floats in Ceph.
 
     Raises:
         SelectError: InvalidDataType, where it is none.
     """
     if isinstance(value, bool):
-        if dialect.is_ceph:
+        if dialect is Dialect.CEPH_2020:
             return int(value)
     elif isinstance(value, int | float | Decimal):
-        return value
+        return float(value) if dialect.is_ceph and isinstance(value, Decimal) else value
     elif isinstance(value, str) and not dialect.is_ceph:
         inferred = infer_number(value)
         if inferred is not None:
@@ -118,15 +122,20 @@ def _of_ints(sign: str, left: int, right: int, dialect: Dialect) -> Number:
     return fit_int(quotient if sign == "/" else left - quotient * right, dialect)
 
 
+def _ceph_modulo(left: Number, right: Number, dialect: Dialect) -> float:
+    if not isinstance(right, int):
+        raise row_error("InvalidDataType", "wrong use of modulo operation!", dialect)
+    return math.fmod(math.trunc(left), right)
+
+
 def _power(base: int, exponent: int, dialect: Dialect) -> Number:
     if exponent < 0:
-        return math.pow(base, exponent)
-    if dialect.is_ceph:
-        return wrap_int(pow(base, exponent, 2**64))
+        return math.trunc(math.pow(base, exponent)) if dialect.is_ceph else math.pow(base, exponent)
     if abs(base) <= 1:
         return base if exponent % 2 else base * base if exponent else 1
     if exponent > _WIDEST_POWER:
-        raise SelectError("IntegerOverflow", f"{base} ^ {exponent} does not fit in 64 bits")
+        message = f"{base} ^ {exponent} does not fit in 64 bits"
+        raise row_error("IntegerOverflow", message, dialect)
     return fit_int(pow(base, exponent), dialect)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from snowmelt.config import environment_value
 from snowmelt.errors import UserError
 from snowmelt.select.refusals import SelectError
 from snowmelt.select.request import Compression, CsvInput, CsvOutput, JsonInput
@@ -18,7 +19,14 @@ DIALECT_HEADER = "x-snowmelt-select-dialect"
 OBJECTS_HEADER = "x-snowmelt-select-objects"
 
 _REGION = "us-east-1"
+# Where other S3 clients look for it, too.
+_REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _PATIENCE_S = 300
+
+
+def _region() -> str:
+    found = (environment_value(name) for name in _REGION_VARIABLES)
+    return next(filter(None, found), _REGION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +56,7 @@ class Endpoint:
             endpoint_url=self.url,
             aws_access_key_id=self.access_key,
             aws_secret_access_key=self.secret_key,
-            region_name=_REGION,
+            region_name=_region(),
             config=Config(
                 s3={"addressing_style": "path"},
                 read_timeout=_PATIENCE_S,
@@ -131,7 +139,7 @@ def _output(form: Output) -> dict[str, Any]:
     if isinstance(form, CsvOutput):
         return {
             "CSV": {
-                "QuoteFields": "ALWAYS" if form.quote_always else "ASNEEDED",
+                **({"QuoteFields": "ALWAYS"} if form.quote_always else {}),
                 "RecordDelimiter": form.record_delimiter.decode(),
                 "FieldDelimiter": form.field_delimiter.decode(),
                 "QuoteCharacter": form.quote.decode(),

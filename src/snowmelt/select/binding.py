@@ -166,6 +166,13 @@ class _Binder:
             raise self._names.error("UnsupportedSqlStructure", message, misplaced.at)
         if not (query.aggregates or query.group_by or query.having is not None):
             return query
+        if self._dialect is Dialect.CEPH and query.limit is not None and not query.group_by:
+            message = (
+                "Ceph ends an aggregate after LIMIT records were read, SQL limits the records "
+                "that it returns, of which an aggregate has one; leave LIMIT out"
+            )
+            at = query.aggregates[0].at if query.aggregates else 0
+            raise self._names.error("UnsupportedSyntax", message, at)
         field = loose_field(query)
         if field is not None and (self._dialect is not Dialect.CEPH_2020 or query.group_by):
             message = (

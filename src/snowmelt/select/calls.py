@@ -27,15 +27,12 @@ TYPES = {
     "INT": "INT",
     "INTEGER": "INT",
     "BIGINT": "INT",
-    "SMALLINT": "INT",
     "FLOAT": "FLOAT",
     "DOUBLE": "FLOAT",
-    "REAL": "FLOAT",
     "DECIMAL": "DECIMAL",
     "NUMERIC": "DECIMAL",
     "STRING": "STRING",
     "TEXT": "STRING",
-    "CHAR": "STRING",
     "VARCHAR": "STRING",
     "TIMESTAMP": "TIMESTAMP",
 }
@@ -46,7 +43,7 @@ CONVERSIONS = {
     "to_bool": "BOOL",
     "to_timestamp": "TIMESTAMP",
 }
-_ADDED_PARTS = frozenset({"year", "month", "week", "day", "hour", "minute", "second"})
+ADDED_PARTS = frozenset({"year", "month", "week", "day", "hour", "minute", "second"})
 _CLOSING = "ParseExpectedRightParenBuiltinFunctionCall"
 _TYPE_PARAMETERS = 2
 
@@ -96,6 +93,9 @@ def parse_cast(words: Words, parse: Parse) -> Cast:
         raise words.error("ParseExpectedTypeName", message, token)
     if token.upper == "DOUBLE":
         words.accept("PRECISION")
+    if name != "DECIMAL" and words.sees("("):
+        message = f"{token.upper} takes no length or precision here; SUBSTRING cuts a text"
+        raise words.error("ParseInvalidTypeParam", message)
     parameters = _type_parameters(words) if words.accept("(") else []
     words.expect(")", "ParseExpectedRightParenBuiltinFunctionCall", "')' after the type")
     if name != "DECIMAL":
@@ -174,7 +174,7 @@ def _extract(words: Words, parse: Parse) -> list[Expression]:
 
 
 def _date_arguments(words: Words, parse: Parse) -> list[Expression]:
-    part = _date_part(words, _ADDED_PARTS)
+    part = _date_part(words, ADDED_PARTS)
     words.expect(",", "ParseExpectedArgumentDelimiter", "after the date part a comma")
     return [part, *_arguments(words, parse)]
 

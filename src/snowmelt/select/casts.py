@@ -29,10 +29,13 @@ if TYPE_CHECKING:
     from snowmelt.select.syntax import Cast
 
 _LONGEST_INT = 20
+# Ceph counts microseconds; a longer fraction is no timestamp there.
+_CEPH_FRACTION = 6
 _BLANKS = " \t\r\n\v\f"
 _C_INT = re.compile(r"[ \t-\r]*([+-]?\d+)", re.ASCII)
 _C_FLOAT = re.compile(
-    r"[ \t-\r]*([+-]?(?:(?:\d++\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?|nan))",
+    r"[ \t-\r]*([+-]?(?:0x(?:[\da-f]++\.?[\da-f]*|\.[\da-f]+)(?:p[+-]?\d+)?"
+    r"|(?:\d++\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?|nan))",
     re.ASCII | re.IGNORECASE,
 )
 
@@ -46,7 +49,8 @@ def cast_value(value: object, target: Cast, dialect: Dialect) -> object:
 
     Raises:
         SelectError: CastFailed, where this value cannot be converted; InvalidCast, where no
-            value of its type can; ValueParseFailure for timestamps; IntegerOverflow in `aws`.
+            value of its type can; ValueParseFailure for timestamps; IntegerOverflow, where 64
+            bits do not hold it.
     """
     if is_absent(value):
         return None
@@ -70,33 +74,38 @@ def _to_int(value: object, dialect: Dialect) -> int:
 
 
 def _int_of_text(text: str, dialect: Dialect) -> int:
-    if dialect.is_ceph:
-        # strtoll stops at the ends of the range.
-        return _clamped(_whole(text, _C_INT.match(text), dialect) or "0")
-    number = infer_number(text)
-    if number is None:
+    if dialect is Dialect.CEPH_2020:
+        # strtol stops at the ends of the range.
+        number = _c_int(_whole(text, _C_INT.match(text), dialect) or "0")
+        return max(INT_MIN, min(number, INT_MAX))
+    if dialect is Dialect.CEPH:
+        number = _c_int(_whole(text, _C_INT.match(text), dialect) or "0")
+        if not INT_MIN <= number <= INT_MAX:
+            raise _out_of_range(text, dialect)
+        return number
+    inferred = infer_number(text)
+    if inferred is None:
         raise _failed(text, "INT", dialect)
-    return _to_int(number, dialect)
+    return _to_int(inferred, dialect)
 
 
-def _clamped(written: str) -> int:
+def _c_int(written: str) -> int:
+    """Return a sign and digits as an integer, one beyond 64 bits where there are too many."""
     digits = written.lstrip("+-0") or "0"
-    size = int(digits) if len(digits) < _LONGEST_INT else 2**64
-    return max(-size, INT_MIN) if written.startswith("-") else min(size, INT_MAX)
+    size = int(digits) if len(digits) <= _LONGEST_INT else 2**64
+    return -size if written.startswith("-") else size
 
 
 def _int_of_float(value: float, dialect: Dialect) -> int:
     if math.isfinite(value) and INT_MIN <= value < -INT_MIN:
         return int(value)
-    if dialect.is_ceph:
-        return INT_MIN
-    raise SelectError("IntegerOverflow", f"{value!r} does not fit in an integer of 64 bits")
+    raise row_error("IntegerOverflow", f"{value!r} does not fit in an integer of 64 bits", dialect)
 
 
 def _to_float(value: object, dialect: Dialect) -> float:
     if isinstance(value, str):
         if dialect.is_ceph:
-            return float(_whole(value, _C_FLOAT.match(value), dialect) or "0")
+            return _c_float(value, _whole(value, _C_FLOAT.match(value), dialect) or "0", dialect)
         number = infer_number(value)
         if number is None:
             raise _failed(value, "FLOAT", dialect)
@@ -106,14 +115,25 @@ def _to_float(value: object, dialect: Dialect) -> float:
     raise _invalid(value, "FLOAT", dialect)
 
 
+def _c_float(text: str, written: str, dialect: Dialect) -> float:
+    """Return what strtod makes of a number; `ceph` refuses one that no double holds."""
+    try:
+        number = float.fromhex(written) if "x" in written.lower() else float(written)
+    except OverflowError:
+        number = -math.inf if written.startswith("-") else math.inf
+    if dialect is Dialect.CEPH and math.isinf(number) and "inf" not in written.lower():
+        raise _out_of_range(text, dialect)
+    return number
+
+
 def _whole(text: str, start: re.Match[str] | None, dialect: Dialect) -> str | None:
-    """Return the number a text begins with; `ceph` wants nothing before or after it."""
+    """Return the number a text begins with; `ceph` wants nothing after it, not even a blank."""
     if dialect is Dialect.CEPH_2020:
         return start[1] if start else None
     if start is None:
         message = f"text cannot be converted to a number: {excerpt(text)}"
         raise SelectError("CastFailed", message)
-    if text[start.end() :].strip(_BLANKS):
+    if start.end() < len(text):
         raise SelectError("CastFailed", f"extra characters after the number: {excerpt(text)}")
     return start[1]
 
@@ -161,6 +181,9 @@ def _to_bool(value: object, dialect: Dialect) -> bool:
         if inferred is None and number is None:
             raise _failed(value, "BOOL", dialect)
         return bool(number) if inferred is None else inferred
+    if isinstance(value, float | Decimal) and dialect is Dialect.CEPH:
+        # What is left of it as an integer decides; NaN and what is larger are not zero there.
+        return not -1 < value < 1
     if isinstance(value, int | float | Decimal):
         return bool(value)
     raise _invalid(value, "BOOL", dialect)
@@ -173,7 +196,7 @@ def _to_timestamp(value: object, dialect: Dialect) -> Timestamp:
         raise _invalid(value, "TIMESTAMP", dialect)
     parse = parse_seed if dialect is Dialect.CEPH_2020 else parse_iso
     parsed = parse(value)
-    if parsed is None:
+    if parsed is None or (dialect is Dialect.CEPH and parsed.digits > _CEPH_FRACTION):
         message = f"{excerpt(value)} is no timestamp; write it like 2007-02-23T12:14:33.079-08:00"
         raise row_error("ValueParseFailure", message, dialect)
     return parsed
@@ -181,6 +204,11 @@ def _to_timestamp(value: object, dialect: Dialect) -> Timestamp:
 
 def _failed(value: object, name: str, dialect: Dialect) -> SelectError:
     return row_error("CastFailed", f"{excerpt(value)} cannot be converted to {name}", dialect)
+
+
+def _out_of_range(text: str, dialect: Dialect) -> SelectError:
+    message = "converted value would fall out of the range of the result type!"
+    return row_error("CastFailed", f"{message} {excerpt(text)}", dialect)
 
 
 def _invalid(value: object, name: str, dialect: Dialect) -> SelectError:

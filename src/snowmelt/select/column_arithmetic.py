@@ -28,7 +28,8 @@ def arithmetic(sign: str, left: Operand, right: Operand, frame: Frame) -> Vector
     """
     if sign not in {"+", "-", "*", "/", "%"}:
         raise NoKernel
-    null, deferred = unknown(left, right, len(frame))
+    null, before = unknown(left, right, len(frame))
+    deferred = before.copy()
     first = _operand(left, frame, deferred)
     second = _operand(right, frame, deferred)
     kinds = {_is_float(first), _is_float(second)}
@@ -37,10 +38,13 @@ def arithmetic(sign: str, left: Operand, right: Operand, frame: Frame) -> Vector
             raise NoKernel
         first = float(first) if isinstance(first, Decimal) else first
         second = float(second) if isinstance(second, Decimal) else second
+    if sign == "%" and frame.dialect.is_ceph and True in kinds:
+        raise NoKernel
     with np.errstate(all="ignore"):
         if True in kinds:
             data = _floats(sign, first, second, deferred)
-            return Vector(Kind.FLOAT, data, null, deferred & ~null)
+            # What an operand defers may be an error, which NULL beside it does not hide.
+            return Vector(Kind.FLOAT, data, null, before | (deferred & ~null))
         whole = _integers(sign, first, second, deferred)
     return Vector(Kind.INT, whole, null, deferred)
 

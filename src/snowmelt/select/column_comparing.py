@@ -13,7 +13,8 @@ from snowmelt.select.instants import parse_instants, utc_micros
 from snowmelt.select.likeness import compare_text, is_like
 from snowmelt.select.numbers import parse_floats
 from snowmelt.select.operands import Constant, Frame, NoKernel, Operand, unknown
-from snowmelt.select.patterns import parse_like
+from snowmelt.select.outcomes import plain_values
+from snowmelt.select.patterns import like_pattern
 from snowmelt.select.refusals import SelectError
 from snowmelt.select.timestamps import Timestamp, parse_iso
 from snowmelt.select.values import infer_number
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from snowmelt.select.patterns import Likeness
     from snowmelt.select.vectors import Mask
 
 # Numbers as one array or one number, with where they are NULL or deferred beyond the operand's.
@@ -74,7 +76,7 @@ def compare(sign: str, left: Operand, right: Operand, frame: Frame) -> Vector:
     return Vector(Kind.BOOL, data, null, deferred)
 
 
-def like(subject: Vector, pattern: object, escape: object) -> Vector:
+def like(subject: Vector, pattern: object, escape: object, dialect: Dialect) -> Vector:
     """Return truth values of `subject LIKE pattern ESCAPE escape`.
 
     Raises:
@@ -85,11 +87,24 @@ def like(subject: Vector, pattern: object, escape: object) -> Vector:
     if escape is not None and not isinstance(escape, str):
         raise NoKernel
     try:
-        likeness = parse_like(pattern, escape)
+        likeness = like_pattern(pattern, escape, dialect)
     except SelectError:
         raise NoKernel from None
-    data, odd = is_like(subject.slices, likeness.pieces)
+    pieces = likeness.plain
+    if pieces is None:
+        data, odd = _are_like(subject, likeness), np.zeros(len(subject), np.bool_)
+    else:
+        data, odd = is_like(subject.slices, pieces)
     return Vector(Kind.BOOL, data, subject.null, subject.deferred | (odd & ~subject.null))
+
+
+def _are_like(subject: Vector, likeness: Likeness) -> Mask:
+    """Ask a pattern with classes, which no kernel knows, of one text after the other."""
+    known = ~(subject.null | subject.deferred)
+    found: Mask = np.zeros(len(subject), np.bool_)
+    texts = zip(plain_values(subject), known.tolist(), strict=True)
+    found[:] = [there and likeness.matches(str(text)) for text, there in texts]
+    return found
 
 
 def _sort(operand: Operand) -> str:

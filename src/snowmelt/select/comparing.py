@@ -6,14 +6,13 @@ import operator
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from snowmelt.select.refusals import SelectError
+from snowmelt.select.dialect import Dialect
+from snowmelt.select.refusals import SelectError, row_error
 from snowmelt.select.timestamps import Timestamp, parse_iso
 from snowmelt.select.values import infer_bool, infer_number, is_absent, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from snowmelt.select.dialect import Dialect
 
 Pair: TypeAlias = tuple[Any, Any]
 
@@ -36,9 +35,9 @@ def relate(relation: str, left: object, right: object, dialect: Dialect) -> bool
     otherwise, the answer is unknown.
 
     Raises:
-        SelectError: In the Ceph dialects, where types differ.
+        SelectError: In the Ceph dialects, where types differ; in `ceph-2020` it costs the row.
     """
-    pair = _pair(left, right, dialect)
+    pair = _pair(relation, left, right, dialect)
     if pair is None:
         return None
     first, second = pair
@@ -70,15 +69,15 @@ def precedes(left: object, right: object, dialect: Dialect) -> bool:
     return answer
 
 
-def _pair(left: object, right: object, dialect: Dialect) -> Pair | None:
+def _pair(relation: str, left: object, right: object, dialect: Dialect) -> Pair | None:
     """Bring two values to one type, or return None where they stay unknown to each other."""
     if is_absent(left) or is_absent(right):
         return None
+    if dialect.is_ceph:
+        return _ceph_pair(relation, left, right, dialect)
     pair = _alike(left, right)
     if pair is not None:
         return pair
-    if dialect.is_ceph:
-        return _ceph_pair(left, right)
     if isinstance(right, str):
         inferred = _inferred(right, left)
         return None if inferred is None else _alike(left, inferred)
@@ -135,12 +134,15 @@ def _inferred(text: str, other: object) -> object:
     return None
 
 
-def _ceph_pair(left: object, right: object) -> Pair:
-    pair = _alike(_counted(left), _counted(right))
+def _ceph_pair(relation: str, left: object, right: object, dialect: Dialect) -> Pair:
+    """Bring two values to one type: truths are numbers, which `ceph` only asks for equality."""
+    ordered = relation not in {"=", "<>"}
+    odd = dialect is Dialect.CEPH and ordered and bool in {type(left), type(right)}
+    pair = None if odd else _alike(_counted(left), _counted(right))
     if pair is None:
         kinds = f"{kind_of(left)} , {kind_of(right)}"
         message = f"operands not of the same type({kinds}), while comparision"  # codespell:ignore
-        raise SelectError("InvalidDataType", message)
+        raise row_error("InvalidDataType", message, dialect)
     return pair
 
 

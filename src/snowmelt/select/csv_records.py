@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from snowmelt.select.vectors import Mask, Places
 
 
+# The exact state machine reads a header, at some 0.5 MB/s, and holds the interpreter meanwhile.
+_MAX_HEADER_BYTES = 1 << 20
+
+
 class CsvReader:
     """Reads one CSV object once. `header_names` is known from the start."""
 
@@ -156,7 +160,14 @@ class CsvReader:
         for block in blocks:
             self._trim(block)
             text = block.bytes()
-            record = next(state_machine.records(text, self.rules), None)
+            start = text[:_MAX_HEADER_BYTES]
+            record = next(state_machine.records(start, self.rules), None)
+            if len(text) > len(start) and (record is None or not record.closed):
+                raise SelectError(
+                    "OverMaxRecordSize",
+                    f"The header does not end within {_MAX_HEADER_BYTES:,} bytes from byte"
+                    f" {block.offset} on.",
+                )
             if record is None:
                 self._data_offset = block.offset + len(text)
                 block.release()
@@ -334,7 +345,7 @@ class CsvBatch:
         """Return what one field of one record says: bytes, NULL or MISSING."""
         if self.places is not None and field not in self.places:
             fields = self.fields(place)
-            return fields[field] if field < len(fields) else MISSING
+            return self._said(fields[field]) if field < len(fields) else MISSING
         tokens = self.tokens
         if self.places is not None:
             k, at = self.places.index(field), place
@@ -348,17 +359,15 @@ class CsvBatch:
         text = self.block.data[tokens.starts[k, at] : tokens.ends[k, at]].tobytes()
         return self._said(state_machine.clean(text, self.rules) if flags & UNCLEAN else text)
 
-    def fields(self, place: int) -> list[bytes | None]:
-        """Return all fields of one record."""
+    def fields(self, place: int) -> list[bytes]:
+        """Return all fields of one record, for `*`: empty ones are empty in every dialect."""
         first = self.tokens.first
         if first is not None:
             count = int(first[place + 1] - first[place])
             values = [self.value(place, field) for field in range(count)]
-            return [None if isinstance(value, Missing) else value for value in values]
+            return [value if isinstance(value, bytes) else b"" for value in values]
         record = next(state_machine.records(self.raw(place), self.rules), None)
-        if record is None:  # blank
-            return [self._said(b"")]
-        return [self._said(field.value) for field in record.fields]
+        return [b""] if record is None else [field.value for field in record.fields]
 
     def _said(self, text: bytes) -> bytes | None:
         return None if self.rules.empty_is_null and not text else text
@@ -378,11 +387,9 @@ class CsvRow:
         value = self.batch.value(self.place, column.index)
         return _decoded(value) if isinstance(value, bytes) else value
 
-    def fields(self) -> list[str | None]:
+    def fields(self) -> list[str]:
         """Return the texts of all fields, for `*`."""
-        return [
-            None if value is None else _decoded(value) for value in self.batch.fields(self.place)
-        ]
+        return [_decoded(value) for value in self.batch.fields(self.place)]
 
 
 def _check_header(

@@ -89,7 +89,8 @@ def csv_rules(options: CsvInput, dialect: Dialect, *, ranged: bool = False) -> C
         open_quote_fails=not keeps,
         drops_return=options.record_delimiter == b"\n" and not keeps and b"\r" not in others,
         skips_blank=aws,
-        empty_is_null=not aws,
+        # The first engine has no NULL among its fields.
+        empty_is_null=dialect is Dialect.CEPH,
         skips_mark=not keeps,
         checks_encoding=aws,
     )

@@ -24,6 +24,33 @@ from snowmelt.select.request import (
 if TYPE_CHECKING:
     from enum import StrEnum
 
+REQUEST = (
+    "Expression",
+    "ExpressionType",
+    "RequestProgress",
+    "InputSerialization",
+    "OutputSerialization",
+    "ScanRange",
+)
+CSV_INPUT = (
+    "FileHeaderInfo",
+    "Comments",
+    "QuoteEscapeCharacter",
+    "RecordDelimiter",
+    "FieldDelimiter",
+    "QuoteCharacter",
+    "AllowQuotedRecordDelimiter",
+)
+JSON_INPUT = ("Type",)
+CSV_OUTPUT = (
+    "QuoteFields",
+    "QuoteEscapeCharacter",
+    "RecordDelimiter",
+    "FieldDelimiter",
+    "QuoteCharacter",
+)
+JSON_OUTPUT = ("RecordDelimiter",)
+
 _ROOTS = ("SelectObjectContentRequest", "SelectRequest")
 _LONGEST_NUMBER = 19
 
@@ -39,14 +66,7 @@ def read_request(body: bytes, *, dialect: Dialect = Dialect.AWS) -> SelectReques
     root = parse_elements(body)
     if root.name not in _ROOTS:
         raise malformed(f"the document is <{root.name}>, not <{_ROOTS[0]}>")
-    root.only(
-        "Expression",
-        "ExpressionType",
-        "RequestProgress",
-        "InputSerialization",
-        "OutputSerialization",
-        "ScanRange",
-    )
+    root.only(*REQUEST)
     expression = _required(root, "Expression").text
     kind = _required(root, "ExpressionType").text.strip()
     if kind.upper() != "SQL":
@@ -93,15 +113,7 @@ def _input(source: Element, dialect: Dialect) -> Input:
                 "Parquet is compressed inside; its CompressionType must be NONE.",
             )
         return ParquetInput()
-    form.only(
-        "FileHeaderInfo",
-        "Comments",
-        "QuoteEscapeCharacter",
-        "RecordDelimiter",
-        "FieldDelimiter",
-        "QuoteCharacter",
-        "AllowQuotedRecordDelimiter",
-    )
+    form.only(*CSV_INPUT)
     quote = _bytes(form, "QuoteCharacter", b'"')
     aws = dialect is Dialect.AWS
     return CsvInput(
@@ -118,20 +130,20 @@ def _input(source: Element, dialect: Dialect) -> Input:
 def _output(target: Element, dialect: Dialect) -> Output:
     form = _one_form(target, "CSV", "JSON")
     if form.name == "JSON":
-        form.only("RecordDelimiter")
+        form.only(*JSON_OUTPUT)
         return JsonOutput(_bytes(form, "RecordDelimiter", b"\n"))
-    form.only(
-        "QuoteFields",
-        "QuoteEscapeCharacter",
-        "RecordDelimiter",
-        "FieldDelimiter",
-        "QuoteCharacter",
-    )
+    form.only(*CSV_OUTPUT)
     fields = form.child("QuoteFields")
     said = "ASNEEDED" if fields is None else fields.text.strip().upper()
     if said not in {"ASNEEDED", "ALWAYS"}:
         raise SelectError(
             "InvalidQuoteFields", f"QuoteFields is {said!r}; it must be ASNEEDED or ALWAYS."
+        )
+    if fields is not None and said == "ASNEEDED" and dialect.is_ceph:
+        raise SelectError(
+            "InvalidQuoteFields",
+            f"QuoteFields ASNEEDED is not part of dialect {dialect}, which quotes all fields or "
+            "none. Send ALWAYS, or leave QuoteFields out.",
         )
     quote = _bytes(form, "QuoteCharacter", b'"')
     return CsvOutput(
@@ -144,7 +156,7 @@ def _output(target: Element, dialect: Dialect) -> Output:
 
 
 def _json_type(form: Element) -> str:
-    form.only("Type")
+    form.only(*JSON_INPUT)
     element = form.child("Type")
     said = "DOCUMENT" if element is None else element.text.strip().upper()
     if said not in {"LINES", "DOCUMENT"}:

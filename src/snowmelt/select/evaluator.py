@@ -9,7 +9,7 @@ from snowmelt.select.casts import cast_value
 from snowmelt.select.comparing import relate
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.functions import call_function
-from snowmelt.select.patterns import parse_like
+from snowmelt.select.patterns import like_pattern
 from snowmelt.select.refusals import SelectError, row_error
 from snowmelt.select.syntax import (
     MISSING,
@@ -180,8 +180,10 @@ def _like(node: Like, row: Row | None, scope: Scope) -> bool | None:
         if not isinstance(text, str):
             message = f"LIKE compares texts, not {excerpt(text)} ({kind_of(text)})"
             raise row_error("LikeInvalidInputs", message, scope.dialect)
-    is_like = parse_like(str(pattern), escape if isinstance(escape, str) else None)
-    return is_like.matches(str(value)) is not node.negated
+    likeness = like_pattern(
+        str(pattern), escape if isinstance(escape, str) else None, scope.dialect
+    )
+    return likeness.matches(str(value)) is not node.negated
 
 
 def _is(node: Is, row: Row | None, scope: Scope) -> bool:

@@ -48,6 +48,8 @@ _POWERS = {
     **dict.fromkeys(["+", "-"], _SUM),
     **dict.fromkeys(["*", "/", "%", "^"], _PRODUCT),
 }
+OPERATORS = frozenset({*_POWERS, "AND", "OR"})
+"""Every operator with two sides, and NOT."""
 _SPELLINGS = {"==": "=", "!=": "<>"}
 _BALANCED = frozenset({"AND", "OR", "||"})
 
@@ -94,7 +96,10 @@ class ExpressionParser:
         if self._depth > MAX_NESTING:
             message = f"the statement is nested deeper than {MAX_NESTING} levels"
             raise self._words.error("UnsupportedSqlStructure", message)
+        first = self._words.token
         left = self._prefix()
+        if power == _OR and first.upper == "NOT":
+            self._check_negation(first)
         while (found := self._powers.get(self._words.token.upper, 0)) >= power:
             left = self._joined(left, found)
         self._depth -= 1
@@ -204,7 +209,12 @@ class ExpressionParser:
         raise self._words.error("LexerInvalidLiteral", message, token)
 
     def _minus(self) -> Expression:
-        start = self._words.take().start
+        minus = self._words.take()
+        start = minus.start
+        follows = start > 0 and self._words.text[start - 1] == "-"
+        if follows and self._words.dialect is Dialect.AWS:
+            message = "'--' begins no comment here; put a blank between two minus signs"
+            raise self._words.error("UnsupportedSyntax", message, minus)
         token = self._words.token
         if token.kind is Kind.NUMBER:
             self._words.take()
@@ -218,6 +228,16 @@ class ExpressionParser:
     def _negation(self) -> Expression:
         start = self._words.take().start
         return Unary("NOT", self._parse(_COMPARISON), start)
+
+    def _check_negation(self, first: Token) -> None:
+        """Refuse what `ceph` reads in another way: its NOT stands for all up to the next bracket."""
+        joins = self._words.sees("AND", "OR")
+        if joins and self._words.dialect is Dialect.CEPH:
+            message = (
+                f"Ceph's NOT negates what follows {self._words.token}, too; write NOT (…) for "
+                f"all of it, or (NOT …) {self._words.token} … for the first condition alone"
+            )
+            raise self._words.error("UnsupportedSyntax", message, first)
 
     def _group(self) -> Expression:
         words = self._words

@@ -191,7 +191,8 @@ def _datediff(arguments: Sequence[object], dialect: Dialect) -> int:
 
 def _to_string(arguments: Sequence[object], dialect: Dialect) -> str:
     moment = _moment(arguments[0], "to_string", dialect)
-    return format_timestamp(moment, _text(arguments[1], "to_string", dialect))
+    picture = _text(arguments[1], "to_string", dialect)
+    return format_timestamp(moment, picture, ceph=dialect.is_ceph)
 
 
 def _add(arguments: Sequence[object], dialect: Dialect) -> object:

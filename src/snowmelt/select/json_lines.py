@@ -94,14 +94,13 @@ class LineColumns:
     """The fields that a query reads, where steps by name lead to them; finds them in blocks."""
 
     def __init__(self, query: Query) -> None:
-        exact = query.dialect.is_ceph
-        self._exact = exact
+        self._ceph = query.dialect.is_ceph
         self._paths: dict[tuple[Step, ...], tuple[tuple[bytes, bool], ...]] = {}
         firsts: list[tuple[bytes, bool]] = []
         for column in _columns(query):
             path = tuple(step for step in column.steps if isinstance(step, Word))
             # A name beyond ASCII has small letters that the kernels do not know.
-            named = all(step.text.isascii() or exact or step.quoted for step in path)
+            named = all(step.text.isascii() or self._is_exact(step) for step in path)
             if not (path and named) or len(path) != len(column.steps) or path[0] == _FIRST:
                 continue
             names = tuple(self._name(step) for step in path)
@@ -113,8 +112,11 @@ class LineColumns:
         self._places = {path: firsts.index(names[0]) for path, names in self._paths.items()}
         self._names = names_of(firsts)
 
+    def _is_exact(self, step: Word) -> bool:
+        return step.quoted and not self._ceph
+
     def _name(self, step: Word) -> tuple[bytes, bool]:
-        folds = not (self._exact or step.quoted)
+        folds = not self._is_exact(step)
         text = step.text.lower() if folds else step.text
         return text.encode("utf-8", "surrogateescape"), folds
 
@@ -129,9 +131,9 @@ class LineColumns:
         return LinesBatch(block, read[0], read[1], self)
 
     @property
-    def exact(self) -> bool:
-        """Whether names match in their case only."""
-        return self._exact
+    def ceph(self) -> bool:
+        """Whether paths are followed as in Ceph."""
+        return self._ceph
 
     def find(self, batch: LinesBatch, column: Column) -> tuple[Places, Places, Bytes] | None:
         """Return where a column's values lie; None where only the evaluator finds them."""
@@ -202,7 +204,7 @@ class LinesBatch:
     def row(self, place: int) -> JsonRow:
         """Return one record."""
         start, end = self.bounds[:, place].tolist()
-        return JsonRow(decoded(memoryview(self.block.memory)[start:end]), self.columns.exact)
+        return JsonRow(decoded(memoryview(self.block.memory)[start:end]), self.columns.ceph)
 
     def offset(self, place: int) -> int:
         """Return the byte of the object's text where a record begins."""
@@ -214,14 +216,14 @@ class JsonRow:
     """One record as the evaluator reads it; MISSING where FROM's path led nowhere."""
 
     record: object
-    exact: bool
+    ceph: bool
 
     def field(self, column: Column) -> object:
         """Return what the column's path leads to, MISSING if nowhere."""
-        found = follow(self.record, column.steps, exact=self.exact)
+        found = follow(self.record, column.steps, ceph=self.ceph)
         if found is MISSING and column.steps[:1] == (_FIRST,):
             # The record itself is its first, unnamed field.
-            return follow(self.record, column.steps[1:], exact=self.exact)
+            return follow(self.record, column.steps[1:], ceph=self.ceph)
         return found
 
     def fields(self) -> Sequence[object]:

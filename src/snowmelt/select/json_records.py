@@ -14,7 +14,7 @@ import numpy as np
 from snowmelt.select.compression import open_stream
 from snowmelt.select.json_bounds import cut_values, root_values
 from snowmelt.select.json_lines import NOT_JSON, JsonRow, LineColumns, LinesBatch, decoded
-from snowmelt.select.paths import follow
+from snowmelt.select.paths import follow, rows_of
 from snowmelt.select.query import Fields, JsonFields
 from snowmelt.select.reading import (
     BlockLimits,
@@ -94,13 +94,13 @@ class JsonRecords:
         """
         steps = query.source.steps
         path = steps[1:] if steps[:1] == (Any.ITEM,) else steps
-        exact = query.dialect.is_ceph
+        ceph = query.dialect.is_ceph
         columns = None if path or not self._lines else LineColumns(query)
         try:
             for block in self._blocks:
                 block.skip_mark()
                 yield JsonUnit(
-                    block, path, columns, lines=self._lines, exact=exact, limit=self._limit
+                    block, path, columns, lines=self._lines, ceph=ceph, limit=self._limit
                 )
         except SelectError as error:
             if self._lines or error.s3_code != "OverMaxRecordSize":
@@ -122,10 +122,10 @@ class JsonUnit:
         columns: LineColumns | None,
         *,
         lines: bool,
-        exact: bool,
+        ceph: bool,
         limit: int,
     ) -> None:
-        self._exact = exact
+        self._ceph = ceph
         self._limit = limit
         self._columns = columns
         self._block = block
@@ -145,14 +145,19 @@ class JsonUnit:
                 return batch
         offsets: list[int] = []
         values, failure = self._values(offsets)
-        if self._path:
-            values = [found for value in values for found in self._follow(value, self._path)]
+        if self._path or (self._ceph and any(isinstance(value, list) for value in values)):
+            values = [found for value in values for found in self._records(value)]
             offsets = []
-        return JsonBatch(values, offsets, self._exact, failure)
+        return JsonBatch(values, offsets, self._ceph, failure)
 
     def release(self) -> None:
         """Give the block's buffer back."""
         self._block.release()
+
+    def _records(self, value: object) -> Iterator[object]:
+        if self._ceph:
+            return rows_of(value, self._path)
+        return self._follow(value, self._path)
 
     def _follow(self, value: object, steps: Sequence[Step]) -> Iterator[object]:
         """Yield every value that FROM's path leads to; one MISSING where it leads nowhere."""
@@ -161,7 +166,7 @@ class JsonUnit:
             return
         step, rest = steps[0], steps[1:]
         if not isinstance(step, Any):
-            yield from self._follow(follow(value, (step,), exact=self._exact), rest)
+            yield from self._follow(follow(value, (step,)), rest)
             return
         fitting = list if step is Any.ITEM else dict
         if not isinstance(value, fitting):
@@ -221,8 +226,8 @@ class JsonBatch:
 
     values: Sequence[object]
     offsets: Sequence[int]
-    # Whether names match in their case only.
-    exact: bool
+    # Whether paths are followed as in Ceph.
+    ceph: bool
     failure: SelectError | None = None
 
     @property
@@ -236,7 +241,7 @@ class JsonBatch:
 
     def row(self, place: int) -> JsonRow:
         """Return one record."""
-        return JsonRow(self.values[place], self.exact)
+        return JsonRow(self.values[place], self.ceph)
 
     def offset(self, place: int) -> int | None:
         """Return the byte of the object's text where a record begins; None behind FROM's path."""

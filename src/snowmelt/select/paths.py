@@ -9,12 +9,12 @@ from snowmelt.select.refusals import SelectError
 from snowmelt.select.syntax import MISSING, Any, Index, Word
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from snowmelt.select.syntax import Step
 
 
-def follow(value: object, steps: Sequence[Step], *, exact: bool = False) -> object:
+def follow(value: object, steps: Sequence[Step], *, ceph: bool = False) -> object:
     """Return the value at the end of the steps, MISSING where they lead nowhere.
 
     A step that takes all (`[*]`, `.*`) gives the list of what the rest leads to in each.
@@ -22,33 +22,72 @@ def follow(value: object, steps: Sequence[Step], *, exact: bool = False) -> obje
     Args:
         value: A record: nested dicts and lists.
         steps: The path from there.
-        exact: Whether names without quotes match in their case only (the Ceph dialects).
+        ceph: Whether Ceph's rules for JSON hold: a field of a name's very spelling goes first,
+            else names match in any case, quoted ones too; a name leads into no array.
 
     Raises:
-        SelectError: AmbiguousFieldName, where a name fits several fields.
+        SelectError: AmbiguousFieldName, where a name fits several fields; InvalidKeyPath for a
+            name behind an array (`ceph`).
     """
     for place, step in enumerate(steps):
         if isinstance(step, Any):
             rest = steps[place + 1 :]
-            found = [follow(item, rest, exact=exact) for item in _items(value, step)]
+            found = [follow(item, rest, ceph=ceph) for item in _items(value, step)]
             return [item for item in found if item is not MISSING]
-        value = _stepped(value, step, exact=exact)
+        value = _ceph_stepped(value, step) if ceph else _stepped(value, step)
         if value is MISSING:
             break
     return value
 
 
-def _stepped(value: object, step: Word | Index, *, exact: bool) -> object:
+def rows_of(value: object, steps: Sequence[Step]) -> Iterator[object]:
+    """Yield the records that a path of FROM leads to in Ceph.
+
+    Arrays on the way are passed through, and each element of one at the end is a record. A path
+    that leads nowhere has none.
+
+    Raises:
+        SelectError: AmbiguousFieldName, where a name fits several fields.
+    """
+    if not steps:
+        yield from value if isinstance(value, list) else (value,)
+    elif isinstance(value, list) and isinstance(steps[0], Word):
+        for item in value:
+            yield from rows_of(item, steps)
+    elif isinstance(steps[0], Any):
+        for item in _items(value, steps[0]):
+            yield from rows_of(item, steps[1:]) if steps[1:] else (item,)
+    else:
+        found = _ceph_stepped(value, steps[0])
+        if found is not MISSING:
+            yield from rows_of(found, steps[1:])
+
+
+def _stepped(value: object, step: Word | Index) -> object:
     if isinstance(step, Index):
         if isinstance(value, list) and step.number < len(value):
             return value[step.number]
         return MISSING
     if not isinstance(value, dict):
         return MISSING
-    if exact or step.quoted:
+    if step.quoted:
         return value.get(step.text, MISSING)
     name = _spelling(tuple(value), step.text.lower())
     return MISSING if name is None else value[name]
+
+
+def _ceph_stepped(value: object, step: Word | Index) -> object:
+    if isinstance(step, Index):
+        return _stepped(value, step)
+    if isinstance(value, list):
+        message = (
+            f"{step.text} stands behind an array, where Ceph takes the last element's; "
+            f"write an index, as in _1.items[0].{step.text}, or name the array in FROM"
+        )
+        raise SelectError("InvalidKeyPath", message)
+    if isinstance(value, dict) and step.text in value:
+        return value[step.text]
+    return _stepped(value, Word(step.text))
 
 
 def _items(value: object, step: Any) -> Sequence[object]:

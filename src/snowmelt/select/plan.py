@@ -185,7 +185,8 @@ def _like(node: Like, frame: Frame) -> Vector:
         raise NoKernel
     if not isinstance(escape, Constant):
         raise NoKernel
-    found = like(subject, pattern.value, None if node.escape is None else escape.value)
+    written = None if node.escape is None else escape.value
+    found = like(subject, pattern.value, written, frame.dialect)
     return _flipped(found) if node.negated else found
 
 

@@ -24,7 +24,7 @@ from snowmelt.select.instants import print_instants
 from snowmelt.select.json_output import json_text, plain_text
 from snowmelt.select.outcomes import AllFields, plain_values
 from snowmelt.select.reading import PADDING
-from snowmelt.select.request import JsonOutput
+from snowmelt.select.request import CsvOutput, JsonOutput
 from snowmelt.select.syntax import MISSING
 from snowmelt.select.timestamps import Precision
 from snowmelt.select.vectors import Kind, Slices, Vector
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from snowmelt.select.csv_rules import CsvRules
     from snowmelt.select.outcomes import Passed
     from snowmelt.select.query import Query
-    from snowmelt.select.request import CsvOutput
     from snowmelt.select.vectors import Bytes, Instants, Places
 
 _NEVER, _NEEDED, _ALWAYS = 0, 1, 2
@@ -62,9 +61,13 @@ class RecordWriter(Protocol):
 def record_writer(query: Query, output: CsvOutput | JsonOutput) -> RecordWriter:
     """Return the writer of a query's records."""
     names = [each.name for each in query.outputs]
+    folded = query.grouped and not query.group_by
     if isinstance(output, JsonOutput):
-        return JsonWriter(output, names)
-    return CsvWriter(output, query.dialect, names, folded=query.grouped and not query.group_by)
+        if folded and query.dialect.is_ceph:
+            # Ceph writes the values of an aggregate bare, whatever the output is to be.
+            return CsvWriter(CsvOutput(), query.dialect, names, folded=True)
+        return JsonWriter(output, names, query.dialect)
+    return CsvWriter(output, query.dialect, names, folded=folded)
 
 
 class CsvWriter:
@@ -150,8 +153,9 @@ class CsvWriter:
 class JsonWriter:
     """One object for each record; MISSING is left out."""
 
-    def __init__(self, output: JsonOutput, names: Sequence[str]) -> None:
+    def __init__(self, output: JsonOutput, names: Sequence[str], dialect: Dialect) -> None:
         self.after = output.record_delimiter
+        self._dialect = dialect
         self.names = names
         self._labels = _labels(names)
 
@@ -159,7 +163,7 @@ class JsonWriter:
         """Return one record with its delimiter."""
         labels = self._labels if names is None else _labels(names)
         fields = [
-            label + json_text(value)
+            label + json_text(value, self._dialect)
             for label, value in zip(labels, values, strict=False)
             if value is not MISSING
         ]
@@ -171,7 +175,7 @@ class JsonWriter:
         """Return the records of some columns."""
         labels = self._labels if names is None else _labels(names)
         vectors = [_finite(vector) for vector in vectors]
-        buffer, starts, ends = _table(vectors, Dialect.AWS, b"null")
+        buffer, starts, ends = _table(vectors, self._dialect, b"null", json=True)
         shapes = np.zeros(starts.shape, np.uint8)
         for at, vector in enumerate(vectors):
             if vector.kind in (Kind.TEXT, Kind.INSTANT):
@@ -250,15 +254,15 @@ def _one_by_one(writer: RecordWriter, vectors: Sequence[Vector]) -> tuple[bytes,
 
 
 def _labels(names: Sequence[str]) -> list[bytes]:
-    return [json_text(name) + b":" for name in names]
+    return [json_text(name, Dialect.AWS) + b":" for name in names]
 
 
 def _table(
-    vectors: Sequence[Vector], dialect: Dialect, null: bytes
+    vectors: Sequence[Vector], dialect: Dialect, null: bytes, *, json: bool = False
 ) -> tuple[Bytes, Places, Places]:
     """Lay the texts of some columns into one buffer; nulls are the text `null`.
 
-    The buffer goes on for `PADDING` bytes behind all texts.
+    The buffer goes on for `PADDING` bytes behind all texts. `json` writes truths as JSON does.
     """
     rows = len(vectors[0]) if vectors else 0
     starts = np.empty((len(vectors), rows), np.int32)
@@ -267,7 +271,7 @@ def _table(
     places: dict[int, int] = {}
     size = 0
     for at, vector in enumerate(vectors):
-        slices = _slices(vector, dialect)
+        slices = _slices(vector, Dialect.AWS if json and vector.kind is Kind.BOOL else dialect)
         if id(slices.buffer) not in places:
             places[id(slices.buffer)] = size
             buffers.append(slices.buffer)
@@ -294,7 +298,7 @@ def _slices(vector: Vector, dialect: Dialect) -> Slices:
         return vector.data
     if vector.kind is Kind.INT:
         return Slices(*write_integers(vector.array), flags)
-    if vector.kind is Kind.INSTANT and dialect is not Dialect.CEPH_2020:
+    if vector.kind is Kind.INSTANT and _prints_alike(vector.instants, dialect):
         return _printed(vector.instants, dialect)
     if vector.kind is Kind.FLOAT and not dialect.is_ceph:
         text = np.frombuffer(_floats(vector), np.uint8)
@@ -323,6 +327,12 @@ def _finite(vector: Vector) -> Vector:
     if not odd.any():
         return vector
     return Vector(vector.kind, vector.array, vector.null | odd, vector.deferred)
+
+
+def _prints_alike(instants: Instants, dialect: Dialect) -> bool:
+    """Tell whether all timestamps of a form have one width; Ceph leaves out what is zero."""
+    fraction = instants.form is not None and instants.form.digits > 0
+    return dialect is Dialect.AWS or (dialect is Dialect.CEPH and not fraction)
 
 
 def _printed(instants: Instants, dialect: Dialect) -> Slices:

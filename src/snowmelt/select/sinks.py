@@ -247,14 +247,22 @@ class FoldSink:
         arguments = [None if at is None else passed.values(at) for at in self._arguments]
         for place in range(count):
             values = tuple(column[place] for column in keys)
-            folded = self._group(values, tuple(comparable(each) for each in values))
+            identity = tuple(comparable(each) for each in values)
+            is_first = bool(keys) and identity not in self._groups
+            folded = self._group(values, identity)
             try:
+                # A row that one aggregate refuses is left out of all.
+                for accumulator, argument in zip(folded, arguments, strict=True):
+                    if argument is not None and len(folded) > 1:
+                        accumulator.check(argument[place])
                 for accumulator, argument in zip(folded, arguments, strict=True):
                     if argument is None:
                         accumulator.add_rows(1)
                     else:
                         accumulator.add(argument[place])
             except SelectError as error:
+                if is_first:
+                    del self._groups[identity]
                 self._errors.spend(outcome.told(error, place))
 
     def _fold_groups(self, passed: Passed, keys: list[list[object]], count: int) -> bool:

@@ -300,11 +300,14 @@ def print_timestamp(value: Timestamp, dialect: Dialect) -> str:
         micros = f".{local.nanos // 1000:06}" if local.nanos >= 1000 else ""
         clock = f"{local.hour:02}:{local.minute:02}:{seconds}{micros}"
         return f"{local.year:04}-{month}-{local.day:02} {clock}"
-    if value.digits:
-        seconds += "." + f"{local.nanos:09}"[: value.digits]
     clock = f"{local.hour:02}:{local.minute:02}"
     if dialect is Dialect.CEPH:
-        return f"{date}T{clock}:{seconds}{_print_offset(value.offset, unknown='+00:00')}"
+        # Six digits of a fraction, or none where it is zero.
+        micros = f".{local.nanos // 1000:06}" if local.nanos >= 1000 else ""
+        zone = _print_offset(value.offset, unknown="+00:00")
+        return f"{date}T{clock}:{seconds}{micros}{zone}"
+    if value.digits:
+        seconds += "." + f"{local.nanos:09}"[: value.digits]
     if value.precision <= Precision.DAY:
         return {1: date[:4] + "T", 2: date[:7] + "T"}.get(value.precision, date)
     if value.precision is Precision.SECOND:

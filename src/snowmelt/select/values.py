@@ -12,7 +12,7 @@ from decimal import Context, Decimal, DivisionByZero, InvalidOperation, Overflow
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.refusals import SelectError, row_error
+from snowmelt.select.refusals import row_error
 from snowmelt.select.syntax import MISSING
 from snowmelt.select.timestamps import Timestamp, print_timestamp
 
@@ -89,21 +89,17 @@ def infer_number(text: str) -> Number | None:
 
 
 def fit_int(number: int, dialect: Dialect) -> int:
-    """Return an integer as 64 bits hold it: Ceph wraps around.
+    """Return an integer that 64 bits hold.
+
+    Ceph's engines compute it as a double there and convert that back, which C++ does not define.
 
     Raises:
-        SelectError: IntegerOverflow, in `aws`.
+        SelectError: IntegerOverflow, where it does not fit; in `ceph-2020` it costs the row.
     """
     if INT_MIN <= number <= INT_MAX:
         return number
-    if dialect.is_ceph:
-        return wrap_int(number)
-    raise SelectError("IntegerOverflow", f"integer {excerpt(number)} does not fit in 64 bits")
-
-
-def wrap_int(number: int) -> int:
-    """Return the number's low 64 bits as a signed integer."""
-    return (number - INT_MIN) % 2**64 + INT_MIN
+    message = f"integer {excerpt(number)} does not fit in 64 bits"
+    raise row_error("IntegerOverflow", message, dialect)
 
 
 def truth(value: object, dialect: Dialect) -> bool | None:

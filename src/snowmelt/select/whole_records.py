@@ -13,7 +13,7 @@ from snowmelt.select.json_copying import copy_objects
 from snowmelt.select.json_lines import LinesBatch
 from snowmelt.select.outcomes import NamedRow
 from snowmelt.select.serialise import CsvWriter, JsonWriter, interleaved
-from snowmelt.select.vectors import UNCLEAN, Slices, text_vector
+from snowmelt.select.vectors import EMPTY_NULL, UNCLEAN, Slices, text_vector
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,7 +105,10 @@ class WholeRecords:
         at = first[rows[alike]]
         data = batch.block.data
         columns = [
-            text_vector(Slices(data, starts[cells], ends[cells], flags[cells]))
+            # Only a column of its own is NULL where it is empty.
+            text_vector(
+                Slices(data, starts[cells], ends[cells], flags[cells] & (0xFF ^ EMPTY_NULL))
+            )
             for cells in (at + place for place in range(count))
         ]
         written = self._writer.records(columns, self._all_names(count))
