@@ -100,7 +100,7 @@ class SecretMissing(UserError):
 
 
 class CallFailed(RemoteError):
-    """{function}, batch {batch}: {reason} (status {status}, {attempts} attempts, {polls} polls, {seconds:.1f} s)."""
+    """{function}, batch {batch}: {reason} (status {status}, {attempts} attempts, {polls} polls, {seconds:.1f} s{url})."""
 
     code = "call_failed"
 
@@ -114,13 +114,13 @@ class CircuitOpen(RemoteError):
 
 
 class BudgetExceeded(UserError):
-    """{function}: the budget {setting} = {limit} does not allow for more {what}."""
+    """{function}: the budget {setting} = {limit}{share} does not allow for more {what}."""
 
     code = "budget_exceeded"
 
 
 class TranslatorFailed(UserError):
-    """{function}: its {which} translator failed: {reason}."""
+    """{function}: its {which} translator {translator} failed: {reason}."""
 
     code = "translator_failed"
 

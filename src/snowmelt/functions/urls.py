@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -37,6 +38,7 @@ _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _BREAKS = re.compile(rb"[/\\]")
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
+_OVERLONG = re.compile(rb"[\xc0\xc1\xf5-\xff]")
 _DOTS = frozenset({b".", b".."})
 
 
@@ -124,12 +126,32 @@ def is_within(address: Address, prefix: Address) -> bool:
 def is_blocked(address: Address, prefix: Address) -> bool:
     """Tell whether a blocked prefix covers an address.
 
-    Its scheme does not count, nor does its port if that is its scheme's own: what is blocked is
-    not reached by another door of the same host.
+    Its scheme does not count, nor does its port if that is its scheme's own. Paths are compared as
+    the laxest server reads them: decoded until nothing is left to decode, without parameters after
+    `;`, empty segments, and dots or blanks at a segment's end, and in any case.
     """
     any_port = prefix.port == _DEFAULT_PORTS[prefix.scheme]
-    same = address.host == prefix.host and (any_port or address.port == prefix.port)
-    return same and _is_beneath(address.path, prefix.path)
+    if _lax_host(address.host) != _lax_host(prefix.host):
+        return False
+    first = _lax_segments(prefix.path)
+    same = any_port or address.port == prefix.port
+    return same and _lax_segments(address.path)[: len(first)] == first
+
+
+def is_extended(address: Address, base: Address) -> bool:
+    """Return True if an address is a base with more segments, or with more of a query.
+
+    Args:
+        address: The base's text with something put behind it.
+        base: What must stay as it is.
+    """
+    if not is_within(address, base):
+        return False
+    if base.query is None:
+        return True
+    # What is put behind a query is another parameter, and no part of the last one's value.
+    rest = (address.query or "").removeprefix(base.query)
+    return address.path == base.path and (not rest or rest.startswith("&"))
 
 
 def allowed_address(url: str, integration: ApiIntegration) -> Address:
@@ -197,6 +219,9 @@ def _path(text: str) -> str:
     if len(_BREAKS.split(plain)) != path.count("/") + 1:
         raise UrlRefused(reason="has an encoded / or a \\ in its path")
     while True:
+        if _OVERLONG.search(plain):
+            # Some decoders read %C0%AF as a slash.
+            raise UrlRefused(reason="has bytes in its path that are no UTF-8")
         if _CONTROL.search(plain):
             raise UrlRefused(reason="has an encoded control character in its path")
         # Some servers cut what follows `;` before they look for dots.
@@ -224,6 +249,29 @@ def _normal(text: str, allowed: re.Pattern[str], what: str) -> str:
 def _escape(found: re.Match[str]) -> str:
     byte = int(found[1], 16)
     return chr(byte) if byte in _UNRESERVED else found[0].upper()
+
+
+def _lax_host(host: str) -> str:
+    try:
+        mapped = ipaddress.IPv6Address(host).ipv4_mapped
+    except ValueError:
+        return host
+    return host if mapped is None else str(mapped)
+
+
+@lru_cache(maxsize=1_024)
+def _lax_segments(path: str) -> tuple[str, ...]:
+    plain = path.encode()
+    while (again := unquote_to_bytes(plain)) != plain:
+        plain = again
+    found = []
+    for each in plain.split(b"/"):
+        name = each.split(b";")[0].decode(errors="surrogateescape")
+        # Both cases: some letters have the plain one only as the capital of their own.
+        name = unicodedata.normalize("NFKC", name).upper().casefold().rstrip(". \t")
+        if name:
+            found.append(name)
+    return tuple(found)
 
 
 def _is_beneath(path: str, prefix: str) -> bool:

@@ -20,7 +20,9 @@ from snowmelt.functions.refusals import (
     ReplyInvalid,
     TooLarge,
     TransportFailed,
+    UrlRefused,
 )
+from snowmelt.functions.urls import parse_url
 from snowmelt.functions.wire import coding
 from snowmelt.functions.wire.replies import MAX_REPLY_BYTES
 
@@ -29,13 +31,13 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from snowmelt.clock import Clock
+    from snowmelt.functions.calling.budget import Budget
     from snowmelt.functions.calling.connection import Reply
     from snowmelt.functions.calling.http import HttpClient
     from snowmelt.functions.calling.ledger import CallRecord
     from snowmelt.functions.calling.outgoing import Envelope, Outgoing
     from snowmelt.functions.calling.plan import CallPlan
 
-_SHOWN_BYTES = 200
 _BUSY = frozenset({429, 503})
 
 
@@ -62,7 +64,14 @@ class Limits(Protocol):
 class Attempts:
     """Sends batches of one function; for one event loop, any number at a time."""
 
-    def __init__(self, plan: CallPlan, client: HttpClient, clock: Clock, limits: Limits) -> None:
+    def __init__(
+        self,
+        plan: CallPlan,
+        client: HttpClient,
+        clock: Clock,
+        limits: Limits,
+        budget: Budget | None = None,
+    ) -> None:
         """Prepare; nothing is looked up or connected yet.
 
         Args:
@@ -70,7 +79,9 @@ class Attempts:
             client: Of this event loop; calls of other functions may share it.
             clock: Waits between requests. Single requests are timed by the event loop.
             limits: Of this function.
+            budget: Spent for retries and polls; the caller spends for a batch's first request.
         """
+        self._budget = budget
         self._plan = plan
         self._client = client
         self._clock = clock
@@ -95,7 +106,8 @@ class Attempts:
         Raises:
             TooLarge: The batch or its reply is larger than it may be; halves may do.
             CallFailed: There is no answer, and will be none.
-            UserError: Nothing could be sent at all: the URL is refused, a secret is missing.
+            UserError: Nothing may be sent: the URL is refused, a secret is missing, or the budget
+                is spent.
         """
         if batch.body is not None and len(batch.body) > self._max_bytes:
             raise TooLarge(
@@ -111,7 +123,8 @@ class Attempts:
         except UserError:
             raise
         except SnowmeltError as error:
-            raise call_failed(record, str(error)) from error
+            url = shown_url(self._plan, batch.url_suffix)
+            raise call_failed(record, str(error), url) from error
 
     async def _answered(self, batch: Outgoing, record: CallRecord) -> bytes:
         envelope = self._dispatch.envelope(batch)
@@ -136,6 +149,8 @@ class Attempts:
                 await clock.pause(pause_s)
                 waited = clock.monotonic()
                 await turn.again()
+                if self._budget is not None:
+                    self._budget.spend()
                 # Waiting for one's turn is nobody's failure.
                 course.extend(clock.monotonic() - waited)
                 record.ms_waiting += (clock.monotonic() - paused) * 1000
@@ -171,9 +186,23 @@ class Attempts:
         if reply.status in _BUSY:
             turn.turned_away(asked_s)
         shown = ""
-        if self._plan.options.debug_payload and reply.status != ACCEPTED:
-            shown = f" '{_beginning(reply)}'"
+        if reply.status != ACCEPTED and (text := self._body_shown(reply)):
+            shown = f" '{text}'"
         return course.after_status(reply.status, asked_s, shown)
+
+    def _body_shown(self, reply: Reply) -> str:
+        """Return the beginning of a body that is an error, on one line and without secrets."""
+        longest = self._plan.options.error_body_chars
+        if not longest:
+            return ""
+        encoding = reply.headers.get("content-encoding")
+        try:
+            body = coding.decoded(reply.body, encoding, limit=MAX_REPLY_BYTES)
+        except (BatchInvalid, BatchTooLarge):
+            return ""
+        text = self._dispatch.without_secrets(body.decode(errors="replace"))
+        text = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+        return text if len(text) <= longest else f"{text[:longest]}…"
 
     def _checked(self, reply: Reply) -> bytes:
         encoding = reply.headers.get("content-encoding")
@@ -190,12 +219,13 @@ class Attempts:
         return plain
 
 
-def call_failed(record: CallRecord, reason: str) -> CallFailed:
+def call_failed(record: CallRecord, reason: str, url: str = "") -> CallFailed:
     """Return the error of a batch that failed for good, with what its record knows.
 
     Args:
         record: Of the batch; its times are those of the calls and of waiting between them.
-        reason: Why, without anything that was sent or received.
+        reason: Why, without anything that was sent.
+        url: As `shown_url` returns it.
     """
     return CallFailed(
         function=record.function,
@@ -205,16 +235,23 @@ def call_failed(record: CallRecord, reason: str) -> CallFailed:
         attempts=record.attempts,
         polls=record.polls,
         seconds=(record.ms_waiting + record.ms_calling) / 1000,
+        url=f", {url}" if url else "",
     )
 
 
-def _beginning(reply: Reply) -> str:
-    encoding = reply.headers.get("content-encoding")
+def shown_url(plan: CallPlan, suffix: str = "") -> str:
+    """Return the URL of a call for people to read, without its query; empty if it is secret.
+
+    Args:
+        plan: Of the function. SECURE ones hide their URL.
+        suffix: What a translator put behind the function's URL.
+    """
+    if plan.function.secure:
+        return ""
     try:
-        body = coding.decoded(reply.body, encoding, limit=MAX_REPLY_BYTES)
-    except (BatchInvalid, BatchTooLarge):
-        body = b""
-    return body[:_SHOWN_BYTES].decode(errors="replace")
+        return parse_url(plan.function.url + suffix).shown
+    except UrlRefused:
+        return ""
 
 
 class Unlimited:

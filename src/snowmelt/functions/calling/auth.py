@@ -27,12 +27,25 @@ _AWS_HOST = re.compile(
 )
 
 
+_MASK = "***"
+# Shorter ones are in every text by chance.
+_SHORTEST = 4
+_PUBLIC = frozenset({"x-amz-date", "x-amz-content-sha256", "host"})
+_CREDENTIAL = re.compile(
+    r"""((?:authorization|api[-_]?key|subscription[-_]?key|password|passwd|secret|credential
+    |(?:access|auth|refresh|security|session|id)?[-_]?token)["']?\s*[:=]\s*["']?
+    (?:(?:basic|bearer)\s+)?)[^\s"',;&}]+""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
 class Authenticator:
     """Makes the headers of one integration's requests."""
 
     def __init__(self, integration: ApiIntegration, secrets: Secrets | None = None) -> None:
         self._integration = integration
         self._secrets = secrets or Secrets()
+        self._said: frozenset[str] = frozenset()
         self._key_name = _AZURE_KEY if "azure" in integration.provider.lower() else _KEY
         self.is_needed = (
             integration.api_key is not None or integration.authentication is not Authentication.NONE
@@ -58,7 +71,26 @@ class Authenticator:
                 made |= await self._signed(method, url, body)
         if integration.api_key is not None:
             made[self._key_name] = self._secrets.value(integration.api_key)
+        self._remember(made)
         return made
+
+    def without_secrets(self, text: str) -> str:
+        """Return a text without what a request said to prove who sends it.
+
+        Services repeat headers in their errors. Besides what was sent here, whatever follows the
+        name of a credential is left out.
+        """
+        for each in sorted(self._said, key=len, reverse=True):
+            text = text.replace(each, _MASK)
+        return _CREDENTIAL.sub(rf"\1{_MASK}", text)
+
+    def _remember(self, made: Mapping[str, str]) -> None:
+        values = {value for name, value in made.items() if name not in _PUBLIC}
+        if self._integration.secret is not None:
+            values.add(self._secret())
+        # A scheme stands before a token, and a signature has several parts.
+        parts = {part for value in values for part in re.split(r"[\s,]+|\w+=", value)}
+        self._said = frozenset(each for each in values | parts if len(each) >= _SHORTEST)
 
     def _secret(self) -> str:
         if self._integration.secret is None:

@@ -1,15 +1,22 @@
-"""A service that failed several batches in a row is left alone for a while."""
+"""A service that failed several batches in a row is left alone for a while.
+
+All worker processes of a machine share what they know of a URL: a service that is down is not found
+to be down by each of them anew.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 import os
-import threading
+import struct
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from snowmelt.functions.calling.host import HostFile, file_name, private_folder
 from snowmelt.functions.refusals import CircuitOpen
 
 if TYPE_CHECKING:
-    import datetime as dt
+    from pathlib import Path
 
     from snowmelt.clock import Clock
 
@@ -17,26 +24,34 @@ _FAILURES = 5
 _PAUSE_S = 30.0
 # A service that says so is well; it is what was sent that it does not take.
 _OF_THE_BATCH = frozenset({400, 413, 422})
+_MAX_REASON_BYTES = 1_000
+_STATE = struct.Struct(f"=QddH{_MAX_REASON_BYTES}s")
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """`since` in seconds since 1970, `probe_at` monotonic; both 0 while the breaker is closed."""
+
+    failed: int = 0
+    since: float = 0.0
+    probe_at: float = 0.0
+    reason: str = ""
 
 
 class Breaker:
-    """What one URL's batches came to lately; for any number of threads.
+    """What one URL's batches came to lately; for any number of threads and processes.
 
     It opens after so many batches in a row that failed for good. After the pause one batch goes
     through: if it is answered all may, if it fails the pause begins again.
     """
 
     def __init__(
-        self, clock: Clock, *, failures: int = _FAILURES, pause_s: float = _PAUSE_S
+        self, clock: Clock, file: HostFile, *, failures: int = _FAILURES, pause_s: float = _PAUSE_S
     ) -> None:
         self._clock = clock
+        self._file = file
         self._limit = failures
         self._pause_s = pause_s
-        self._lock = threading.Lock()
-        self._failed = 0
-        self._reason = ""
-        self._since: dt.datetime | None = None
-        self._probe_at = 0.0
 
     def check(self, function: str) -> None:
         """Let a batch through, or not.
@@ -44,29 +59,33 @@ class Breaker:
         Raises:
             CircuitOpen: Too many have failed, and the pause is not over.
         """
-        with self._lock:
-            since = self._since
-            if since is None:
+        if not self._read().since:
+            return
+        with self._file.locked():
+            state = self._read()
+            if not state.since:
                 return
             now = self._clock.monotonic()
-            if now >= self._probe_at:
+            if now >= state.probe_at:
                 # Others wait for the probe's outcome; one that never comes to an end does not
                 # keep them out for longer than another pause.
-                self._probe_at = now + self._pause_s
+                self._write(state.failed, state.since, now + self._pause_s, state.reason)
                 return
-            raise CircuitOpen(
-                function=function,
-                failures=self._failed,
-                since=since.isoformat(sep=" ", timespec="seconds"),
-                reason=self._reason,
-                seconds=self._probe_at - now,
-            )
+        raise CircuitOpen(
+            function=function,
+            failures=state.failed,
+            since=dt.datetime.fromtimestamp(state.since, dt.UTC).isoformat(
+                sep=" ", timespec="seconds"
+            ),
+            reason=state.reason,
+            seconds=state.probe_at - now,
+        )
 
     def succeeded(self) -> None:
         """Count a batch that was answered."""
-        if self._failed:
-            with self._lock:
-                self._failed, self._since = 0, None
+        if self._read().failed:
+            with self._file.locked():
+                self._write(0, 0.0, 0.0, "")
 
     def failed(self, reason: str, status: int | None = None) -> None:
         """Count a batch that failed for good, unless only this batch is to blame.
@@ -77,18 +96,35 @@ class Breaker:
         """
         if status in _OF_THE_BATCH:
             return
-        with self._lock:
-            self._failed += 1
-            self._reason = reason
-            if self._failed >= self._limit:
-                self._since = self._since or self._clock.now()
-                self._probe_at = self._clock.monotonic() + self._pause_s
+        with self._file.locked():
+            state = self._read()
+            failed, since, probe_at = state.failed + 1, state.since, state.probe_at
+            if failed >= self._limit:
+                since = since or self._clock.now().timestamp()
+                probe_at = self._clock.monotonic() + self._pause_s
+            self._write(failed, since, probe_at, reason.rstrip("."))
+
+    def _read(self) -> _State:
+        failed, since, probe_at, size, reason = self._file.read(_STATE)
+        return _State(failed, since, probe_at, reason[:size].decode(errors="replace"))
+
+    def _write(self, failed: int, since: float, probe_at: float, reason: str) -> None:
+        text = reason.encode(errors="replace")[:_MAX_REASON_BYTES]
+        self._file.write(_STATE, failed, since, probe_at, len(text), text)
 
 
-_breakers: dict[tuple[int, str], Breaker] = {}
+# By process, because a fork shares its parent's position of locks.
+_breakers: dict[tuple[int, Path], Breaker] = {}
 
 
-def breaker_of(url: str, clock: Clock) -> Breaker:
-    """Return the breaker that all calls of this process to a URL share."""
-    key = (os.getpid(), url)
-    return _breakers.get(key) or _breakers.setdefault(key, Breaker(clock))
+def breaker_of(url: str, clock: Clock, *, folder: Path | None = None) -> Breaker:
+    """Return the breaker that all calls of this machine and user to a URL share.
+
+    Args:
+        url: Of the function.
+        clock: Of the process.
+        folder: Where files are shared; this user's private one if None.
+    """
+    path = (folder or private_folder()) / file_name("breaker", url)
+    key = (os.getpid(), path)
+    return _breakers.get(key) or _breakers.setdefault(key, Breaker(clock, HostFile(path)))

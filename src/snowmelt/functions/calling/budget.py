@@ -1,4 +1,7 @@
-"""How much a query may spend: rows and calls, per task and over the processes of a machine."""
+"""How much a query may spend: rows and calls, per task and over the processes of a machine.
+
+A call is one request: a retry and a poll are calls, too.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import struct
 import threading
 from typing import TYPE_CHECKING
 
-from snowmelt.functions.calling.host import HostFile, file_name, private_folder
+from snowmelt.functions.calling.host import HostFile, file_name, private_folder, remove_old
 from snowmelt.functions.refusals import BudgetExceeded
 
 if TYPE_CHECKING:
@@ -40,9 +43,11 @@ class Budget:
         options = plan.options
         self._function = plan.function.signature.name
         self._task = (options.max_rows_per_task, options.max_calls_per_task)
+        self._said = (options.max_rows_per_query, options.max_calls_per_query)
+        self._machines = options.executors
+        # Shares that together are never more than the whole; less than one each is none.
         self._query = tuple(
-            None if limit is None else max(limit // options.executors, 1)
-            for limit in (options.max_rows_per_query, options.max_calls_per_query)
+            None if limit is None else limit // self._machines for limit in self._said
         )
         self._limited = self._task != (None, None)
         self._spent = (0, 0)
@@ -52,7 +57,7 @@ class Budget:
             folder = folder or private_folder()
             path = folder / file_name("budget", place.query_id)
             if not path.exists():
-                _remove_old(folder, clock)
+                remove_old(folder, "budget", clock, _KEPT_S)
             self._file = HostFile(path)
 
     def spend(self, *, rows: int = 0, calls: int = 1) -> None:
@@ -88,22 +93,17 @@ class Budget:
         whose: str,
     ) -> tuple[int, int]:
         total = (spent[0] + more[0], spent[1] + more[1])
-        for what, limit, wanted in zip(("rows", "calls"), limits, total, strict=True):
-            if limit is not None and wanted > limit:
+        for at, what in enumerate(("rows", "calls")):
+            limit = limits[at]
+            if limit is not None and total[at] > limit:
+                shared = whose == "query" and self._machines > 1
                 raise BudgetExceeded(
                     function=self._function,
                     what=what,
-                    limit=limit,
+                    limit=self._said[at] if shared else limit,
                     setting=f"max_{what}_per_{whose}",
+                    share=f" (the share of each of {self._machines} machines is {limit})"
+                    if shared
+                    else "",
                 )
         return total
-
-
-def _remove_old(folder: Path, clock: Clock) -> None:
-    oldest = clock.now().timestamp() - _KEPT_S
-    for path in folder.glob("budget-*"):
-        try:
-            if path.stat().st_mtime < oldest:
-                path.unlink()
-        except FileNotFoundError:
-            continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 _OK = 200
 _SWITCHING = 101
+_DONE = frozenset({200, 202})
 # Nothing but its beginning is ever shown of a reply that is no answer.
 _MAX_OTHER_BYTES = 64 * 1024
 _MAX_HEAD_BYTES = 64 * 1024
@@ -92,6 +94,19 @@ class Connection(asyncio.Protocol):
             # Who answers before the whole request is there will not read the rest.
             and transport.get_write_buffer_size() == 0
         )
+
+    def has_bytes(self) -> bool:
+        """Return True if anything can be read that no request asked for, or the other side ended.
+
+        The event loop may not have come to read it yet. It would be taken for the next response.
+        """
+        transport = self._transport
+        socket = None if transport is None else transport.get_extra_info("socket")
+        if socket is None or socket.fileno() < 0:
+            return True
+        readable = select.poll()
+        readable.register(socket.fileno(), select.POLLIN)
+        return bool(readable.poll(0))
 
     def send(
         self, head: bytes, body: bytes, bounds: Bounds, traffic: Traffic
@@ -197,6 +212,15 @@ class Connection(asyncio.Protocol):
         if 100 <= self._status < _OK:
             if self._status == _SWITCHING:
                 self._fail(TransportFailed(host=self._host, reason="the reply is not HTTP/1.1"))
+            return
+        transport = self._transport
+        if self._status in _DONE and transport is not None and transport.get_write_buffer_size():
+            # No service can have worked on what it has not read: this answers an earlier request.
+            self._fail(
+                TransportFailed(
+                    host=self._host, reason="the reply began before the whole request was sent"
+                )
+            )
             return
         self._in_body = True
         self._reusable = self._reusable and self._parser.should_keep_alive()

@@ -5,8 +5,11 @@ Each fast way is taken where it surely says the same; else `ReplyReader` decides
 
 from __future__ import annotations
 
+import math
+import re
 from codecs import BOM_UTF8
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from operator import itemgetter
 from types import GenericAlias
@@ -17,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snowmelt.functions.calling.forms import arrow_form, zone_of
+from snowmelt.functions.calling.forms import arrow_form, floor_micros, zone_of
 from snowmelt.functions.calling.framing import FEW_ROWS, leads, numbers
 from snowmelt.functions.refusals import ReplyInvalid
 from snowmelt.functions.wire.replies import ReplyReader, RowFailure
@@ -36,6 +39,18 @@ _QUOTE, _BLANK = 0x22, 0x20
 _WIDE = pa.decimal256(76, 38)
 _INT64 = pa.int64()
 _MOST_DIGITS = 38
+_DIGITS_OF_DOUBLE = 17
+_DAYS = (-719_162, 2_932_896)  # 0001-01-01 and 9999-12-31, from 1970 on
+_INSTANTS_US = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
+# Numbers that may not fit are found without a look at each text.
+_NUMBER_SIGNS = bytes(
+    ord("1") if chr(byte) in "0123456789.+-" else ord("e") if chr(byte) in "eE" else ord(" ")
+    for byte in range(256)
+)
+_LONG, _EXPONENT = b"1" * 39, b"1e1"
+_NUMBER_OR_TEXT = re.compile(
+    r'"(?:[^"\\]|\\.)*"|(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)', re.DOTALL
+)
 _UNCHECKED = pc.TakeOptions(boundscheck=False)
 _FIRST_SIGN = {Kind.OBJECT: "{", Kind.ARRAY: "["}
 _DECODED: dict[Kind, Any] = {
@@ -123,7 +138,14 @@ class AnswerReader:
     def _slowly(self, body: bytes, count: int) -> Answers:
         reply = self._slow.read(body, count)
         try:
-            return Answers(pa.array(reply.values, self._form), reply.failures)
+            values = pa.array(reply.values, self._form)
+            unfit = _first_unfit(values) if self._type.kind in SEMI_STRUCTURED else None
+            if unfit is not None:
+                raise ReplyInvalid(
+                    reason=f"Row {unfit}: a number in the {self._type.kind} has more digits than "
+                    "the 38 of a decimal and the 17 of a double, or is out of range"
+                )
+            return Answers(values, reply.failures)
         except UnicodeEncodeError:
             raise ReplyInvalid(reason="A text holds half a character") from None
         except (pa.ArrowException, OverflowError):
@@ -138,11 +160,26 @@ class AnswerReader:
         kind, form = self._type.kind, self._form
         if kind is Kind.FIXED:
             return self._whole if self._type.is_whole else self._decimal
-        if kind in SEMI_STRUCTURED:
-            return self._json
-        if kind in {Kind.TIMESTAMP_LTZ, Kind.TIMESTAMP_TZ}:
-            return self._instants
-        return lambda found: found if found.type == form else found.cast(form)
+        if kind is Kind.TEXT and self._type.length is not None:
+            return self._short_texts
+        by_kind: dict[Kind, Convert] = {
+            **dict.fromkeys(SEMI_STRUCTURED, self._json),
+            Kind.TIMESTAMP_LTZ: self._instants,
+            Kind.TIMESTAMP_TZ: self._instants,
+            Kind.TIMESTAMP_NTZ: lambda found: self._floored(found.cast(form)),
+            Kind.DATE: lambda found: _within_years(found.cast(form)),
+        }
+        return by_kind.get(kind, lambda found: found if found.type == form else found.cast(form))
+
+    def _short_texts(self, found: pa.Array) -> pa.Array:
+        longest = pc.max(pc.utf8_length(found)).as_py()
+        if longest is not None and longest > (self._type.length or 0):
+            raise pa.ArrowInvalid("a text is too long")
+        return found
+
+    def _floored(self, found: pa.Array) -> pa.Array:
+        """Return timestamps without the digits that the type has not."""
+        return floor_micros(_within_years(found), self._type.scale)
 
     def _whole(self, found: pa.Array) -> pa.Array:
         if self._form != _INT64:
@@ -170,6 +207,8 @@ class AnswerReader:
 
     def _json(self, found: pa.Array) -> pa.Array:
         texts = _null_as_null(found)
+        if _first_unfit(texts) is not None:
+            raise pa.ArrowInvalid("a number is too long")
         first = _FIRST_SIGN.get(self._type.kind)
         if first is not None and pc.all(pc.starts_with(texts, first)).as_py() is False:
             raise pa.ArrowInvalid("it is no such JSON")
@@ -178,7 +217,51 @@ class AnswerReader:
     def _instants(self, found: pa.Array) -> pa.Array:
         # The format says `… +0100`; Arrow reads `…+0100`, and refuses what has no offset.
         found = pc.replace_substring_regex(found, r" ([+-][0-9:]+)$", r"\1")
-        return found.cast(self._form)
+        return self._floored(found.cast(self._form))
+
+
+def _within_years(found: pa.Array) -> pa.Array:
+    """Refuse what lies outside the years 1 to 9999, which some readers cannot show."""
+    first, last = _DAYS if pa.types.is_date(found.type) else _INSTANTS_US
+    numbers = found.cast(pa.int32()) if pa.types.is_date(found.type) else found.view(_INT64)
+    bounds = pc.min_max(numbers).as_py()
+    if bounds["min"] is not None and not first <= bounds["min"] <= bounds["max"] <= last:
+        raise pa.ArrowInvalid("a year is out of range")
+    return found
+
+
+def _first_unfit(texts: pa.StringArray) -> int | None:
+    """Return the first row of JSON with a number that Spark's VARIANT would change; None if none.
+
+    A VARIANT holds a number without exponent of up to 38 digits exactly. Any other becomes the
+    nearest double, or infinite.
+    """
+    data = texts.buffers()[2]
+    if data is None:
+        return None
+    kinds = data.to_pybytes().translate(_NUMBER_SIGNS)
+    if _LONG not in kinds and _EXPONENT not in kinds:
+        return None
+    for at, text in enumerate(texts.to_pylist()):
+        if text is not None and any(
+            found[1] is not None and not _fits_variant(found[1])
+            for found in _NUMBER_OR_TEXT.finditer(text)
+        ):
+            return at
+    return None
+
+
+def _fits_variant(number: str) -> bool:
+    exact = Decimal(number)
+    digits, exponent = exact.as_tuple().digits, exact.as_tuple().exponent
+    has_exponent = "e" in number or "E" in number
+    if not has_exponent and len(digits) <= _MOST_DIGITS and -int(exponent) <= _MOST_DIGITS:
+        return True
+    nearest = float(number)
+    if math.isinf(nearest) or (nearest == 0) != (exact == 0):
+        return False
+    # What programs write of a double has 17 digits at most, and is read as that double again.
+    return (has_exponent and len(digits) <= _DIGITS_OF_DOUBLE) or Decimal(repr(nearest)) == exact
 
 
 def _without(answers: Answers, count: int) -> Answers:

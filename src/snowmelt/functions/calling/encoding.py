@@ -15,19 +15,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snowmelt.functions.calling.forms import arrow_form
+from snowmelt.functions.calling.forms import arrow_form, floor_micros
 from snowmelt.functions.calling.framing import FEW_ROWS, leads, numbers
 from snowmelt.functions.calling.texts import needs_escapes, writer
 from snowmelt.functions.refusals import BatchInvalid
 from snowmelt.functions.wire import exact
 from snowmelt.functions.wire.values import BinaryForm
-from snowmelt.schema.types import SEMI_STRUCTURED, Kind
+from snowmelt.schema.types import SEMI_STRUCTURED, TIMESTAMPS, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from snowmelt.functions.signature import Argument
-    from snowmelt.functions.types import SqlType
 
 _UNQUOTED = frozenset({Kind.FIXED, Kind.BOOLEAN, *SEMI_STRUCTURED})
 _UNCHECKED = pc.TakeOptions(boundscheck=False)
@@ -54,8 +53,7 @@ class ColumnWriter:
                 of all types but objects, instead of a JSON array.
         """
         self._columns = [
-            _Column(at, each.type, zone, binary, array_as_string=array_as_string)
-            for at, each in enumerate(arguments)
+            _Column(each, zone, binary, array_as_string=array_as_string) for each in arguments
         ]
         marks = [each.mark for each in self._columns]
         between = [f"{mark},{after}" for mark, after in pairwise(marks)]
@@ -118,9 +116,10 @@ class _Column:
     """How one argument is written."""
 
     def __init__(
-        self, at: int, sql_type: SqlType, zone: str, binary: BinaryForm, *, array_as_string: bool
+        self, argument: Argument, zone: str, binary: BinaryForm, *, array_as_string: bool
     ) -> None:
-        self._at = at
+        self._name = argument.name
+        self._type = sql_type = argument.type
         self._kind = Kind.TEXT if array_as_string and sql_type.kind is Kind.ARRAY else sql_type.kind
         self._form = arrow_form(sql_type, zone)
         self._write = writer(self._kind, zone, binary)
@@ -149,10 +148,26 @@ class _Column:
 
     def _texts(self, column: pa.Array) -> pa.StringArray:
         column = self._as_form(column)
+        if self._type.length is not None:
+            self._check_length(column)
+        if self._kind in TIMESTAMPS:
+            column = floor_micros(column, self._type.scale)
         try:
             return self._write(column)
         except pa.ArrowException as error:
             raise self._refusal(column) from error
+
+    def _check_length(self, column: pa.Array) -> None:
+        is_text = self._kind is Kind.TEXT
+        lengths = pc.utf8_length(column) if is_text else pc.binary_length(column)
+        longest = pc.max(lengths).as_py()
+        if longest is not None and longest > (self._type.length or 0):
+            row = pc.index(lengths, longest).as_py()
+            unit = "characters" if is_text else "bytes"
+            raise BatchInvalid(
+                reason=f"argument {self._name} of row {row} has {longest} {unit}, more than "
+                f"{self._type.full()}"
+            )
 
     def _as_form(self, column: pa.Array) -> pa.Array:
         kind, form = column.type, self._form
@@ -168,7 +183,7 @@ class _Column:
             raise self._refusal(column) from error
 
     def _refusal(self, column: pa.Array) -> BatchInvalid:
-        return BatchInvalid(reason=f"argument {self._at + 1} is {column.type}, not {self._form}")
+        return BatchInvalid(reason=f"argument {self._name} is {column.type}, not {self._form}")
 
 
 def _floats(column: pa.Array) -> list[Any]:

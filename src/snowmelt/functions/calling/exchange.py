@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from snowmelt.clock import Clock
+    from snowmelt.functions.calling.budget import Budget
     from snowmelt.functions.calling.decoding import Answers
     from snowmelt.functions.calling.flights import Work as Calling
     from snowmelt.functions.calling.ledger import CallRecord
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 class Exchange:
     """Requests and replies of one function at one place; for the thread of its task."""
 
-    def __init__(self, plan: CallPlan, place: Place, clock: Clock) -> None:
+    def __init__(self, plan: CallPlan, place: Place, clock: Clock, budget: Budget) -> None:
         function, options = plan.function, plan.options
         self._composer = Composer(plan, place, cache_of(function))
         self._reader = AnswerReader(
@@ -39,13 +40,17 @@ class Exchange:
             lenient=True,
         )
         self._translators = Translators(plan)
-        self._attempts = Attempts(plan, background().client, clock, Limits(plan, clock))
+        self._attempts = Attempts(plan, background().client, clock, Limits(plan, clock), budget)
         self.work = self._composer.work
         self.halves = self._composer.halves
 
     def keep(self, work: Work, answers: pa.Array) -> None:
         """Keep answers for equal inputs to come."""
         self._composer.keep(work, answers)
+
+    def close(self) -> None:
+        """End what runs for this exchange alone."""
+        self._translators.close()
 
     def outgoing(self, request: Request) -> tuple[Outgoing, bytes | None]:
         """Return a request as it leaves, and what its translator keeps for the reply.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from snowmelt.functions.refusals import DeclarationInvalid
 from snowmelt.functions.types import MAX_PRECISION
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from snowmelt.functions.types import SqlType
 
 _MOST_DIGITS_OF_INT64 = 18
+_MICRO_DIGITS = 6
 # Spark's own zone names beside those of the time zone database.
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d\d))?\Z")
 _SIMPLE = {
@@ -61,6 +63,22 @@ def trying_form(sql_type: SqlType, zone: str = "UTC") -> pa.StructType:
             ("batch_id", pa.string()),
         ]
     )
+
+
+def floor_micros(column: pa.Array, digits: int | None) -> pa.Array:
+    """Return timestamps in microseconds without the digits of a fraction that a type has not.
+
+    Args:
+        column: Of any zone; before 1970, too, digits are dropped towards the past.
+        digits: Of the type. None: all of them.
+    """
+    if digits is None or digits >= _MICRO_DIGITS:
+        return column
+    unit = 10 ** (_MICRO_DIGITS - digits)
+    micros = column.view(pa.int64())
+    rest = pc.subtract(micros, pc.multiply(pc.divide(micros, unit), unit))
+    rest = pc.if_else(pc.less(rest, 0), pc.add(rest, unit), rest)
+    return pc.subtract(micros, rest).view(column.type)
 
 
 @lru_cache(maxsize=64)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import struct
     from collections.abc import Iterator
 
+    from snowmelt.clock import Clock
+
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 # Locks of slots lie beyond everything that is ever written.
 _SLOTS_AT = 1 << 20
@@ -51,6 +53,17 @@ def file_name(kind: str, *keys: str) -> str:
     """Return the name of the file that is shared by all who give the same keys."""
     digest = hashlib.sha256("\0".join((_boot_id(), *keys)).encode())
     return f"{kind}-{digest.hexdigest()[:32]}"
+
+
+def remove_old(folder: Path, kind: str, clock: Clock, kept_s: float) -> None:
+    """Delete the files of a kind that no process has written to for so long."""
+    oldest = clock.now().timestamp() - kept_s
+    for path in folder.glob(f"{kind}-*"):
+        try:
+            if path.stat().st_mtime < oldest:
+                path.unlink()
+        except FileNotFoundError:
+            continue
 
 
 @lru_cache(maxsize=1)
@@ -93,9 +106,22 @@ class HostFile:
         found = os.pread(self._descriptor, form.size, at)
         return form.unpack(found.ljust(form.size, b"\0"))
 
-    def write(self, form: struct.Struct, *values: float, at: int = 0) -> None:
+    def write(self, form: struct.Struct, *values: float | bytes, at: int = 0) -> None:
         """Put numbers at a place; one of up to 4096 bytes is there as a whole or not at all."""
         os.pwrite(self._descriptor, form.pack(*values), at)
+
+    def count(self, key: bytes) -> int:
+        """Add a key to the file's list; return how often it was there before.
+
+        Args:
+            key: As long as all others of the file.
+        """
+        with self.locked():
+            end = os.fstat(self._descriptor).st_size
+            listed = os.pread(self._descriptor, end, 0)
+            os.pwrite(self._descriptor, key, end - end % len(key))
+        keys = (listed[at : at + len(key)] for at in range(0, end, len(key)))
+        return sum(each == key for each in keys)
 
     def hold(self, slot: int) -> bool:
         """Take a slot unless another process holds it; tell whether it is ours."""

@@ -143,7 +143,7 @@ class HttpClient:
         idle = self._idle[origin]
         while idle:
             connection = idle.pop()
-            if connection.is_free:
+            if connection.is_free and not connection.has_bytes():
                 return connection
             connection.abort()
         return None

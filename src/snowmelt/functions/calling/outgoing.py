@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.functions.calling.auth import Authenticator
 from snowmelt.functions.calling.http import Target, header_lines, request_head
+from snowmelt.functions.calling.secrets import Secrets
 from snowmelt.functions.definition import Compression
 from snowmelt.functions.refusals import ReplyInvalid
 from snowmelt.functions.urls import allowed_address
@@ -71,7 +72,7 @@ class Dispatch:
         """
         self._plan = plan
         self._accepts = accepts
-        self._authenticator = Authenticator(plan.integration)
+        self._authenticator = Authenticator(plan.integration, Secrets(plan.options.secrets_dir))
         self._plain: tuple[str, Target] | None = None
         self._lines: tuple[str, bytes] | None = None
 
@@ -119,6 +120,10 @@ class Dispatch:
             own |= await self._authenticator.headers(method, envelope.url, body)
         lines = self._lasting_lines(query_id) + header_lines(own)
         return request_head(method, target, lines, length), body
+
+    def without_secrets(self, text: str) -> str:
+        """Return a text of the service without what was sent to say who calls."""
+        return self._authenticator.without_secrets(text)
 
     def _encoding(self, origin: Origin) -> str | None:
         match self._plan.function.compression:

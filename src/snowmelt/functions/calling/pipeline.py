@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from snowmelt.errors import RemoteError, SnowmeltError
-from snowmelt.functions.calling.attempts import call_failed
+from snowmelt.functions.calling.attempts import call_failed, shown_url
 from snowmelt.functions.calling.batching import Batcher
 from snowmelt.functions.calling.breaker import breaker_of
 from snowmelt.functions.calling.budget import Budget
@@ -58,9 +58,11 @@ class Part:
     # Whether the service's answer, or that there is none, made the error.
     blames_service: bool = False
 
+    url: str = ""
+
     def failed(self, reason: str) -> CallFailed:
         """Return the error of this request."""
-        return call_failed(self.record, reason)
+        return call_failed(self.record, reason, self.url)
 
 
 @dataclass(slots=True)
@@ -99,7 +101,8 @@ class Pipeline:
         """
         function, options = plan.function, plan.options
         self._plan, self._place, self._ledger, self._clock = plan, place, ledger, clock
-        self._exchange = Exchange(plan, place, clock)
+        self._budget = Budget(plan, place, clock)
+        self._exchange = Exchange(plan, place, clock, self._budget)
         self._form = arrow_form(function.signature.returns, plan.zone)
         self._batcher = Batcher(
             function.max_batch_rows or options.max_batch_rows,
@@ -115,8 +118,8 @@ class Pipeline:
         self._ahead: Work | None = None
         self._sizes = sizes_of(function)
         self._breaker = breaker_of(function.url, clock)
-        self._budget = Budget(plan, place, clock)
         self._failures = Failures(place, clock)
+        self._url = shown_url(plan)
 
     def outcomes(self, batches: Iterable[pa.RecordBatch]) -> Iterator[list[Outcome]]:
         """Return what batches came to, in order; small ones that were answered meanwhile together."""
@@ -187,6 +190,7 @@ class Pipeline:
         """Cancel what is under way, and write down that it was."""
         self._flights.close()
         self._budget.close()
+        self._exchange.close()
         for outcome in self._under_way:
             for part in outcome.parts:
                 if part.flight is not None and part.values is None:
@@ -207,7 +211,7 @@ class Pipeline:
             return
         outcome.body_bytes = len(request.body)
         self._bytes += outcome.body_bytes
-        part = Part(request, self._record(work, request))
+        part = Part(request, self._record(work, request), url=self._url)
         if self._sizes.forbid(request):
             outcome.parts.extend(self._small_enough(part))
         else:
@@ -332,8 +336,10 @@ class Pipeline:
         first, second = self._exchange.halves(part.request)
         middle = part.first_row + first.rows
         return [
-            Part(first, self._half(whole, first, is_first=True), part.first_row, split),
-            Part(second, self._half(whole, second, is_first=False), middle, split),
+            Part(
+                first, self._half(whole, first, is_first=True), part.first_row, split, url=part.url
+            ),
+            Part(second, self._half(whole, second, is_first=False), middle, split, url=part.url),
         ]
 
     def _half(self, whole: CallRecord, request: Request, *, is_first: bool) -> CallRecord:
@@ -351,4 +357,5 @@ class Pipeline:
 
 def _without_function(error: TranslatorFailed) -> str:
     """The error of the batch names the function."""
-    return f"its {error.fields['which']} translator failed: {error.fields['reason']}"
+    fields = error.fields
+    return f"its {fields['which']} translator {fields['translator']} failed: {fields['reason']}"

@@ -29,6 +29,8 @@ class CallerOptions:
     binary: BinaryForm = BinaryForm.HEX
     array_as_string: bool = False
     debug_payload: bool = False
+    # Characters of a body with which a service refuses that an error shows; 0 for none.
+    error_body_chars: int = 300
     dry_run: bool = False
     max_batch_rows: int = 1_000
     max_batch_bytes: int = 4_000_000
@@ -44,6 +46,8 @@ class CallerOptions:
     max_calls_per_task: int | None = None
     max_rows_per_query: int | None = None
     max_calls_per_query: int | None = None
+    # Where `file:` references lead, on the machines that make calls; nowhere without it.
+    secrets_dir: str | None = None
     # Rates and a query's budgets are divided by it. Executors of one machine share what they have
     # in its folder of temporary files, so they count once; containers each have their own folder.
     executors: int = 1
@@ -70,9 +74,15 @@ class CallPlan:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in a query rows are: the same again for each attempt at the same work."""
+    """Where in a query rows are: the same again for each attempt at the same work.
+
+    `site` tells calls of one function in a statement or program apart. `task` is the attempt's own
+    id: calls that share a site have numbers within it. Empty where a task makes one call only.
+    """
 
     query_id: str
     stage: int
     partition: int
     attempt: int = 0
+    site: str = ""
+    task: str = ""

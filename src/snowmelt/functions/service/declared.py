@@ -140,7 +140,7 @@ class DeclaredFunction:
         failures: Mapping[int, Exception],
         headers: Mapping[str, str],
     ) -> bytes:
-        if headers.get(names.ROW_ERRORS) == "1":
+        if "1" in {headers.get(names.ROW_ERRORS), headers.get(names.CUSTOM_ROW_ERRORS)}:
             return self._writer.body(values, named)
         if self.options.on_error is OnError.NULL:
             return self._writer.body(values, None)

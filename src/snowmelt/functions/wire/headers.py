@@ -24,8 +24,11 @@ RETURN_TYPE = f"{PREFIX}return-type"
 CUSTOM = "sf-custom-"
 CONTEXT = "sf-context-"
 TWIN = "-base64"
-# Our own: a caller that sends it understands errors of single rows in the reply.
-ROW_ERRORS = f"{CUSTOM}row-errors"
+# A caller that sends "1" understands errors of single rows in the response. Ours sends the first.
+# The second is for engines that know HEADERS alone: what is sent as sf-custom-… is the author's
+# choice, because services pass it on.
+ROW_ERRORS = "x-snowmelt-row-errors"
+CUSTOM_ROW_ERRORS = f"{CUSTOM}row-errors"
 
 MAX_CUSTOM_BYTES = 8 * 1024
 

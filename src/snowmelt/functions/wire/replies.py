@@ -7,6 +7,8 @@ each row that failed, whose value in `data` is null.
 from __future__ import annotations
 
 import math
+import re
+from codecs import BOM_UTF8
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import GenericAlias
@@ -66,6 +68,8 @@ class ReplyWriter:
         self._whole = returns.is_whole and returns.precision == MAX_PRECISION
         self._write = writer(returns, formats or Formats())
         self._types = _AS_THEY_ARE.get(returns.kind, frozenset())
+        if returns.kind is Kind.TEXT and returns.length is not None:
+            self._types = frozenset()
 
     def values(self, values: Sequence[Any]) -> tuple[Sequence[Any], dict[int, RowFailure]]:
         """Return values that can be written, None where one does not fit, and why it does not."""
@@ -103,6 +107,14 @@ class ReplyWriter:
         if failures:
             reply["errors"] = [(at, each.code, each.message) for at, each in failures.items()]
         return exact.write(reply)
+
+
+class _Verbatim(msgspec.Struct):
+    data: list[tuple[int, msgspec.Raw]]
+
+
+_BLANKS_OR_TEXT = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\r\n]+', re.DOTALL)
+_verbatim = msgspec.json.Decoder(_Verbatim)
 
 
 class ReplyReader:
@@ -208,16 +220,37 @@ class ReplyReader:
                 raise ReplyInvalid(reason=f"{_ORDER}: index {at} has a number that is no integer")
         failures = _failures(top.get("errors"))
         values = self._checked(rows, count)
-        if self._raw:
-            texts = self._converted(values, lambda value: exact.write(self._read(value)))
-            return Reply([None if text is None else text.decode() for text in texts], failures)
+        if self._raw or self._type.kind is Kind.TEXT:
+            return Reply(self._as_written(body, values), failures)
         return Reply(self._converted(values, self._read), failures)
+
+    def _as_written(self, body: bytes, values: Sequence[Any]) -> Sequence[str | None]:
+        """Return JSON text as the service wrote it: 1.10 stays 1.10."""
+        converted = self._converted(values, self._read)
+        try:
+            fragments = _verbatim.decode(body.removeprefix(BOM_UTF8)).data
+            written = [bytes(fragment).decode() for _, fragment in fragments]
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            written = []
+        found: list[str | None] = []
+        for at, value in enumerate(values):
+            if value is None:
+                found.append(None)
+            elif isinstance(value, str) and self._type.kind in {Kind.TEXT, Kind.ARRAY}:
+                found.append(value)
+            elif at < len(written):
+                found.append(_BLANKS_OR_TEXT.sub(r"\1", written[at]))
+            else:
+                found.append(exact.write(converted[at]).decode())
+        if self._type.kind is Kind.TEXT:
+            return self._converted(found, self._read)
+        return found
 
 
 def _number(value: Any, sql_type: SqlType) -> Any:
     if type(value) is int and -(10**18) < value < 10**18 and sql_type.precision == MAX_PRECISION:
-        return value
-    return fitted(Decimal(value), sql_type)
+        return value if sql_type.is_whole else fitted(Decimal(value), sql_type)
+    return reader(sql_type, Formats())(value)
 
 
 def _failures(errors: object) -> dict[int, RowFailure]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from decimal import Decimal
 from functools import lru_cache
 from operator import itemgetter
 from types import GenericAlias
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from snowmelt.functions.refusals import BatchInvalid
+from snowmelt.functions.types import MAX_PRECISION
 from snowmelt.functions.wire import exact
 from snowmelt.functions.wire.values import Formats, Mismatch, reader, writer
 from snowmelt.schema.types import TIMESTAMPS, Kind
@@ -41,13 +41,18 @@ _DECODED: dict[Kind, Any] = {
 def decoded_type(sql_type: SqlType) -> Any:
     """Return the Python type that a value of this type is decoded to at first."""
     if sql_type.kind is Kind.FIXED:
-        return int if sql_type.is_whole else Decimal
+        # msgspec's own Decimal takes texts as well, with underscores and digits of other scripts.
+        return int if sql_type.is_whole else Any
     return _DECODED[sql_type.kind]
 
 
 def needs_conversion(sql_type: SqlType) -> bool:
-    """Tell whether a value decoded as `decoded_type` says is text of something else."""
-    return sql_type.kind in {Kind.TIME, Kind.BINARY} or sql_type.kind in TIMESTAMPS
+    """Return True if a value decoded as `decoded_type` says is no value of the type yet."""
+    if sql_type.kind is Kind.FIXED:
+        return not (sql_type.is_whole and sql_type.precision == MAX_PRECISION)
+    has_length = sql_type.kind is Kind.TEXT and sql_type.length is not None
+    converted = {Kind.TIME, Kind.BINARY, *TIMESTAMPS}
+    return has_length or sql_type.kind in converted
 
 
 @lru_cache(maxsize=64)

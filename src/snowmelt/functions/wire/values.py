@@ -32,6 +32,17 @@ _FLOATS = {
     "-infinity": -math.inf,
 }
 _OFFSET = re.compile(r"\s*([+-])(\d\d):?(\d\d)?\s*\Z")
+# Python's own readers take more: underscores, digits of other scripts, weeks, dates without hyphens.
+_BLANKS = " \t\r\n"
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_CLOCK = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?"
+_TIME = re.compile(_CLOCK)
+_TIMESTAMP = re.compile(
+    rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?:[T ](?:[0-9]{{2}}|{_CLOCK})"
+    r"(?: ?(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?))?)?"
+)
+_HEX = re.compile(r"(?:[0-9A-Fa-f]{2})*")
+_MICRO_DIGITS = 6
 
 
 class Mismatch(ValueError):
@@ -64,20 +75,53 @@ def reader(sql_type: SqlType, formats: Formats) -> Convert:
         return lambda value: _fixed(value, sql_type)
     if kind in TIMESTAMPS:
         zone = None if kind is Kind.TIMESTAMP_NTZ else formats.zone
-        return lambda value: _timestamp(value, zone)
+        return lambda value: _timestamp(value, zone, sql_type.scale)
+    if kind is Kind.TIME:
+        return lambda value: _time(value, sql_type.scale)
     if kind is Kind.BINARY:
-        return lambda value: _binary(value, formats.binary)
+        return lambda value: _binary(value, formats.binary, sql_type)
+    if kind is Kind.TEXT:
+        return lambda value: _sized(_text(value), sql_type)
     return _READERS[kind]
+
+
+def _sized(value: str, sql_type: SqlType) -> str:
+    if sql_type.length is not None and len(value) > sql_type.length:
+        raise Mismatch(f"the text has {len(value)} characters, more than {sql_type.full()}")
+    return value
+
+
+def _sized_bytes(value: bytes, sql_type: SqlType) -> bytes:
+    if sql_type.length is not None and len(value) > sql_type.length:
+        raise Mismatch(f"there are {len(value)} bytes, more than {sql_type.full()}")
+    return value
+
+
+def _micros(value: int, digits: int | None) -> int:
+    """Return microseconds without the digits that a type has not."""
+    if digits is None or digits >= _MICRO_DIGITS:
+        return value
+    unit: int = 10 ** (_MICRO_DIGITS - digits)
+    return value - value % unit
 
 
 def _fixed(value: object, sql_type: SqlType) -> int | Decimal:
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Decimal)):
         raise Mismatch("a number was expected")
+    if isinstance(value, str):
+        value = _number_in(value)
     try:
         wide = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
     except InvalidOperation:
-        raise Mismatch("a number was expected, not any text") from None
+        raise Mismatch("the number is out of range") from None
     return fitted(wide, sql_type)
+
+
+def _number_in(text: str) -> str:
+    text = text.strip(_BLANKS)
+    if not _NUMBER.fullmatch(text):
+        raise Mismatch("a number was expected, not any text")
+    return text
 
 
 def fitted(value: Decimal, sql_type: SqlType) -> int | Decimal:
@@ -87,6 +131,8 @@ def fitted(value: Decimal, sql_type: SqlType) -> int | Decimal:
         Mismatch: It is not finite, has more digits, or a fraction where s is 0.
     """
     precision, scale = sql_type.precision or 38, sql_type.scale or 0
+    if value.is_zero():
+        value = Decimal(0)  # with whatever exponent it was written
     if not value.is_finite() or value.adjusted() >= precision:
         raise Mismatch(f"the number does not fit into {sql_type.full()}")
     rounded = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _WIDE)
@@ -102,12 +148,23 @@ def _float(value: object) -> float:
         special = _FLOATS.get(value.strip().lower())
         if special is not None:
             return special
+        value = _number_in(value)
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Decimal)):
         raise Mismatch("a number was expected")
+    return _in_range(value)
+
+
+def _in_range(value: float | str | Decimal) -> float:
+    """Return the nearest FLOAT of a number; one that is not finite stays as it is."""
+    if isinstance(value, float):
+        return value
     try:
-        return float(value)
+        found = float(value)
     except (ValueError, OverflowError):
-        raise Mismatch("a number in the range of FLOAT was expected") from None
+        found = math.inf
+    if math.isinf(found) and not (isinstance(value, Decimal) and value.is_infinite()):
+        raise Mismatch("a number in the range of FLOAT was expected")
+    return found
 
 
 def _boolean(value: object) -> bool:
@@ -125,23 +182,26 @@ def _text(value: object) -> str:
 def _text_of(value: object) -> str:
     if not isinstance(value, str):
         raise Mismatch("a text was expected")
-    return value.strip()
+    return value.strip(_BLANKS)
 
 
 def _date(value: object) -> dt.date:
     text = _text_of(value)
     try:
-        return dt.date.fromisoformat(text[:10])
+        return instant(text).date()
     except ValueError:
         raise Mismatch("a date such as 2014-01-31 was expected") from None
 
 
-def _time(value: object) -> dt.time:
+def _time(value: object, digits: int | None) -> dt.time:
+    text = _text_of(value)
     try:
-        found = dt.time.fromisoformat(_text_of(value))
+        found = dt.time.fromisoformat(text) if _TIME.fullmatch(text) else None
     except ValueError:
-        raise Mismatch("a time such as 16:00:00 was expected") from None
-    return found.replace(tzinfo=None)
+        found = None
+    if found is None:
+        raise Mismatch("a time such as 16:00:00 was expected")
+    return found.replace(microsecond=_micros(found.microsecond, digits))
 
 
 def instant(text: str) -> dt.datetime:
@@ -150,6 +210,8 @@ def instant(text: str) -> dt.datetime:
     Raises:
         ValueError: If it is none. Digits behind the sixth of a fraction are cut off.
     """
+    if not _TIMESTAMP.fullmatch(text):
+        raise ValueError("not a timestamp")
     try:
         return dt.datetime.fromisoformat(text)
     except ValueError:
@@ -161,24 +223,37 @@ def instant(text: str) -> dt.datetime:
         return dt.datetime.fromisoformat(f"{text[: match.start()]}{sign}{hours}:{minutes}")
 
 
-def _timestamp(value: object, zone: dt.tzinfo | None) -> dt.datetime:
-    try:
-        found = instant(_text_of(value))
-    except ValueError as error:
-        if isinstance(error, Mismatch):
-            raise
-        raise Mismatch("a timestamp such as 2014-01-31 16:00:00 was expected") from None
-    if zone is None:
-        return found.replace(tzinfo=None)
-    return found if found.tzinfo is not None else found.replace(tzinfo=zone)
-
-
-def _binary(value: object, form: BinaryForm) -> bytes:
+def _timestamp(value: object, zone: dt.tzinfo | None, digits: int | None) -> dt.datetime:
     text = _text_of(value)
     try:
-        return bytes.fromhex(text) if form is BinaryForm.HEX else b64decode(text, validate=True)
+        found = instant(text)
+    except ValueError:
+        raise Mismatch("a timestamp such as 2014-01-31 16:00:00 was expected") from None
+    found = found.replace(microsecond=_micros(found.microsecond, digits))
+    if zone is None:
+        # The clock time counts, as in a cast of such a text to TIMESTAMP_NTZ.
+        return found.replace(tzinfo=None)
+    found = found if found.tzinfo is not None else found.replace(tzinfo=zone)
+    try:
+        found.astimezone(dt.UTC)
+    except OverflowError:
+        raise Mismatch("a timestamp of the years 1 to 9999 in UTC was expected") from None
+    return found
+
+
+def _binary(value: object, form: BinaryForm, sql_type: SqlType) -> bytes:
+    text = _text_of(value)
+    try:
+        if form is not BinaryForm.HEX:
+            return _sized_bytes(b64decode(text, validate=True), sql_type)
+        found = bytes.fromhex(text) if _HEX.fullmatch(text) else None
+    except Mismatch:
+        raise
     except (ValueError, Base64Error):
-        raise Mismatch(f"bytes in {form} were expected") from None
+        found = None
+    if found is None:
+        raise Mismatch(f"bytes in {form} were expected")
+    return _sized_bytes(found, sql_type)
 
 
 def _object(value: object) -> object:
@@ -202,9 +277,7 @@ def _array(value: object) -> object:
 _READERS: dict[Kind, Convert] = {
     Kind.REAL: _float,
     Kind.BOOLEAN: _boolean,
-    Kind.TEXT: _text,
     Kind.DATE: _date,
-    Kind.TIME: _time,
     Kind.VARIANT: lambda value: value,
     Kind.OBJECT: _object,
     Kind.ARRAY: _array,
@@ -222,7 +295,9 @@ def writer(sql_type: SqlType, formats: Formats) -> Convert:
     if kind in TIMESTAMPS:
         return lambda value: _written_timestamp(value, kind, formats.zone)
     if kind is Kind.BINARY:
-        return lambda value: _written_binary(value, formats.binary)
+        return lambda value: _written_binary(value, formats.binary, sql_type)
+    if kind is Kind.TEXT:
+        return lambda value: _sized(_written_text(value), sql_type)
     return _WRITERS[kind]
 
 
@@ -244,7 +319,7 @@ def _written_float(value: object) -> float | str:
     value = _scalar(value)
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         raise Mismatch(f"{type(value).__name__} is not a number")
-    found = float(value)
+    found = _in_range(value)
     if math.isfinite(found):
         return found
     return "NaN" if math.isnan(found) else ("inf" if found > 0 else "-inf")
@@ -277,7 +352,9 @@ def _written_time(value: object) -> str:
     value = _scalar(value)
     if not isinstance(value, dt.time):
         raise Mismatch(f"{type(value).__name__} is not a time")
-    return value.replace(tzinfo=None).isoformat()
+    if value.tzinfo is not None:
+        raise Mismatch("a time without time zone was expected")
+    return value.isoformat()
 
 
 def _written_timestamp(value: object, kind: Kind, zone: dt.tzinfo) -> str:
@@ -285,7 +362,9 @@ def _written_timestamp(value: object, kind: Kind, zone: dt.tzinfo) -> str:
     if not isinstance(value, dt.datetime):
         raise Mismatch(f"{type(value).__name__} is not a datetime")
     if kind is Kind.TIMESTAMP_NTZ:
-        return value.replace(tzinfo=None).isoformat(" ")
+        if value.tzinfo is not None:
+            raise Mismatch("a datetime without time zone was expected, as TIMESTAMP_NTZ has none")
+        return value.isoformat(" ")
     if value.tzinfo is None:
         value = value.replace(tzinfo=zone)
     elif kind is Kind.TIMESTAMP_LTZ:
@@ -293,11 +372,11 @@ def _written_timestamp(value: object, kind: Kind, zone: dt.tzinfo) -> str:
     return f"{value.replace(tzinfo=None).isoformat(' ')} {value:%z}"
 
 
-def _written_binary(value: object, form: BinaryForm) -> str:
+def _written_binary(value: object, form: BinaryForm, sql_type: SqlType) -> str:
     value = _scalar(value)
     if not isinstance(value, (bytes, bytearray, memoryview)):
         raise Mismatch(f"{type(value).__name__} is not bytes")
-    found = bytes(value)
+    found = _sized_bytes(bytes(value), sql_type)
     return found.hex().upper() if form is BinaryForm.HEX else b64encode(found).decode("ascii")
 
 
@@ -308,7 +387,6 @@ def _written_variant(value: object) -> object:
 _WRITERS: dict[Kind, Convert] = {
     Kind.REAL: _written_float,
     Kind.BOOLEAN: _written_boolean,
-    Kind.TEXT: _written_text,
     Kind.DATE: _written_date,
     Kind.TIME: _written_time,
     **dict.fromkeys(SEMI_STRUCTURED, _written_variant),
