@@ -19,11 +19,14 @@ from snowmelt.clock import SystemClock
 from snowmelt.errors import NotFound
 from snowmelt.ingest.channels import Desk
 from snowmelt.ingest.durability import Durability
+from snowmelt.ingest.grouped_writes import GroupedWrites
 from snowmelt.ingest.handing import EndpointHanding, FolderHanding
+from snowmelt.ingest.inspectors import ProcessInspector
 from snowmelt.ingest.known import Known
 from snowmelt.ingest.pressure import Pressure
 from snowmelt.ingest.registration import Pace, Registrar
-from snowmelt.ingest.verification import Depth, Verifier
+from snowmelt.ingest.verification import Depth, Scrutiny, Verifier
+from snowmelt.schema.types import internal_name
 from snowmelt.server.auth import Authenticator
 from snowmelt.server.checking import check_settings, has_clients_elsewhere
 from snowmelt.server.front import Checks, Front
@@ -57,8 +60,6 @@ _log = logging.getLogger("snowmelt.server")
 
 DEVELOPER = "DEVELOPER"
 _THREADS = 8
-# Where the stage is another server's, a verifier mostly waits for it.
-_WAITING_VERIFIERS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ class Service:
     def close(self) -> None:
         """Answer what is waiting, then let go of threads and connections."""
         self.rows.close()
+        self.desk.writes.close()
         self.registrar.close()
         self.threads.shutdown()
         self.database.close()
@@ -106,6 +108,8 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
     machine = clock or SystemClock()
     if settings.verify == Depth.OFF:
         _log.warning("verify=off: chunks are acknowledged unseen; never do this with real rows")
+    if settings.verify == Depth.FOOTER:
+        _log.warning("verify=footer: the rows of chunks are not decoded before they count")
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     stage = open_store(settings.stage_url)
     database = open_database(settings.catalog_url, clock=machine)
@@ -126,20 +130,23 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
         max_chunks=settings.backlog_max_chunks,
         max_bytes=settings.backlog_max_bytes,
     )
+    is_local = isinstance(stage, LocalStore)
+    processes = settings.verify_processes if is_local else max(settings.verify_processes, 2)
+    inspector = ProcessInspector(stage.url, processes)
     verifier = Verifier(
         known,
         stage,
         deployment_id=deployment_id,
-        depth=Depth(settings.verify),
+        scrutiny=Scrutiny(Depth(settings.verify), _opted_out(settings)),
         pressure=pressure if pressure.is_on else None,
+        inspector=inspector,
     )
     pace = Pace(
         pause_s=settings.group_pause_ms / 1000,
         group_limit=settings.group_limit,
         queue_limit=settings.queue_limit,
-        verify_threads=settings.verify_threads
-        if isinstance(stage, LocalStore)
-        else max(settings.verify_threads, _WAITING_VERIFIERS),
+        # One at least prepares requests while each process inspects others.
+        verify_threads=max(settings.verify_threads, processes + 1),
     )
     durability = Durability(stage, verifier, clock)
     registrar = Registrar(database, durability, verifier, clock=clock, pace=pace)
@@ -150,10 +157,12 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
         anonymous_user=_developer(database, clock) if settings.dev else None,
     )
     handing = _handing(settings, stage, uploading)
+    writes = GroupedWrites(database, clock)
     rows = build_rows(
         Shared(
             settings,
             database,
+            writes,
             keyring,
             stage,
             durability,
@@ -169,7 +178,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
         database=database,
         keyring=keyring,
         stage=stage,
-        desk=Desk(database, keyring, known, handing, clock),
+        desk=Desk(database, writes, keyring, known, handing, clock),
         registrar=registrar,
         authenticator=authenticator,
         threads=ThreadPoolExecutor(_THREADS, thread_name_prefix="serve"),
@@ -177,6 +186,19 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
         pressure=pressure,
         rows=rows,
     )
+
+
+def _opted_out(settings: Settings) -> frozenset[str]:
+    """Return the users whose chunks an administrator lets pass undecoded, and log who they are."""
+    names = frozenset(
+        internal_name(name.strip()) for name in settings.unverified_users.split(",") if name.strip()
+    )
+    if names:
+        _log.warning(
+            "unverified_users: the rows of chunks of %s are not decoded before they count",
+            ", ".join(sorted(names)),
+        )
+    return names
 
 
 def _handing(settings: Settings, stage: Store, uploading: Handing) -> Handing:
@@ -196,6 +218,7 @@ def _uploading(settings: Settings, keyring: KeyRing, clock: Clock) -> Handing:
         scheme="https" if settings.tls_cert else "http",
         host=settings.host,
         port=settings.s3_port,
+        region=settings.s3_region,
     )
     return role_handing(settings, at_endpoint) if settings.stage_role else at_endpoint
 
@@ -208,6 +231,7 @@ def create_app(service: Service) -> Front:
         threads=service.threads,
         max_body_bytes=service.settings.max_body_bytes,
         loopback_only=service.settings.listens_on_loopback,
+        public_hosts=service.settings.public_host_names,
     )
     taking = Taking(service.rows)
     app = Starlette(

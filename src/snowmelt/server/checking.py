@@ -24,6 +24,11 @@ def check_settings(settings: Settings) -> None:
             setting="dev",
             reason=f"requests without a token are taken on loopback only, not on {settings.host}",
         )
+    if settings.dev and settings.public_host_names:
+        raise ConfigurationError(
+            setting="public_hosts",
+            reason="with dev, whoever reaches the proxy could do everything; leave one of them out",
+        )
     for name, url in (("stage", settings.stage_url), ("warehouse", settings.warehouse_url)):
         folder = _folder_of(url)
         if folder is not None and settings.keys_dir.resolve().is_relative_to(folder):
@@ -52,7 +57,8 @@ def check_settings(settings: Settings) -> None:
 
 def has_clients_elsewhere(settings: Settings) -> bool:
     """Tell whether clients may come that cannot write into a folder of this machine."""
-    return not settings.listens_on_loopback or bool(settings.stage_endpoint)
+    has_proxy = bool(settings.public_host_names)
+    return not settings.listens_on_loopback or has_proxy or bool(settings.stage_endpoint)
 
 
 def _folder_of(url: str) -> Path | None:

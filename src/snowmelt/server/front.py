@@ -17,7 +17,7 @@ from snowmelt.server.problems import json_answer, problem_answer
 from snowmelt.server.refusals import ContentTypeRefused, HostRefused, MethodRefused, RequestTooLarge
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
     from concurrent.futures import Executor
 
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -115,6 +115,7 @@ class Checks:
     threads: Executor
     max_body_bytes: int
     loopback_only: bool
+    public_hosts: frozenset[str] = frozenset()
 
 
 class Front:
@@ -153,7 +154,7 @@ class Front:
         lane = self._lanes.get(path)
         try:
             if self._checks.loopback_only:
-                check_host(headers.get(b"host", b""))
+                check_host(headers.get(b"host", b""), self._checks.public_hosts)
             if lane is None:
                 await self._app(scope, receive, send)
                 return
@@ -188,7 +189,7 @@ class Front:
             return None
         try:
             if self._checks.loopback_only:
-                check_host(known.get(b"host", b""))
+                check_host(known.get(b"host", b""), self._checks.public_hosts)
             if lane is not None:
                 self._check(method.decode("latin-1"), path, known)
         except UserError:
@@ -247,18 +248,24 @@ def before_body(*, is_interruptible: bool) -> None:
         faults.point(faults.Point.ANSWERING)
 
 
-def check_host(host: bytes) -> None:
-    """Refuse names that a web page could have rebound to this machine.
+def check_host(host: bytes, public_hosts: Collection[str] = ()) -> None:
+    """Reject names that a web page could have rebound to this machine.
+
+    Args:
+        host: The request's Host header.
+        public_hosts: Names of a proxy in front of the service, in lower case.
 
     Raises:
-        HostRefused: Neither a loopback address nor a name in `localhost`.
+        HostRefused: If the name is neither a loopback address, nor `localhost` or a name in it,
+            nor one of `public_hosts`.
     """
     name = host.decode("latin-1").lower()
     name = name.partition("]")[0][1:] if name.startswith("[") else name.partition(":")[0]
     name = name.rstrip(".")
     numbers = name.split(".")
     is_address = len(numbers) == 4 and numbers[0] == "127" and all(map(str.isdigit, numbers))
-    if not (is_address or name in {"localhost", "::1"} or name.endswith(".localhost")):
+    is_local = is_address or name in {"localhost", "::1"} or name.endswith(".localhost")
+    if not (is_local or name in public_hosts):
         raise HostRefused(host=repr(name[:200]))
 
 

@@ -13,7 +13,7 @@ class RequestTooLarge(UserError):
 
 
 class HostRefused(UserError):
-    """This service answers on loopback only, not as {host}."""
+    """Host {host} is not allowed: the service listens on loopback. If a proxy forwards this name, add it to SNOWMELT_PUBLIC_HOSTS."""
 
     code = "host_refused"
     status = 403

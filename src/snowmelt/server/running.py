@@ -18,11 +18,13 @@ from snowmelt.server.app import build_service, create_app
 from snowmelt.server.express import Express
 from snowmelt.server.listening import Listener, listen
 from snowmelt.server.logs import configure_logging
+from snowmelt.server.memory import use_releasable_memory
 from snowmelt.server.s3.serving import S3Service
 from snowmelt.server.tls import certificate_of
 from snowmelt.server.workers import Workers
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Iterator
     from pathlib import Path
     from types import FrameType
@@ -41,11 +43,17 @@ class RunningService:
 
     def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
         with contextlib.ExitStack() as undo:
+            # Ports come first: a service that cannot have them leaves no folder behind.
+            listening = listen(settings.host, settings.port, setting="port")
+            undo.callback(listening.close)
+            s3_listening = None
+            if settings.s3_port:
+                s3_listening = listen(settings.host, settings.s3_port, setting="s3_port")
+                undo.callback(s3_listening.close)
             undo.enter_context(lock_folder(settings.data_dir))
             self._certificate = certificate_of(settings)
             self.service: Service = build_service(settings, clock=clock)
             undo.callback(self.service.close)
-            listening = listen(settings.host, settings.port, setting="port")
             front = create_app(self.service)
             self._listener = Listener(
                 front,
@@ -55,7 +63,7 @@ class RunningService:
                 certificate=self._certificate,
             )
             undo.callback(self._listener.close)
-            self.s3 = self._s3_service(settings) if settings.s3_port else None
+            self.s3 = None if s3_listening is None else self._s3_service(settings, s3_listening)
             if self.s3 is not None:
                 undo.callback(self.s3.close)
                 self.s3.tell(self.service.sources)
@@ -90,9 +98,10 @@ class RunningService:
         except ConfigurationError as error:
             _log.error("the old certificate stays: %s", error)
 
-    def _s3_service(self, settings: Settings) -> S3Service:
+    def _s3_service(self, settings: Settings, listening: socket.socket) -> S3Service:
         return S3Service(
             settings,
+            listening,
             self.service.database,
             self.service.keyring,
             self.service.clock,
@@ -115,6 +124,7 @@ def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) 
         ConfigurationError: Settings that do not go together, or an address that is taken.
     """
     configure_logging(settings)
+    use_releasable_memory()
     for name in unknown_variables():
         _log.warning("%s is no setting (perhaps misspelt), and is not used", name)
     running = RunningService(settings)

@@ -16,6 +16,7 @@ from snowmelt.catalog.services import BEAT_S
 from snowmelt.errors import SnowmeltError
 from snowmelt.server.housekeeping import Housekeeping
 from snowmelt.server.membership import Membership
+from snowmelt.server.memory import release_memory
 from snowmelt.table.leasing import this_process
 
 if TYPE_CHECKING:
@@ -49,6 +50,12 @@ class Workers:
                 target=self._every,
                 args=(service.settings.cleanup_interval_s, Housekeeping(service, self._stopping)),
                 name="housekeeping",
+                daemon=True,
+            ),
+            threading.Thread(
+                target=self._every,
+                args=(service.settings.cleanup_interval_s, release_memory),
+                name="memory",
                 daemon=True,
             ),
             threading.Thread(

@@ -8,35 +8,41 @@ arrays become documents. What does not fit is an error that names the column and
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import localcontext
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from snowmelt.errors import InvalidRow, LoadFailed
+from snowmelt.schema.arrow_values import python_values
 from snowmelt.schema.batches import ColumnConverter
 from snowmelt.schema.native import native_columns, to_native
-from snowmelt.schema.sql_moments import iso_moment, iso_time
+from snowmelt.schema.time_limits import out_of_range
 from snowmelt.schema.types import TIMESTAMPS, Column, Kind, TableSchema
 from snowmelt.schema.values import rule_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import tzinfo
 
-# As in a COPY: a time without an offset is a clock time of UTC.
-_ZONE = ZoneInfo("UTC")
 _MICRO_DIGITS = 6
 _NANOS = 1000
 _DIGITS_OF_INT64 = 19
 _MAX_OFFSET = 24 * 60
 _SHOWN = 60
+_DECIMAL_DIGITS = 60
 
 Quick = Callable[[pa.Array, Column], "pa.Array | None"]
 
 
-def cast_column(column: Column, array: pa.Array) -> list[pa.Array]:
+def cast_column(column: Column, array: pa.Array, zone: tzinfo) -> list[pa.Array]:
     """Return a column in native form, with its companions.
+
+    Args:
+        column: Where the values go.
+        array: The values.
+        zone: The session's, for values of TIMESTAMP_LTZ and TIMESTAMP_TZ that name none.
 
     Raises:
         LoadFailed: A value does not fit, or is NULL where that is refused.
@@ -49,8 +55,10 @@ def cast_column(column: Column, array: pa.Array) -> list[pa.Array]:
     except pa.ArrowException:
         found = None
     if found is None:
-        return _by_rule(column, array)
-    return [found, *_companions(column, found)]
+        return _by_rule(column, array, zone)
+    parts = [found, *_companions(column, found)]
+    # The exact rules reject what is out of range, with a reason.
+    return parts if out_of_range(column, parts) is None else _by_rule(column, array, zone)
 
 
 def cast_companion(column: Column, name: str, array: pa.Array) -> pa.Array:
@@ -65,6 +73,22 @@ def cast_companion(column: Column, name: str, array: pa.Array) -> pa.Array:
     if bounds["min"] is not None and not least <= bounds["min"] <= bounds["max"] <= most:
         raise _refused(column, f"{name} lies between {least} and {most}")
     return numbers
+
+
+def check_local_time(column: Column, parts: Sequence[pa.Array]) -> None:
+    """Check the local times that a column and the offsets given for it make.
+
+    Raises:
+        LoadFailed: One is outside the years 1 to 9999.
+    """
+    outside = out_of_range(column, parts)
+    if outside is not None:
+        place = int(outside.argmax())
+        raise _refused(
+            column,
+            f"the local time of {parts[0][place]} at an offset of {parts[-1][place]} minutes is "
+            "outside the years 1 to 9999",
+        )
 
 
 def _companions(column: Column, values: pa.Array) -> list[pa.Array]:
@@ -162,18 +186,12 @@ _QUICK: dict[Kind, Quick] = {
 
 # --- everything else, by the rules of a value
 
-_READ_AS_SQL: dict[Kind, Callable[[str], str]] = {
-    Kind.DATE: iso_moment,
-    Kind.TIME: iso_time,
-    **dict.fromkeys(TIMESTAMPS, iso_moment),
-}
 
-
-def _by_rule(column: Column, array: pa.Array) -> list[pa.Array]:
+def _by_rule(column: Column, array: pa.Array, zone: tzinfo) -> list[pa.Array]:
     values = _python_values(column, array)
-    converted, wrong = ColumnConverter(column, _ZONE).convert(values)
+    converted, wrong = ColumnConverter(column, zone).convert(values)
     if wrong:
-        raise _refused(column, _reason(column, values[wrong[0]]))
+        raise _refused(column, _reason(column, values[wrong[0]], zone))
     alone = TableSchema(1, (column,))
     table = pa.Table.from_arrays([converted], names=[column.name])
     try:
@@ -189,20 +207,13 @@ def _python_values(column: Column, array: pa.Array) -> list[object]:
             return _variants(array)
         if pa.types.is_map(array.type):
             return [None if each is None else dict(each) for each in array.to_pylist()]
-        if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
-            return _texts(column, array)
         if pa.types.is_time(array.type):
             array = array.cast(pa.time64("us"), safe=False)
+        if pa.types.is_date(array.type) or pa.types.is_timestamp(array.type):
+            return python_values(array)
         return list(array.to_pylist())
     except (ValueError, OverflowError, pa.ArrowException) as error:
         raise _refused(column, str(error)) from error
-
-
-def _texts(column: Column, array: pa.Array) -> list[object]:
-    """Return texts; dates and times as SQL writes them, and Spark's own casts to text, in ISO 8601."""
-    read = _READ_AS_SQL.get(column.kind)
-    values = array.to_pylist()
-    return values if read is None else [None if each is None else read(each) for each in values]
 
 
 def _is_variant(kind: pa.StructType) -> bool:
@@ -215,15 +226,17 @@ def _variants(array: pa.Array) -> list[object]:
     # Only here: workers that write no VARIANT need not import it.
     from pyspark.sql.types import VariantVal
 
-    return [
-        None if each is None else VariantVal(each["value"], each["metadata"]).toJson("UTC")
-        for each in array.to_pylist()
-    ]
+    # PySpark makes decimals by arithmetic, which rounds to the context's digits: 28 by default.
+    with localcontext(prec=_DECIMAL_DIGITS):
+        return [
+            None if each is None else VariantVal(each["value"], each["metadata"]).toJson("UTC")
+            for each in array.to_pylist()
+        ]
 
 
-def _reason(column: Column, value: Any) -> str:
+def _reason(column: Column, value: Any, zone: tzinfo) -> str:
     try:
-        rule_of(column, _ZONE)(value, 0)
+        rule_of(column, zone)(value, 0)
     except InvalidRow as error:
         return str(error.fields.get("reason", error)).rstrip(".")
     return f"the value {str(value)[:_SHOWN]} is refused"

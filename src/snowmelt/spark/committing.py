@@ -66,9 +66,21 @@ class Once:
 
 
 def target_of(
-    connection: Connection, table: TableName, names: Sequence[str], statement: str
+    connection: Connection,
+    table: TableName,
+    names: Sequence[str],
+    statement: str,
+    *,
+    zone: str | None = None,
 ) -> Target:
     """Look a table up, and match the columns of a DataFrame with its own.
+
+    Args:
+        connection: The lake, and whose privileges count.
+        table: Where the rows go.
+        names: The DataFrame's columns.
+        statement: What the history shows.
+        zone: The session's time zone; None leaves it to the tasks to find out.
 
     Raises:
         TableNotFound: It does not exist, or the role may not insert into it.
@@ -86,6 +98,7 @@ def target_of(
         schema=found.schema,
         cluster_by=tuple(name for name in found.cluster_by if name in present),
         sources=matched(found.schema, names, table),
+        zone=zone,
     )
     return Target(
         connection,

@@ -100,7 +100,7 @@ def connection_of(options: Mapping[str, str], known: Connection | None) -> Conne
 
 @lru_cache(maxsize=4)
 def _database(url: str) -> Database:
-    return open_database(url)
+    return open_database(url, create=False)
 
 
 @lru_cache(maxsize=4)

@@ -6,14 +6,35 @@ it by `spark.python.daemon.module`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyspark.sql.worker.create_data_source
 import pyspark.sql.worker.plan_data_source_read
 import pyspark.worker  # noqa: F401
-from pyspark.daemon import manager
+from pyspark import daemon
 
 import snowmelt.spark.function_workers
 import snowmelt.spark.load_tasks
 import snowmelt.spark.source  # noqa: F401
 
+if TYPE_CHECKING:
+    import socket
+
+_worker = daemon.worker
+
+
+def worker(sock: socket.socket, authenticated: bool) -> int:
+    """Run one task, silently also where Spark has had enough of its rows.
+
+    A query with LIMIT closes its connections early. PySpark prints a traceback for each.
+    """
+    try:
+        return int(_worker(sock, authenticated))
+    except ConnectionError:
+        # As for a task that failed: this process ends, and the next task gets another one.
+        return 1
+
+
 if __name__ == "__main__":
-    manager()
+    daemon.worker = worker
+    daemon.manager()

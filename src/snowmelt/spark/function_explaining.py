@@ -27,6 +27,8 @@ _NODE = "ArrowEvalPython"
 _END = "== Physical Plan =="
 _TREE = " :+-|*()0123456789"
 _ROWS = re.compile(r"rowCount=([0-9.E+]+)")
+_GLOBAL_SORT = re.compile(r"Sort .*\], true\b")
+_BY_RANGE = re.compile(r"RepartitionByExpression .* (?:ASC|DESC) NULLS ")
 _EXPRESSION_ID = re.compile(r"#\d+L?")
 _MULTIPLYING = ("Join", "Generate", "Expand", "Union")
 _CONDITIONAL = (exp.Case, exp.If, exp.Coalesce, exp.Nullif)
@@ -98,16 +100,24 @@ def explained(asked: Asked, plan: str, *, table_rows: int | None) -> list[Functi
             for line in lines
             if line.text.startswith(_NODE) and registered.private_name in line.text
         ]
+        # A sort by range looks at a sample first, which computes all that is beneath once more.
+        nodes = [node for each in nodes for node in [each] * (1 + _is_sampled(each))]
         rows = [_rows(node, table_rows) for node in nodes]
         known = [each for each in rows if each is not None]
         total = sum(known) if len(known) == len(rows) else None
         result.append(
             FunctionCalls(
                 registered.shown,
-                len(nodes),
+                len({id(node) for node in nodes}),
                 total,
                 None if total is None else sum(ceil(each / _most(registered)) for each in known),
-                tuple(_warnings(registered, nodes, registered.private_name in conditional)),
+                tuple(
+                    _warnings(
+                        registered,
+                        list({id(node): node for node in nodes}.values()),
+                        registered.private_name in conditional,
+                    )
+                ),
             )
         )
     return result
@@ -167,7 +177,7 @@ def _warnings(registered: Registered, nodes: Sequence[_Line], conditional: bool)
             f"{name} is called more than once for the same rows (a filter on its alias, a WITH "
             "that is read twice, or written twice): keep its values in a table first."
         )
-    if any(above.text.startswith("Sort ") for node in nodes for above in node.above):
+    if any(map(_is_sampled, nodes)):
         yield (
             f"ORDER BY over {name} calls it twice, because Spark looks at a sample first: keep its "
             "values in a table first."
@@ -180,6 +190,18 @@ def _warnings(registered: Registered, nodes: Sequence[_Line], conditional: bool)
             f"{name} is VOLATILE, so it is called before a filter that needs none of its values: "
             "filter in a subquery beneath, or make it IMMUTABLE."
         )
+
+
+def _is_sampled(node: _Line) -> bool:
+    """Return True if Spark sorts by range above a call, and so computes it twice."""
+    for at, above in enumerate(node.above):
+        if _BY_RANGE.match(above.text):
+            return True
+        # A limit right above a sort makes it the best rows of each partition, without a sample.
+        limited = at + 1 < len(node.above) and node.above[at + 1].text.startswith("LocalLimit")
+        if _GLOBAL_SORT.match(above.text) and not limited:
+            return True
+    return False
 
 
 def _arguments(node: _Line, registered: Registered) -> str:

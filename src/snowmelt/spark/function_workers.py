@@ -6,6 +6,7 @@ so that a second attempt asks the service for the very same batches.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from snowmelt.clock import SystemClock
+from snowmelt.errors import SnowmeltError
 from snowmelt.functions.calling.engine import call, call_trying
 from snowmelt.functions.calling.forms import zone_of
 from snowmelt.functions.calling.identity import query_id, streaming_query_id
@@ -47,13 +49,15 @@ INSTANTS: Mapping[str, Callable[[dt.datetime], str]] = {
 class Use:
     """One use of a function, as it travels to the workers.
 
-    `session` stands for the Spark session where a task does not tell its own.
+    `session` stands for the Spark session where a task does not tell its own. `site` tells calls
+    of one VOLATILE function apart that are written in several places.
     """
 
     plan: CallPlan
     trying: bool
     session: str
     spool: Spool
+    site: str = ""
 
     @property
     def instants(self) -> tuple[str, ...]:
@@ -91,7 +95,9 @@ def _answers(use: Use, columns: Iterator[Any]) -> Iterator[pa.Array]:
         return
     context = TaskContext.get()
     assert context is not None  # noqa: S101  PySpark calls this in tasks alone
-    place = place_of(context, use.session)
+    # A streaming query keeps its id over restarts, which number tasks anew; their times differ.
+    task = f"{use.session} {context.taskAttemptId()}"
+    place = replace(place_of(context, use.session), site=use.site, task=task)
     batches = (_batch(each) for each in chain([first], columns))
     ask = call_trying if use.trying else call
     ledger = use.spool.open(place)
@@ -99,8 +105,14 @@ def _answers(use: Use, columns: Iterator[Any]) -> Iterator[pa.Array]:
         # Closed before the ledger: what is cancelled is written down, too.
         asked = ask(_planned(use, first), place, batches, ledger, SystemClock(), reader())
         with closing(asked):
-            for answers in asked:
-                yield _as_spark_reads(answers)
+            try:
+                for answers in asked:
+                    yield _as_spark_reads(answers)
+            except SnowmeltError:
+                # PySpark reads it when it reports the error, and ends this process afterwards: what
+                # the error says stands first, and no frames of ours before it.
+                os.environ["SPARK_HIDE_TRACEBACK"] = "true"  # noqa: TID251  PySpark reads it there
+                raise
 
 
 def _batch(columns: Any) -> pa.RecordBatch:

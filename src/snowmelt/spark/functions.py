@@ -9,6 +9,8 @@ them, for queries that do not come this way.
 from __future__ import annotations
 
 import hashlib
+import itertools
+import sys
 import threading
 import uuid
 import warnings
@@ -38,7 +40,8 @@ from snowmelt.spark.function_workers import INSTANTS, Use, serving
 from snowmelt.spark.visible import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from types import FrameType
 
     from pyspark.sql import SparkSession
     from sqlalchemy import Connection
@@ -128,12 +131,14 @@ class Functions:
             return Asked(text, text)
         asker = self._asker(within, text)
         used: dict[str, Registered] = {}
+        sites = itertools.count()
 
         def render(call: Call, given: Sequence[Given]) -> str:
             found, trying = known[call.start]
             called = overload(found, given)
             places = bound(called, given)
-            registered = self._register(called, asker, trying=trying, dry_run=dry_run)
+            site = self._site_of_text(called, text, sites)
+            registered = self._register(called, asker, trying=trying, dry_run=dry_run, site=site)
             used[registered.private_name] = registered
             arguments = called.function.signature.arguments
             return _expression(
@@ -186,7 +191,8 @@ class Functions:
             given = [Given(str(at), name) for at, name in enumerate(names)]
             called = overload(found, given)
             places = bound(called, given)
-            registered = self._register(called, asker, trying=trying)
+            site = _site_of_program(called, sys._getframe(1))  # noqa: SLF001 - the caller's line
+            registered = self._register(called, asker, trying=trying, site=site)
             wrapper = f"{registered.private_name}_columns"
             self._wrap(wrapper, called, registered)
             arguments = called.function.signature.arguments
@@ -276,6 +282,26 @@ class Functions:
             traceparent=tracing.header().get(tracing.HEADER),
         )
 
+    def _site_of_text(self, called: CallableFunction, text: str, sites: Iterator[int]) -> str:
+        """Return what tells a call apart from the others of its statement.
+
+        All statements of a streaming query's `foreachBatch` have the same query id, which lasts
+        over restarts; there the statement itself is part of the site.
+        """
+        if called.function.volatility is not Volatility.VOLATILE:
+            return ""
+        number = next(sites)
+        if self._is_in_streaming_batch():
+            digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+            return f"{digest} {number}"
+        return str(number) if number else ""
+
+    def _is_in_streaming_batch(self) -> bool:
+        try:
+            return self._spark.sparkContext.getLocalProperty("sql.streaming.queryId") is not None
+        except Exception:  # noqa: BLE001  Spark Connect has no context, and says so in several ways
+            return False
+
     def _shared(self, called: CallableFunction) -> CallerOptions:
         """Return the options, with a rate or a budget shared among the machines there are now."""
         options = self._options
@@ -296,6 +322,7 @@ class Functions:
         trying: bool,
         lasting: bool = False,
         dry_run: str | None = None,
+        site: str = "",
     ) -> Registered:
         self.guard()
         self._warn_of_speculation(called)
@@ -306,7 +333,7 @@ class Functions:
         if dry_run is not None:
             plan = replace(plan, options=replace(plan.options, dry_run=True))
             spool = replace(spool, folder=dry_run)
-        use = Use(plan, trying, self._session, spool)
+        use = Use(plan, trying, self._session, spool, site)
         digest = hashlib.sha256(_pickled(use)).hexdigest()[:16]
         private = f"snowmelt_{_plain(called.name.function)}_{digest}"
         with self._lock:
@@ -408,6 +435,17 @@ def _python_function(use: Use) -> Any:
 def _pickled(use: Use) -> bytes:
     pickled: bytes = dumps(use)  # type: ignore[no-untyped-call]
     return pickled
+
+
+def _site_of_program(called: CallableFunction, frame: FrameType) -> str:
+    """Return where a program makes a column, in a form that lines added elsewhere do not change.
+
+    It is the same when the program runs again, as a streaming query from its checkpoint does.
+    """
+    if called.function.volatility is not Volatility.VOLATILE:
+        return ""
+    spoken = f"{frame.f_code.co_qualname} {frame.f_lasti}"
+    return hashlib.sha256(spoken.encode()).hexdigest()[:16]
 
 
 def _plain(name: str) -> str:

@@ -102,7 +102,13 @@ def insert_rows(
         UnknownOutcome: It may have been committed; LOAD_HISTORY will tell.
     """
     names = _names(connection, insert, len(rows.columns))
-    target = target_of(connection, insert.table, names, insert.text[:_SHOWN])
+    target = target_of(
+        connection,
+        insert.table,
+        names,
+        insert.text[:_SHOWN],
+        zone=str(rows.sparkSession.conf.get("spark.sql.session.timeZone")),
+    )
     # By position, so that a name that is there twice does no harm.
     given = _plain(rows.toDF(*(f"c{at}" for at in range(len(names)))))
     load = begin_load(

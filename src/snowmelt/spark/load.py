@@ -15,6 +15,8 @@ import uuid
 import weakref
 from typing import TYPE_CHECKING, cast
 
+from py4j.protocol import Py4JError
+
 from snowmelt.spark.load_tasks import FORMAT, OPTION, SCHEMA, LoadTaskSource
 
 if TYPE_CHECKING:
@@ -76,11 +78,14 @@ class SparkRunner:
         tracker = context.statusTracker()
 
         def watch() -> None:
-            while not ended.wait(_LOOKS_EACH_S):
-                jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(group))
-                stages = [stage for job in jobs if job is not None for stage in job.stageIds]
-                found = map(tracker.getStageInfo, stages)
-                told(sum(stage.numCompletedTasks for stage in found if stage is not None), count)
+            # Where Java ends, the load itself says so.
+            with contextlib.suppress(Py4JError, OSError):
+                while not ended.wait(_LOOKS_EACH_S):
+                    jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(group))
+                    stages = [stage for job in jobs if job is not None for stage in job.stageIds]
+                    found = map(tracker.getStageInfo, stages)
+                    done = sum(stage.numCompletedTasks for stage in found if stage is not None)
+                    told(done, count)
 
         before = context.getLocalProperty(_GROUP)
         context.setLocalProperty(_GROUP, group)
@@ -89,7 +94,8 @@ class SparkRunner:
         try:
             yield
         finally:
-            # None takes it away, which the annotation does not know.
-            context.setLocalProperty(_GROUP, cast("str", before))
             ended.set()
             watcher.join()
+            with contextlib.suppress(Py4JError, OSError):
+                # None takes it away, which the annotation does not know.
+                context.setLocalProperty(_GROUP, cast("str", before))

@@ -20,12 +20,14 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from snowmelt.bulk.statements import is_copy
+from snowmelt.config import Settings
 from snowmelt.errors import LoadFailed, LoadRefused
 from snowmelt.load.copy_grammar import parse_copy
 from snowmelt.load.functions import Functions
 from snowmelt.load.planning import plan_load
 from snowmelt.load.stack import run_portion
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, Kind, TableSchema
+from snowmelt.storage.outputs import check_output_place
 from snowmelt.table.native import NativeWriter
 from snowmelt.table.rejects import RejectedRow, RejectOrigin, rejects_of
 from snowmelt.table.warehouse import cached_store
@@ -110,6 +112,8 @@ class _Reader(DataSourceReader):
         self._statement = parse_copy(statement_of(options))
         self._table = table_of(schema)
         self._rejects = options.get("rejects")
+        if self._rejects is not None:
+            check_output_place("rejects", self._rejects, reserved=Settings.load().own_places())
         self._ignored = options.get("ignore_rejects", "").lower() == "true"
         given = options.get(FUNCTIONS)
         # Only bytes that this very process's driver has pickled come here.

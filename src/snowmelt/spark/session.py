@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from importlib import resources
 from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
 from snowmelt.spark import load_source, select
-from snowmelt.spark.java import use_java
+from snowmelt.spark.java import using_java
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +46,6 @@ _LOCAL: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "2g",
@@ -68,7 +68,6 @@ def local_session(
     Raises:
         JavaMissing: There is no Java, and the wheel that brings one is not installed.
     """
-    use_java()
     # Workers must run this interpreter: `python3` on the PATH lacks our packages.
     os.environ["PYSPARK_PYTHON"] = sys.executable  # noqa: TID251  PySpark reads it there
     # Spark otherwise looks for an address of this machine, and warns of what it finds.
@@ -76,7 +75,11 @@ def local_session(
     # It prints whole JVM stacks of what is raised anyway.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     builder = configure(SparkSession.builder.appName(app_name).master(master))
-    spark = builder.config(map={**_LOCAL, **(conf or {})}).getOrCreate()
+    logs = resources.files("snowmelt.spark") / "log4j2.properties"
+    with using_java(), resources.as_file(logs) as path:
+        # Spark's own log settings print five lines at each start.
+        options = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={path.as_uri()}"}
+        spark = builder.config(map={**_LOCAL, **options, **(conf or {})}).getOrCreate()
     select.register(spark)
     load_source.register(spark)
     return spark

@@ -10,18 +10,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark import TaskContext
 
 from snowmelt import faults
 from snowmelt.bulk.spool import FileSpool, RowSpool
-from snowmelt.errors import LoadRefused
+from snowmelt.errors import LoadFailed, LoadRefused
 from snowmelt.faults import Point
+from snowmelt.schema.arrow_values import zone_of
+from snowmelt.schema.compatibility import DEFAULT_ZONE
 from snowmelt.schema.native import native_columns, native_schema
 from snowmelt.schema.types import internal_name
-from snowmelt.spark.casting import cast_column, cast_companion, column_names, null_column
+from snowmelt.spark.casting import (
+    cast_column,
+    cast_companion,
+    check_local_time,
+    column_names,
+    null_column,
+)
 from snowmelt.spark.visible import visible_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from datetime import tzinfo
 
     from snowmelt.schema.types import Column, TableSchema
     from snowmelt.table.native import WrittenFile
@@ -32,7 +42,7 @@ class WritePlan:
     """Where tasks write, and which of a DataFrame's columns is which of the table's; picklable.
 
     `sources` has the place of each native field among the DataFrame's columns, None where it is
-    NULL or follows from its column.
+    NULL or follows from its column. `zone` is the session's time zone, None where only a task knows it.
     """
 
     load_id: str
@@ -41,6 +51,7 @@ class WritePlan:
     schema: TableSchema
     cluster_by: tuple[str, ...]
     sources: tuple[int | None, ...]
+    zone: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +70,12 @@ def matched(schema: TableSchema, names: Sequence[str], table: object) -> tuple[i
     """
     visible = visible_columns(schema)
     by_name = {each.name: at for at, each in enumerate(visible)}
+    # Of two columns that differ only by case, the second has another name in a query.
+    by_own_name = {each.stored: at for at, each in enumerate(visible)}
     folded = {each.name.lower(): at for at, each in enumerate(visible)}
     places: list[int | None] = [None] * len(visible)
     for place, name in enumerate(names):
-        at = by_name.get(name, folded.get(name.lower()))
+        at = by_name.get(name, by_own_name.get(name, folded.get(name.lower())))
         if at is None:
             raise LoadRefused(
                 what=f"Column {name}",
@@ -123,10 +136,12 @@ def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> Written:
     files = FileSpool(plan.warehouse_url, plan.folder, "rows", native_schema(plan.schema))
     spool = RowSpool(files, plan.schema, plan.cluster_by)
     rows = 0
+    zone: tzinfo | None = None
     try:
         for batch in batches:
             if batch.num_rows:
-                spool.add(native_rows(plan, batch))
+                zone = zone or _zone_of(plan, batch.schema)
+                spool.add(native_rows(plan, batch, zone))
                 rows += batch.num_rows
         written = Written(spool.finish(), rows)
     finally:
@@ -135,8 +150,8 @@ def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> Written:
     return written
 
 
-def native_rows(plan: WritePlan, batch: pa.RecordBatch) -> pa.Table:
-    """Return a batch in native form.
+def native_rows(plan: WritePlan, batch: pa.RecordBatch, zone: tzinfo) -> pa.Table:
+    """Return a batch in native form; `zone` is that of values that name none.
 
     Raises:
         LoadFailed: A value does not fit its column.
@@ -149,13 +164,36 @@ def native_rows(plan: WritePlan, batch: pa.RecordBatch) -> pa.Table:
         parts = (
             null_column(column, batch.num_rows)
             if own is None
-            else cast_column(column, batch.column(own))
+            else cast_column(column, batch.column(own), zone)
         )
         for at, place in enumerate(others, start=1):
             if place is not None:
                 parts[at] = cast_companion(column, fields[at].name, batch.column(place))
+                check_local_time(column, parts)
         arrays += parts
     return pa.Table.from_arrays(arrays, schema=native_schema(plan.schema))
+
+
+def _zone_of(plan: WritePlan, schema: pa.Schema) -> tzinfo:
+    """Return the session's time zone, as far as a task is told it; else UTC.
+
+    Spark hands settings to its tasks if they were set, and names the zone in timestamps that have one.
+
+    Raises:
+        LoadFailed: Python has no zone of that name.
+    """
+    context = TaskContext.get()
+    named = plan.zone or (context and context.getLocalProperty("spark.sql.session.timeZone"))
+    if not named:
+        zones = (field.type.tz for field in schema if pa.types.is_timestamp(field.type))
+        named = next((zone for zone in zones if zone is not None), DEFAULT_ZONE)
+    found = zone_of(named)
+    if found is None:
+        raise LoadFailed(
+            where="spark.sql.session.timeZone",
+            reason=f"{named!r} is no zone such as Europe/Berlin or +02:00",
+        )
+    return found
 
 
 def _internal(schema: TableSchema, name: str, table: object) -> str:

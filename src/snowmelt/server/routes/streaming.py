@@ -26,7 +26,7 @@ from snowmelt.wire.streaming import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from concurrent.futures import Executor
+    from concurrent.futures import Executor, Future
 
     from snowmelt.ingest.channels import Desk
     from snowmelt.ingest.registration import Registrar
@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)
 _Who = TypeVar("_Who")
+_Result = TypeVar("_Result", bound=msgspec.Struct)
 _register_decoder = msgspec.json.Decoder(RegisterRequest)
+# Says only how a client renews its stage credentials: with the header they are good for one prefix
+# instead of all of the user's. Nothing that a client says about itself makes it trusted.
 OUR_CLIENT = b"x-snowmelt-client"
 
 
@@ -73,7 +76,7 @@ class StreamingRoutes:
         """Open a channel."""
         request = decode(call.body, OpenRequest)
         request.role = call.role(request.role)
-        answer = await self._in_thread(self._desk.open, request, call.user)
+        answer = await self._queued(self._desk.open, request, call.user)
         self.channels_opened += 1
         return answer
 
@@ -87,7 +90,7 @@ class StreamingRoutes:
         """Drop a channel."""
         request = decode(call.body, DropRequest)
         request.role = call.role(request.role)
-        return await self._in_thread(self._desk.drop, request, call.user)
+        return await self._queued(self._desk.drop, request, call.user)
 
     async def register(self, call: Call) -> Answer:
         """Register blobs."""
@@ -118,7 +121,7 @@ class StreamingRoutes:
     ) -> None:
         asked = call.role(request.role)
         role = internal_name(asked) if asked else None
-        sender = Sender(call.user, role, ours=OUR_CLIENT in call.headers)
+        sender = Sender(call.user, role)
         loop = asyncio.get_running_loop()
         if tracing.is_on():
             settle = _traced(settle, tracing.Answering("snowmelt.registration", call.headers))
@@ -135,6 +138,18 @@ class StreamingRoutes:
     ) -> Answer:
         loop = asyncio.get_running_loop()
         return json_answer(await loop.run_in_executor(self._threads, work, request, who))
+
+    async def _queued(
+        self,
+        work: Callable[[_Message, _Who], Future[_Result]],
+        request: _Message,
+        who: _Who,
+    ) -> Answer:
+        """Answer when the write that `work` queues is committed; no thread waits for it."""
+        loop = asyncio.get_running_loop()
+        future = await loop.run_in_executor(self._threads, work, request, who)
+        answer: _Result = await asyncio.wrap_future(future)
+        return json_answer(answer)
 
 
 def _traced(settle: Callable[[object], None], span: tracing.Answering) -> Callable[[object], None]:

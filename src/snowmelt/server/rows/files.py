@@ -27,7 +27,7 @@ from snowmelt.errors import (
 )
 from snowmelt.ingest.handing import STAGE_BUCKET, Asker
 from snowmelt.ingest.rows.bodies import unpacked
-from snowmelt.ingest.rows.places import is_row_file, takes_bytes
+from snowmelt.ingest.rows.places import is_row_file
 from snowmelt.wire.rows import PipeEncryption, PipeInfo, StageLocation
 
 if TYPE_CHECKING:
@@ -75,15 +75,10 @@ class RowFiles:
             PipeNotFound: There is no such pipe, or this role may not insert by it.
         """
         target = self.targets.find(path, sender, again=True)
-        if not takes_bytes(target.table, target.copy):
-            self.forms.tell_base64(path)
-            target = self.targets.find(path, sender, again=True)
-        overrides: dict[str, str | int] = {}
-        asks_again_s = None
-        if takes_bytes(target.table, target.copy):
-            # The Python SDK looks at each value for it, which is more than half of its work.
-            overrides["binary_input_format"] = "HEX"
-            asks_again_s = self.forms.tell_digits(target, client)
+        # Every client, whatever the columns: bytes must not mean one thing in one table and another
+        # in the next. The Python SDK looks at each value for it, which is most of its work.
+        overrides: dict[str, str | int] = {"binary_input_format": "HEX"}
+        asks_again_s = self.forms.tell_digits(target, client)
         if self.flush_ms:
             overrides["max_append_request_buffer_duration_ms"] = self.flush_ms
         return PipeInfo(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.config import Settings
     from snowmelt.ingest.durability import Durability
+    from snowmelt.ingest.grouped_writes import GroupedWrites
     from snowmelt.ingest.handing import Handing
     from snowmelt.ingest.pressure import Pressure
     from snowmelt.ingest.rows.tally import RowTally
@@ -47,6 +48,7 @@ class Shared:
 
     settings: Settings
     database: Database
+    writes: GroupedWrites
     keyring: KeyRing
     stage: Store
     durability: Durability
@@ -109,6 +111,7 @@ def build_rows(shared: Shared) -> RowParts:
     forms = ByteForms(database, clock, LIFETIME_S)
     desk = RowDesk(
         database,
+        shared.writes,
         targets,
         Conversions(zone_named(settings.rows_timezone), clock),
         writer,

@@ -34,6 +34,7 @@ from snowmelt.wire.rows import (
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from concurrent.futures import Future
 
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from snowmelt.server.rows.addresses import Address
     from snowmelt.server.rows.parts import RowParts
     from snowmelt.server.rows.taking import Taking
+    from snowmelt.wire.rows import OpenAnswer
 
 _Kind = TypeVar("_Kind", bound=msgspec.Struct)
 _Result = TypeVar("_Result")
@@ -145,22 +147,21 @@ class RowRoutes:
     async def _open(self, call: Call, address: Address) -> Answer:
         sender = await self._sender(call)
         request = _decode(call.body or b"{}", OpenRequest)
-        return json_answer(
-            await self._in_thread(
-                lambda: self._parts.desk.open(
-                    address.pipe,
-                    address.channel or "",
-                    sender,
-                    request_id=call.query.get("requestId", ""),
-                    offset_token=request.offset_token or None,
-                    client=call.client,
-                )
+        answer: OpenAnswer = await self._queued(
+            lambda: self._parts.desk.open(
+                address.pipe,
+                address.channel or "",
+                sender,
+                request_id=call.query.get("requestId", ""),
+                offset_token=request.offset_token or None,
+                client=call.client,
             )
         )
+        return json_answer(answer)
 
     async def _drop(self, call: Call, address: Address) -> Answer:
         sender = await self._sender(call)
-        token = await self._in_thread(
+        token = await self._queued(
             lambda: self._parts.desk.drop(address.pipe, address.channel or "", sender)
         )
         return json_answer(DropAnswer(token))
@@ -236,6 +237,10 @@ class RowRoutes:
 
     async def _in_thread(self, work: Callable[[], _Result]) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._parts.threads, work)
+
+    async def _queued(self, work: Callable[[], Future[_Result]]) -> _Result:
+        """Return the result of the write that `work` queues; no thread waits for it."""
+        return await asyncio.wrap_future(await self._in_thread(work))
 
     async def _read(self, call: Call, receive: Receive, limit: int) -> bool:
         """Read a request's body; False when the client has gone away."""

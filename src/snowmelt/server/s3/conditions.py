@@ -83,16 +83,80 @@ def write_condition(headers: Mapping[str, str]) -> Condition:
     """Return what a write asks of the object that is there.
 
     Raises:
-        S3Refusal: S3 has no such condition.
+        S3Refusal: S3 has no such condition on a write.
     """
     match, none_match = headers.get("if-match"), headers.get("if-none-match")
     if match is not None and none_match is not None:
-        raise S3Refusal("InvalidRequest", "If-Match and If-None-Match exclude each other.")
+        raise _unknown_condition(
+            "If-Match,If-None-Match", "Multiple conditional request headers present in the request"
+        )
     if none_match is not None:
         if none_match.strip() != "*":
-            raise S3Refusal("NotImplemented", "If-None-Match of a write takes * alone.")
+            raise _unknown_value("If-None-Match")
         return Condition(absent=True)
-    return ANY if match is None else Condition(etag=match.strip().strip('"'))
+    if match is None:
+        return ANY
+    if match.strip() == "*":
+        raise _unknown_value("If-Match")
+    return Condition(etag=_etag_of(match))
+
+
+def delete_condition(
+    etag: str | None, size: str | None = None, modified: str | None = None
+) -> Condition:
+    """Return what a deletion asks of the object that is there; each is text as it was sent.
+
+    Raises:
+        S3Refusal: The size is no number, or the time no time.
+    """
+    exists = etag is not None and etag.strip() == "*"
+    return Condition(
+        exists=exists,
+        etag=None if etag is None or exists else _etag_of(etag),
+        size=None if size is None else _size_of(size),
+        modified_at=None if modified is None else time_of("last modified time", modified),
+    )
+
+
+def time_of(what: str, text: str) -> dt.datetime:
+    """Return an instant that a header or a document names, to the second.
+
+    Raises:
+        S3Refusal: It is neither an HTTP date nor one of ISO 8601.
+    """
+    for read in (dt.datetime.fromisoformat, parsedate_to_datetime):
+        try:
+            found = read(text.strip())
+        except ValueError:
+            continue
+        zoned = found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)
+        return zoned.astimezone(dt.UTC).replace(microsecond=0)
+    raise S3Refusal("InvalidArgument", f"The {what} {text[:60]!r} is not a time.")
+
+
+def _size_of(text: str) -> int:
+    if not text.strip().isdecimal() or len(text) > 20:
+        raise S3Refusal("InvalidArgument", f"The size {text[:60]!r} is not a number of bytes.")
+    return int(text)
+
+
+def _etag_of(text: str) -> str:
+    return text.strip().strip('"')
+
+
+def _unknown_value(header: str) -> S3Refusal:
+    return _unknown_condition(
+        header, f"We don't accept the provided value of {header} header for this API"
+    )
+
+
+def _unknown_condition(header: str, more: str) -> S3Refusal:
+    return S3Refusal(
+        "NotImplemented",
+        "A header you provided implies functionality that is not implemented",
+        Header=header,
+        additionalMessage=more,
+    )
 
 
 def http_date(when: dt.datetime) -> str:

@@ -57,11 +57,13 @@ class Door:
         keyring: KeyRing,
         clock: Clock,
         *,
+        region: str = "",
         anonymous_user: str | None = None,
     ) -> None:
         self._database = database
         self._keyring = keyring
         self._clock = clock
+        self._region = region
         self._anonymous = anonymous_user
         self._known: dict[str, tuple[AccessKey | None, float]] = {}
         # Until when a user is taken to be still there.
@@ -89,6 +91,7 @@ class Door:
         if token is not None or "X-Amz-Security-Token" in request.query:
             return self._confined(request, credentials, token)
         known = self._require(credentials.access_key_id)
+        signing.check_region(credentials, self._region)
         signing.check_time(credentials, self._clock.now())
         key = signing.signing_key(known.secret, credentials.date, credentials.region)
         signing.check_signature(request, credentials, key)
@@ -101,6 +104,7 @@ class Door:
         known = stage_credentials.of_token(self._keyring, token)
         if known is None or known.access_key_id != credentials.access_key_id:
             raise S3Refusal("InvalidToken")
+        signing.check_region(credentials, self._region)
         signing.check_time(credentials, self._clock.now())
         key = signing.signing_key(known.secret, credentials.date, credentials.region)
         signing.check_signature(request, credentials, key)

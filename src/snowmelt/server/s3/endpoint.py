@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import TYPE_CHECKING
 
 from snowmelt.buckets.bucket import check_key
@@ -10,7 +11,7 @@ from snowmelt.buckets.refusals import S3Refusal
 from snowmelt.server.counting import ROUTE
 from snowmelt.server.s3.answers import refusal_answer
 from snowmelt.server.s3.calls import AuthorisedRequest
-from snowmelt.server.s3.offers import check_offers
+from snowmelt.server.s3.members import SIGNING, check_members
 from snowmelt.server.s3.receiving import checked_body, receive_whole
 from snowmelt.server.s3.requests import new_request_id, request_of
 from snowmelt.server.s3.routing import KNOWN, OWN, operation_of
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from snowmelt.server.s3.calls import Parts
-    from snowmelt.server.s3.door import Door
+    from snowmelt.server.s3.door import Door, Identity
     from snowmelt.server.s3.requests import Request
     from snowmelt.server.s3.routing import Operation
 
@@ -91,12 +92,13 @@ class Endpoint:
     async def _answer(self, request: Request, operation: Operation, receive: Receive) -> ASGIApp:
         loop = asyncio.get_running_loop()
         call = await loop.run_in_executor(self._parts.threads, self._admit, request, operation)
-        check_offers(call, stores=operation.stores)
+        check_members(call, operation.name, stores=operation.stores)
         return await operation.handle(call, receive)
 
     def _admit(self, request: Request, operation: Operation) -> AuthorisedRequest:
         """Check signature and privileges; reads the catalog."""
         identity = self._door.identify(request)
+        request = _with_hoisted(request, identity)
         if request.key:
             check_key(request.key)
         if identity.confined_to is not None:
@@ -119,3 +121,24 @@ class Endpoint:
         body = await receive_whole(receive, most=MOST_SELECT_BYTES)
         content = await call.run(checked_body, call, body)
         return await self._select(call, call.request.bucket, call.key, content)
+
+
+def _with_hoisted(request: Request, identity: Identity) -> Request:
+    """Return the request with the headers that presigning moved into its address.
+
+    Raises:
+        S3Refusal: Version 2 signs no such parameter, so anybody could have added it.
+    """
+    moved = {
+        name.lower(): value
+        for name, value in request.query.items()
+        if name.lower().startswith("x-amz-") and name not in SIGNING
+    }
+    if not moved:
+        return request
+    if identity.is_signed and identity.credentials is None:
+        name = next(iter(moved))
+        raise S3Refusal(
+            "NotImplemented", f"{name} in an address signed in version 2 is not offered."
+        )
+    return dataclasses.replace(request, headers={**moved, **request.headers})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from snowmelt.server.s3.calls import AuthorisedRequest
 
 _MOST_KEYS = 1000
+# What decoding would change, and what XML cannot say.
+_NEEDS_ENCODING = re.compile("[%+\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 async def list_objects(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
@@ -74,7 +77,7 @@ def _list_v1(call: AuthorisedRequest) -> ASGIApp:
     marker = query.get("marker", "")
     most, page = _page(call, marker)
     answer: list[markup.Element] = [
-        *_common(call, most, page),
+        *_common(call, most, page, prefix=_prefix_v1(call)),
         ("Marker", encode(marker)),
         # S3 tells it with a delimiter only; everybody may know.
         ("NextMarker", encode(page.last) if page.truncated else None),
@@ -101,6 +104,18 @@ def _list_v2(call: AuthorisedRequest) -> ASGIApp:
 def _list_versions(call: AuthorisedRequest) -> ASGIApp:
     query, encode = call.query, encoder_of(call.query)
     marker = query.get("key-marker", "")
+    version = query.get("version-id-marker", "")
+    if version and not marker:
+        raise S3Refusal(
+            "InvalidArgument", "A version-id marker cannot be specified without a key marker."
+        )
+    if version not in {"", "null"}:
+        raise S3Refusal(
+            "InvalidArgument",
+            "Invalid version id specified",
+            ArgumentName="version-id-marker",
+            ArgumentValue=version[:60],
+        )
     most, page = _page(call, marker)
     answer: list[markup.Element] = [
         *_common(call, most, page),
@@ -124,12 +139,24 @@ def _page(call: AuthorisedRequest, after: str) -> tuple[int, Page]:
     return most, page
 
 
-def _common(call: AuthorisedRequest, most: int, page: Page) -> list[markup.Element]:
+def _prefix_v1(call: AuthorisedRequest) -> str:
+    """Return the prefix as answers of the first form show it.
+
+    botocore does not decode it there, other clients do: it is encoded only where that matters.
+    """
+    prefix = call.query.get("prefix", "")
+    is_plain = not _NEEDS_ENCODING.search(prefix)
+    return prefix if is_plain else encoder_of(call.query)(prefix)
+
+
+def _common(
+    call: AuthorisedRequest, most: int, page: Page, *, prefix: str | None = None
+) -> list[markup.Element]:
     query, encode = call.query, encoder_of(call.query)
     delimiter = query.get("delimiter")
     return [
         ("Name", call.visit.record.name),
-        ("Prefix", encode(query.get("prefix", ""))),
+        ("Prefix", encode(query.get("prefix", "")) if prefix is None else prefix),
         ("MaxKeys", most),
         ("Delimiter", encode(delimiter) if delimiter else None),
         ("EncodingType", query.get("encoding-type")),

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from snowmelt.buckets import checksums
 from snowmelt.buckets.checksums import Checksum
 from snowmelt.buckets.refusals import S3Refusal
-from snowmelt.buckets.uploads import Named, etag_of_parts
+from snowmelt.buckets.uploads import Named, Promised, etag_of_parts
 from snowmelt.server.s3 import markup
 from snowmelt.server.s3.answers import Answer, xml_answer
-from snowmelt.server.s3.conditions import write_condition
+from snowmelt.server.s3.conditions import time_of, write_condition
 from snowmelt.server.s3.listings import encoder_of, number_of
+from snowmelt.server.s3.members import check_document
 from snowmelt.server.s3.receiving import receive_whole, signed_body
 from snowmelt.server.s3.writing import headers_to_keep
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _MOST_LIST_BYTES = 4 * 1024 * 1024
 _CHUNK = 1000
+_MOST_DIGITS = 20
 
 
 async def create_upload(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
@@ -60,6 +62,11 @@ async def abort_upload(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
     del receive
     uploads = call.parts.uploads
     upload = await call.run(uploads.find, call.visit, call.key, call.query["uploadId"])
+    initiated = call.headers.get("x-amz-if-match-initiated-time")
+    if initiated is not None and time_of("initiated time", initiated) != (
+        upload.initiated_at.replace(microsecond=0)
+    ):
+        raise S3Refusal("PreconditionFailed", Condition="x-amz-if-match-initiated-time")
     await call.run(uploads.abort, upload)
     return Answer(HTTPStatus.NO_CONTENT)
 
@@ -77,11 +84,15 @@ async def list_uploads(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
 
 
 def _announced(call: AuthorisedRequest) -> Checksum | None:
-    algorithm = call.headers.get("x-amz-checksum-algorithm", "").upper()
-    if not algorithm:
+    algorithm = checksums.known(call.headers.get("x-amz-checksum-algorithm"))
+    if algorithm is None:
+        if "x-amz-checksum-type" in call.headers:
+            raise S3Refusal(
+                "InvalidRequest",
+                "The x-amz-checksum-type header can only be used with the "
+                "x-amz-checksum-algorithm header.",
+            )
         return None
-    if algorithm not in checksums.ALGORITHMS:
-        raise S3Refusal("InvalidRequest", f"There is no checksum algorithm {algorithm[:30]}.")
     kind = call.headers.get("x-amz-checksum-type", checksums.default_kind(algorithm)).upper()
     checksums.check_kind(algorithm, kind)
     return Checksum(algorithm, "", kind)
@@ -90,6 +101,7 @@ def _announced(call: AuthorisedRequest) -> Checksum | None:
 def _complete(call: AuthorisedRequest, body: bytes) -> ASGIApp:
     # The headers' checksum is of the object, not of this body.
     root = markup.parse(signed_body(call, body), "CompleteMultipartUpload")
+    check_document(root)
     named = [_named(part) for part in root.findall("Part")]
     uploads = call.parts.uploads
     try:
@@ -98,7 +110,7 @@ def _complete(call: AuthorisedRequest, body: bytes) -> ASGIApp:
             call.visit,
             upload,
             named,
-            checksum=_promised(call),
+            promised=_promised(call),
             condition=write_condition(call.headers),
         )
     except S3Refusal as error:
@@ -139,12 +151,26 @@ def _named(part: Element) -> Named:
     return Named(int(number), etag.strip().strip('"').lower(), found)
 
 
-def _promised(call: AuthorisedRequest) -> Checksum | None:
-    for algorithm in checksums.ALGORITHMS:
-        value = call.headers.get(f"x-amz-checksum-{algorithm.lower()}")
-        if value is not None:
-            return Checksum(algorithm, value)
-    return None
+def _promised(call: AuthorisedRequest) -> Promised:
+    size = call.headers.get("x-amz-mp-object-size")
+    if size is not None and (not size.isdecimal() or len(size) > _MOST_DIGITS):
+        raise S3Refusal("InvalidRequest", "x-amz-mp-object-size must be a number of bytes.")
+    kind = call.headers.get("x-amz-checksum-type")
+    found = [
+        Checksum(algorithm, call.headers[name].strip())
+        for algorithm in checksums.ALGORITHMS
+        if (name := f"x-amz-checksum-{algorithm.lower()}") in call.headers
+    ]
+    if len(found) > 1:
+        raise S3Refusal(
+            "InvalidRequest",
+            "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.",
+        )
+    return Promised(
+        checksum=found[0] if found else None,
+        kind=None if kind is None else kind.upper(),
+        size=None if size is None else int(size),
+    )
 
 
 def _parts(call: AuthorisedRequest) -> ASGIApp:

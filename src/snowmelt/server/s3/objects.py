@@ -11,13 +11,16 @@ from snowmelt.buckets.refusals import S3Refusal
 from snowmelt.errors import SnowmeltError
 from snowmelt.server.s3 import markup
 from snowmelt.server.s3.answers import Answer, Stream, xml_answer
-from snowmelt.server.s3.conditions import check_conditions, http_date, range_of, write_condition
+from snowmelt.server.s3.conditions import check_conditions, delete_condition, http_date, range_of
+from snowmelt.server.s3.members import check_document
 from snowmelt.server.s3.receiving import checked_body, receive_whole
+from snowmelt.server.s3.writing import part_number_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive
 
     from snowmelt.buckets.bucket import Facts
+    from snowmelt.catalog.objects import Condition
     from snowmelt.server.s3.calls import AuthorisedRequest
     from snowmelt.storage.store import OpenObject
 
@@ -51,7 +54,12 @@ async def delete_object(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
     """DeleteObject."""
     del receive
     check_version(call)
-    condition = write_condition(call.headers)
+    headers = call.headers
+    condition = delete_condition(
+        headers.get("if-match"),
+        headers.get("x-amz-if-match-size"),
+        headers.get("x-amz-if-match-last-modified-time"),
+    )
     await call.run(call.visit.bucket.delete, call.key, condition)
     return Answer(HTTPStatus.NO_CONTENT)
 
@@ -98,8 +106,10 @@ def _opened(call: AuthorisedRequest) -> tuple[Facts, OpenObject]:
 
 def _described(call: AuthorisedRequest, facts: Facts) -> tuple[int, int, int, dict[str, str]]:
     headers = object_headers(call, facts)
-    found = _part_range(call, facts) or range_of(call.headers.get("range"), facts.size)
+    found = _part_range(call, facts) or range_of(_range_header(call, facts), facts.size)
     start, end = found or (0, facts.size)
+    if facts.part_sizes and "partNumber" in call.query:
+        headers["x-amz-mp-parts-count"] = str(len(facts.part_sizes))
     status = HTTPStatus.OK
     if found is not None:
         status = HTTPStatus.PARTIAL_CONTENT
@@ -142,17 +152,41 @@ def check_version(call: AuthorisedRequest) -> None:
         raise S3Refusal("NoSuchVersion", Key=call.key, VersionId=version)
 
 
-def _part_range(call: AuthorisedRequest, facts: Facts) -> tuple[int, int] | None:
-    number = call.query.get("partNumber")
-    if number is None:
+def _range_header(call: AuthorisedRequest, facts: Facts) -> str | None:
+    """Return the range that is asked for; none if it was of another object (If-Range)."""
+    only_if = call.headers.get("if-range")
+    if only_if is not None and only_if.strip() not in {
+        f'"{facts.etag}"',
+        http_date(facts.modified_at),
+    }:
         return None
-    if number != "1" or "-" in facts.etag:
-        raise S3Refusal("NotImplemented", "Parts are not kept apart once an upload is complete.")
-    return (0, facts.size) if facts.size else None
+    return call.headers.get("range")
+
+
+def _part_range(call: AuthorisedRequest, facts: Facts) -> tuple[int, int] | None:
+    """Return first byte and the one after the last of the part that is asked for."""
+    text = call.query.get("partNumber")
+    if text is None:
+        return None
+    if "range" in call.headers:
+        raise S3Refusal(
+            "InvalidRequest", "Cannot specify both Range header and partNumber query parameter"
+        )
+    number = part_number_of(text)
+    if "-" in facts.etag and not facts.part_sizes:
+        raise S3Refusal(
+            "NotImplemented", "partNumber: the parts of this object are not known here."
+        )
+    sizes = facts.part_sizes or (facts.size,)
+    if number > len(sizes):
+        raise S3Refusal("InvalidPartNumber", ActualPartCount=len(sizes), PartNumberRequested=number)
+    start = sum(sizes[: number - 1])
+    return (start, start + sizes[number - 1]) if facts.size else None
 
 
 def _delete_many(call: AuthorisedRequest, body: bytes) -> ASGIApp:
     root = markup.parse(checked_body(call, body), "Delete")
+    check_document(root)
     wanted = root.findall("Object")
     if not 0 < len(wanted) <= MOST_KEYS:
         raise S3Refusal("MalformedXML", f"A Delete names 1 to {MOST_KEYS} objects.")
@@ -163,7 +197,10 @@ def _delete_many(call: AuthorisedRequest, body: bytes) -> ASGIApp:
         key = each.findtext("Key") or ""
         version = (each.findtext("VersionId") or "").strip()
         try:
-            _delete_one(call, key, version, each.findtext("ETag"))
+            condition = delete_condition(
+                each.findtext("ETag"), each.findtext("Size"), each.findtext("LastModifiedTime")
+            )
+            _delete_one(call, key, version, condition)
         except SnowmeltError as error:
             errors.append(("Error", _error_of(key, error)))
         else:
@@ -173,12 +210,11 @@ def _delete_many(call: AuthorisedRequest, body: bytes) -> ASGIApp:
     return xml_answer("DeleteResult", list(content))
 
 
-def _delete_one(call: AuthorisedRequest, key: str, version: str, etag: str | None) -> None:
+def _delete_one(call: AuthorisedRequest, key: str, version: str, condition: Condition) -> None:
     check_key(key)
     call.visit.require("WRITE", key)
     if version not in {"", "null"}:
         raise S3Refusal("NoSuchVersion")
-    condition = write_condition({} if etag is None else {"if-match": etag})
     call.visit.bucket.delete(key, condition)
 
 

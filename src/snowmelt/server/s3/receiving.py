@@ -7,7 +7,7 @@ import base64
 import binascii
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from snowmelt.buckets import checksums
 from snowmelt.buckets.refusals import S3Refusal
@@ -110,9 +110,9 @@ class Payload:
         if self._promised_size is not None and self._promised_size != self._size:
             raise S3Refusal("IncompleteBody")
         if self._sha256 is not None and self._hashes["SHA256"].digest().hex() != self._sha256:
-            raise S3Refusal("XAmzContentSHA256Mismatch")
+            _refuse_sha256(self._sha256, self._hashes["SHA256"].digest().hex())
         if self._md5_promised is not None and self._md5_promised != self._md5.digest():
-            raise S3Refusal("BadDigest", "The Content-MD5 you specified did not match.")
+            _refuse_md5(self._md5_promised, self._md5.digest())
         return Arrived(self._size, self._md5.hexdigest(), self._checked())
 
     def _take_trailers(self, trailers: Mapping[str, str]) -> None:
@@ -228,9 +228,31 @@ def signed_body(call: AuthorisedRequest, body: bytes) -> bytes:
     if _decoder(call) is not None:
         raise S3Refusal("NotImplemented", "This body cannot come in chunks.")
     promised = _promised_sha256(call)
-    if promised is not None and hashlib.sha256(body).hexdigest() != promised:
-        raise S3Refusal("XAmzContentSHA256Mismatch")
+    found = hashlib.sha256(body).hexdigest()
+    if promised is not None and found != promised:
+        _refuse_sha256(promised, found)
+    md5 = _content_md5(call.headers)
+    digest = hashlib.md5(body, usedforsecurity=False).digest()
+    if md5 is not None and md5 != digest:
+        _refuse_md5(md5, digest)
     return body
+
+
+def _refuse_md5(expected: bytes, found: bytes) -> NoReturn:
+    raise S3Refusal(
+        "BadDigest",
+        "The Content-MD5 you specified did not match what we received.",
+        ExpectedDigest=base64.b64encode(expected).decode(),
+        CalculatedDigest=base64.b64encode(found).decode(),
+    )
+
+
+def _refuse_sha256(expected: str, found: str) -> NoReturn:
+    raise S3Refusal(
+        "XAmzContentSHA256Mismatch",
+        ClientComputedContentSHA256=expected,
+        S3ComputedContentSHA256=found,
+    )
 
 
 def _decoder(call: AuthorisedRequest) -> Decoder | None:
@@ -267,21 +289,32 @@ def _promised_checksum(headers: Mapping[str, str]) -> Checksum | None:
         if _PREFIX + algorithm.lower() in headers
     ]
     if len(found) > 1:
-        raise S3Refusal("InvalidRequest", "Expecting a single x-amz-checksum- header.")
+        raise S3Refusal(
+            "InvalidRequest",
+            "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.",
+        )
     return found[0] if found else None
 
 
+def algorithm_of(headers: Mapping[str, str]) -> str | None:
+    """Return the algorithm of the checksum that a body comes with, None without one.
+
+    Raises:
+        S3Refusal: There is no such algorithm, or two are named.
+    """
+    return _algorithm(headers, _promised_checksum(headers))
+
+
 def _algorithm(headers: Mapping[str, str], checksum: Checksum | None) -> str | None:
-    if checksum is not None:
-        return checksum.algorithm
     trailer = headers.get("x-amz-trailer", "").strip().lower()
-    named = trailer.removeprefix(_PREFIX) if trailer else ""
-    algorithm = (named or headers.get("x-amz-sdk-checksum-algorithm", "")).upper()
-    if not algorithm:
-        return None
-    if algorithm not in checksums.ALGORITHMS:
-        raise S3Refusal("InvalidRequest", f"There is no checksum algorithm {algorithm[:30]}.")
-    return algorithm
+    trailing = checksums.known(trailer.removeprefix(_PREFIX)) if trailer else None
+    announced = checksums.known(headers.get("x-amz-sdk-checksum-algorithm"))
+    sent = trailing if checksum is None else checksum.algorithm
+    if sent is not None and announced not in {None, sent}:
+        raise S3Refusal(
+            "InvalidRequest", "Value for x-amz-sdk-checksum-algorithm header is invalid."
+        )
+    return sent or announced
 
 
 def _content_md5(headers: Mapping[str, str]) -> bytes | None:

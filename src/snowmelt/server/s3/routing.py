@@ -105,8 +105,12 @@ def operation_of(request: Request, select: Handler | None = None) -> Operation:
     found = routes.get((request.method, name))
     if found is not None:
         return found
-    if name or request.method == "POST":
+    if name:
+        raise S3Refusal("NotImplemented", f"{request.method} with {name} is not offered.")
+    if request.method == "POST":
         raise S3Refusal(
-            "NotImplemented", f"{request.method} with {name or 'a form'} is not offered."
+            "NotImplemented",
+            "PostObject (a form, presigned POST) is not offered here. Upload with PutObject; "
+            "without an SDK, with a presigned PUT.",
         )
     raise S3Refusal("MethodNotAllowed", Method=request.method)

@@ -15,7 +15,7 @@ from snowmelt.config import keep_compiled_code
 from snowmelt.ingest.handing import STAGE_BUCKET
 from snowmelt.server.app import DEVELOPER
 from snowmelt.server.counting import Counted, Requests
-from snowmelt.server.listening import Listener, listen
+from snowmelt.server.listening import Listener
 from snowmelt.server.s3.calls import Parts
 from snowmelt.server.s3.door import Door
 from snowmelt.server.s3.endpoint import Endpoint
@@ -23,6 +23,8 @@ from snowmelt.server.s3.protocol import BoundedProtocol
 from snowmelt.storage.local import LocalStore
 
 if TYPE_CHECKING:
+    import socket
+
     from snowmelt.catalog.database import Database
     from snowmelt.catalog.keys import KeyRing
     from snowmelt.clock import Clock
@@ -43,9 +45,10 @@ _HASHERS = 2
 class S3Service:
     """The endpoint with its threads; `start` answers, `close` stops."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a service, joined once
         self,
         settings: Settings,
+        listening: socket.socket,
         database: Database,
         keyring: KeyRing,
         clock: Clock,
@@ -53,10 +56,10 @@ class S3Service:
         stage: Store | None = None,
         certificate: Certificate | None = None,
     ) -> None:
-        """Open stores and port.
+        """Open stores and prepare to answer on a socket that listens.
 
         Raises:
-            ConfigurationError: A backend cannot be opened, or the port is taken.
+            ConfigurationError: If a backend cannot be opened.
         """
         self._began = clock.now()
         self._settings = settings
@@ -64,7 +67,6 @@ class S3Service:
         if stage is not None:
             mounts |= mount_stage(database, clock, STAGE_BUCKET, stage)
         self.directory = Directory(database, LocalStore(settings.objects_dir), clock, mounts=mounts)
-        listening = listen(settings.host, settings.s3_port, setting="s3_port")
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="s3")
         self._hashers = ThreadPoolExecutor(_HASHERS, thread_name_prefix="s3-hash")
         parts = Parts(
@@ -72,7 +74,13 @@ class S3Service:
         )
         self._selecting = _selecting(settings)
         self.endpoint = Endpoint(
-            Door(database, keyring, clock, anonymous_user=DEVELOPER if settings.dev else None),
+            Door(
+                database,
+                keyring,
+                clock,
+                region=settings.s3_region,
+                anonymous_user=DEVELOPER if settings.dev else None,
+            ),
             parts,
             domains=[each.strip() for each in settings.s3_domains.lower().split(",") if each],
             select=self._selecting,

@@ -28,6 +28,7 @@ MAX_LIFETIME_S = 7 * 24 * 3600
 
 _HTTP_DATE = "%a, %d %b %Y %H:%M:%S GMT"
 _STAMP = "%Y%m%dT%H%M%SZ"
+_XML_TIME = "%Y-%m-%dT%H:%M:%SZ"
 _SIGNATURE = re.compile(r"[0-9a-f]{64}")
 _BLANKS = re.compile(r" +")
 # A request need not sign these of its `x-amz-` headers: they change nothing that is done.
@@ -89,9 +90,39 @@ def check_time(credentials: Credentials, now: dt.datetime) -> None:
             )
         return
     if age < -MAX_SKEW:
-        raise S3Refusal("AccessDenied", "Request is not yet valid.")
-    if age > dt.timedelta(seconds=credentials.expires_s):
-        raise S3Refusal("AccessDenied", "Request has expired.", ServerTime=now.strftime(_STAMP))
+        raise S3Refusal(
+            "AccessDenied", "Request is not yet valid", ServerTime=now.strftime(_XML_TIME)
+        )
+    ends = credentials.signed_at + dt.timedelta(seconds=credentials.expires_s)
+    if now > ends:
+        raise S3Refusal(
+            "AccessDenied",
+            "Request has expired",
+            **{"X-Amz-Expires": credentials.expires_s},
+            Expires=ends.strftime(_XML_TIME),
+            ServerTime=now.strftime(_XML_TIME),
+        )
+
+
+def check_region(credentials: Credentials, region: str) -> None:
+    """Let pass what is signed for a region; every region is fine where none is given.
+
+    Raises:
+        S3Refusal: It is signed for another; clients sign again for the one that is named.
+    """
+    if region and credentials.region != region:
+        wrong = f"the region '{credentials.region[:60]}' is wrong; expecting '{region}'"
+        if credentials.expires_s is None:
+            raise S3Refusal(
+                "AuthorizationHeaderMalformed",
+                f"The authorization header is malformed; {wrong}",
+                Region=region,
+            )
+        raise S3Refusal(
+            "AuthorizationQueryParametersError",
+            f"Error parsing the X-Amz-Credential parameter; {wrong}",
+            Region=region,
+        )
 
 
 @lru_cache(maxsize=4096)

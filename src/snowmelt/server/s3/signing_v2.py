@@ -7,6 +7,7 @@ the Authorization header is not taken: no client of today sends it.
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import hmac
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,10 @@ from snowmelt.buckets.refusals import S3Refusal
 from snowmelt.server.s3.requests import pairs_of
 
 if TYPE_CHECKING:
-    import datetime as dt
-
     from snowmelt.server.s3.requests import Request
 
 _MOST_DIGITS = 11
+_XML_TIME = "%Y-%m-%dT%H:%M:%SZ"
 # The parameters that are signed; the others do not count.
 _SIGNED = frozenset(
     {
@@ -49,7 +49,13 @@ def check(request: Request, secret: str, now: dt.datetime) -> None:
     if not expires.isdecimal() or len(expires) > _MOST_DIGITS:
         raise S3Refusal("AccessDenied", "Query-string authentication of version 2 needs Expires.")
     if now.timestamp() > int(expires):
-        raise S3Refusal("AccessDenied", "Request has expired.", Expires=expires)
+        ended = dt.datetime.fromtimestamp(int(expires), dt.UTC)
+        raise S3Refusal(
+            "AccessDenied",
+            "Request has expired",
+            Expires=ended.strftime(_XML_TIME),
+            ServerTime=now.strftime(_XML_TIME),
+        )
     text = _string_to_sign(request, expires)
     digest = hmac.digest(secret.encode(), text.encode("utf-8"), "sha1")
     expected = base64.b64encode(digest).decode()

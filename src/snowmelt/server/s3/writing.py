@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from snowmelt.buckets import checksums
 from snowmelt.buckets.bucket import DEFAULT_TYPE, Publication
 from snowmelt.buckets.checksums import Checksum
 from snowmelt.buckets.refusals import S3Refusal
@@ -15,7 +17,8 @@ from snowmelt.catalog.objects import ANY
 from snowmelt.server.s3 import markup
 from snowmelt.server.s3.answers import Answer, xml_answer
 from snowmelt.server.s3.conditions import check_conditions, copy_range_of, write_condition
-from snowmelt.server.s3.receiving import Payload, receive_into
+from snowmelt.server.s3.members import META
+from snowmelt.server.s3.receiving import Payload, algorithm_of, receive_into
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 5 * 1024**3
 _MOST_METADATA_BYTES = 2048
-_META = "x-amz-meta-"
 _KEPT = (
     "content-type",
     "content-language",
@@ -53,6 +55,13 @@ async def upload_part(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
     uploads = call.parts.uploads
     upload = await call.run(uploads.find, call.visit, call.key, upload_id)
     algorithm = None if upload.checksum is None else Checksum.parse(upload.checksum).algorithm
+    sent = algorithm_of(call.headers)
+    if algorithm is not None and sent not in {None, algorithm}:
+        raise S3Refusal(
+            "InvalidRequest",
+            f"Checksum Type mismatch occurred, expected checksum Type: {algorithm.lower()}, "
+            f"actual checksum Type: {sent.lower() if sent else 'null'}",
+        )
     incoming = await call.run(uploads.incoming, upload, number)
     return await _take_in(call, receive, incoming, ANY, algorithm)
 
@@ -108,8 +117,8 @@ def headers_to_keep(call: AuthorisedRequest) -> dict[str, str]:
     encoding = ",".join(each for each in encodings if each and each != "aws-chunked")
     if encoding:
         kept["content-encoding"] = encoding
-    own = {name: value for name, value in call.headers.items() if name.startswith(_META)}
-    size = sum(len(name) - len(_META) + len(value) for name, value in own.items())
+    own = {name: mail_safe(value) for name, value in call.headers.items() if name.startswith(META)}
+    size = sum(len(name) - len(META) + len(value) for name, value in own.items())
     if size > _MOST_METADATA_BYTES:
         raise S3Refusal("MetadataTooLarge", Size=size, MaxSizeAllowed=_MOST_METADATA_BYTES)
     return kept | own
@@ -121,7 +130,15 @@ def part_of(call: AuthorisedRequest) -> tuple[str, int]:
     Raises:
         S3Refusal: The number is not one of 1 to 10,000.
     """
-    number = call.query.get("partNumber", "")
+    return call.query.get("uploadId", ""), part_number_of(call.query.get("partNumber", ""))
+
+
+def part_number_of(number: str) -> int:
+    """Return a part number that is given as text.
+
+    Raises:
+        S3Refusal: It is not one of 1 to 10,000.
+    """
     if not number.isdecimal() or not 1 <= int(number[:6]) <= MOST_PARTS:
         raise S3Refusal(
             "InvalidArgument",
@@ -129,7 +146,7 @@ def part_of(call: AuthorisedRequest) -> tuple[str, int]:
             ArgumentName="partNumber",
             ArgumentValue=number[:20],
         )
-    return call.query.get("uploadId", ""), int(number)
+    return int(number)
 
 
 def _copy(call: AuthorisedRequest) -> ASGIApp:
@@ -138,6 +155,7 @@ def _copy(call: AuthorisedRequest) -> ASGIApp:
         raise S3Refusal("NotImplemented", "Tags are not offered here.")
     new_headers = headers_to_keep(call)
     condition = write_condition(call.headers)
+    algorithm = checksums.known(call.headers.get("x-amz-checksum-algorithm"))
     facts, opened, same = _source(call)
     with contextlib.closing(opened):
         if same and not replace:
@@ -150,9 +168,10 @@ def _copy(call: AuthorisedRequest) -> ASGIApp:
         try:
             incoming.append(opened)
             etag = facts.etag if "-" not in facts.etag else _md5_of(opened)
-            copied = incoming.finish(
-                Publication(etag=etag, checksum=facts.checksum, condition=condition)
-            )
+            checksum = facts.checksum
+            if algorithm is not None:
+                checksum = _checksum_of(opened, algorithm)
+            copied = incoming.finish(Publication(etag=etag, checksum=checksum, condition=condition))
         finally:
             incoming.abort()
     return xml_answer("CopyObjectResult", _copy_result(copied))
@@ -196,6 +215,9 @@ def _source(call: AuthorisedRequest) -> tuple[Facts, OpenObject, bool]:
         raise S3Refusal("NoSuchVersion", Key=key, VersionId=version)
     visit = call.parts.directory.visit(call.user, bucket)
     visit.require("READ", key)
+    owner = call.headers.get("x-amz-source-expected-bucket-owner")
+    if owner is not None and owner != visit.record.owner:
+        raise S3Refusal("AccessDenied", "The source bucket does not belong to the expected owner.")
     facts, opened = visit.bucket.open(key)
     try:
         check_conditions(call.headers, facts, prefix="x-amz-copy-source-")
@@ -211,6 +233,29 @@ def _md5_of(opened: OpenObject, start: int = 0, end: int | None = None) -> str:
     for chunk in opened.chunks(start, end):
         md5.update(chunk)
     return md5.hexdigest()
+
+
+def _checksum_of(opened: OpenObject, algorithm: str) -> Checksum:
+    hashing = checksums.start(algorithm)
+    for chunk in opened.chunks():
+        hashing.update(chunk)
+    return checksums.finished(algorithm, hashing)
+
+
+def mail_safe(value: str) -> str:
+    """Return a value of user metadata as it is kept and answered: in ASCII (RFC 2047).
+
+    Args:
+        value: Latin-1 text of the bytes sent: UTF-8, Latin-1, or words encoded already.
+    """
+    raw = value.encode("latin-1")
+    if raw.isascii():
+        return value
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        text = value
+    return f"=?UTF-8?B?{base64.b64encode(text.encode()).decode()}?="
 
 
 def _directive(call: AuthorisedRequest, name: str) -> str:
