@@ -8,8 +8,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from snowmelt.cli.opening import settings_of
 from snowmelt.clock import SystemClock
-from snowmelt.errors import UserError
+from snowmelt.errors import OutputRefused, UserError
+from snowmelt.storage.outputs import check_output_place
 
 if TYPE_CHECKING:
     import argparse
@@ -56,8 +58,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write ca.pem, ca.key, server.pem and server.key."""
     folder: Path = options.out
+    check_output_place("--out", str(folder), reserved=settings_of(options).own_places())
     folder.mkdir(parents=True, exist_ok=True)
     now = SystemClock().now()
+    _check_replaced(folder)
     hosts = tuple(dict.fromkeys((*_LOCAL, *options.host)))
     authority, key = _authority(folder, now)
     _write_server(folder, authority, key, hosts, now)
@@ -65,6 +69,42 @@ def run(options: argparse.Namespace) -> int:
     print(f"Certificate for {', '.join(hosts)}, {_SERVER_DAYS} days: {folder / 'server.pem'}")
     print(f"snowmelt serve --tls-cert {folder / 'server.pem'} --tls-key {folder / 'server.key'}")
     return 0
+
+
+def _check_replaced(folder: Path) -> None:
+    """Refuse a folder with certificates or keys that an earlier run did not write.
+
+    Raises:
+        OutputRefused: If a file would be replaced that does not belong to the folder's authority.
+    """
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+
+    def refused(name: str, reason: str) -> OutputRefused:
+        remedy = "Name another folder, or move the file away"
+        return OutputRefused(
+            option="--out", path=repr(str(folder / name)), reason=f"{reason}. {remedy}"
+        )
+
+    pairs = (("ca.pem", "ca.key"), ("server.pem", "server.key"))
+    for one, other in (*pairs, *((other, one) for one, other in pairs)):
+        if (folder / one).exists() and not (folder / other).exists():
+            raise refused(one, f"the file already exists without its {other}")
+    if not (folder / "server.pem").exists():
+        return
+    if not (folder / "ca.pem").exists():
+        raise refused("server.pem", "the file already exists without an authority (ca.pem)")
+    try:
+        authority = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
+    except ValueError:
+        return  # `_authority` says so
+    try:
+        shown = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
+        shown.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        raise refused(
+            "server.pem", "the file already exists and is no certificate of this folder's authority"
+        ) from None
 
 
 def _authority(
@@ -196,9 +236,11 @@ def _write_pair(
 
 
 def _replace(path: Path, data: bytes, mode: int) -> None:
+    from snowmelt.storage.files import create_file, open_folder
+
     new = path.with_name(path.name + ".new")
-    new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-    new.replace(path)
+    with open_folder(path.parent) as folder:
+        new.unlink(missing_ok=True)
+        create_file(new, data, mode=mode)
+        new.replace(path)
+        os.fsync(folder)

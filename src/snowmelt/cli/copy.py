@@ -47,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the statement."""
     from snowmelt.bulk.copying import CopyContext, copy_into
     from snowmelt.catalog.catalog_clock import following
+    from snowmelt.load.hosting.progress import UserCodeLimits
 
     if (options.text is None) == (options.file is None):
         raise UserError("Give one COPY statement, or a file with -f.")
@@ -64,11 +65,17 @@ def run(options: argparse.Namespace) -> int:
             None if options.database is None else internal_name(options.database),
             None if options.schema is None else internal_name(options.schema),
             settings.lease_s,
+            limits=UserCodeLimits.of(settings),
+            reserved=(*settings.own_places(), *_given_files(options)),
         )
         with plain_errors():
             copied = copy_into(context, text, runner, progress=progress)
     show(copied, options.format)
     return 0
+
+
+def _given_files(options: argparse.Namespace) -> tuple[str, ...]:
+    return () if options.file is None else (str(options.file),)
 
 
 def show(copied: Copied, form: str) -> None:
@@ -77,6 +84,8 @@ def show(copied: Copied, form: str) -> None:
         print_rows(copied.COLUMNS, [copied.row()], form)
         return
     totals = copied.totals
+    for path, other in copied.repeated:
+        print(f"left out: {path}: it is the same file as {other}", file=sys.stderr)
     if copied.load_id is None:
         print(f"{copied.table}: nothing to load, {_counted(copied.skipped, 'file')} loaded before")
         return

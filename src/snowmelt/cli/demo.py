@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from snowmelt.config import Settings
 from snowmelt.errors import ConfigurationError
 
@@ -43,6 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the demo; return 0 only if every promise was kept."""
+    from rich.console import Console
+
     from snowmelt.cli.flights.story import Story  # needs the demo's extra packages
 
     folder = _fresh(options.folder)

@@ -298,8 +298,12 @@ def _answers(
 
 
 def _record(options: argparse.Namespace) -> int:
+    from snowmelt.cli.opening import settings_of
     from snowmelt.functions.proxy.recording import Recorder
+    from snowmelt.storage.outputs import Output, check_outputs
 
+    output = Output("--out", options.out, appends=True)
+    check_outputs([output], reserved=settings_of(options).own_places())
     recorder = Recorder(options.url, options.out, host=options.host, port=options.port)
     return _run(recorder.server, f"Recording {options.url} into {options.out}")
 

@@ -14,6 +14,7 @@ from snowmelt.cli.stopping import stopped_by_signals
 from snowmelt.clock import SystemClock
 from snowmelt.errors import UserError
 from snowmelt.schema.types import internal_name
+from snowmelt.storage.outputs import Output, check_outputs
 
 if TYPE_CHECKING:
     import argparse
@@ -70,7 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="report",
         help="when brokers lack messages that were not read yet (default: %(default)s)",
     )
-    frames.add_argument("--once", action="store_true", help="load what is there, and end")
+    frames.add_argument(
+        "--once", action="store_true", help="load up to the end offsets of now, and end"
+    )
     parser.add_argument(
         "--role", help="load as this role (default: ACCOUNTADMIN; with --stream the user's)"
     )
@@ -113,6 +116,11 @@ def run(options: argparse.Namespace) -> int:
             _stream(options, stop)
         else:
             _load_frames(options, stop)
+        if options.once and not options.stream and stop.is_set():
+            print(
+                "snowmelt: stopped before the end offsets; run it again to go on", file=sys.stderr
+            )
+            return 1
     return 0
 
 
@@ -122,6 +130,7 @@ def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
     from snowmelt.bulk.local import LocalRunner
     from snowmelt.catalog.catalog_clock import following
     from snowmelt.cli.copy import show
+    from snowmelt.load.hosting.progress import UserCodeLimits
 
     settings = settings_of(options)
     frames = Frames(
@@ -143,6 +152,8 @@ def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
             "ACCOUNTADMIN" if options.role is None else internal_name(options.role),
             following(database),
             lease_s=settings.lease_s,
+            limits=UserCodeLimits.of(settings),
+            reserved=settings.own_places(),
         )
         for copied in run_frames(frames, context, LocalRunner(), stop, once=options.once):
             show(copied, "table")
@@ -153,6 +164,7 @@ def _stream(options: argparse.Namespace, stop: threading.Event) -> None:
     from snowmelt.load.kafka.connection import Connection
     from snowmelt.load.kafka.connection import settings_of as kafka_settings
 
+    errors = _checked_errors(options)
     connection = Connection(
         options.brokers,
         options.group,
@@ -169,8 +181,16 @@ def _stream(options: argparse.Namespace, stop: threading.Event) -> None:
         contextlib.ExitStack() as opened,
         client_of(options) as client,
     ):
-        refused = _refused(options.errors, opened)
+        refused = _refused(errors, opened)
         Connector(wanted, client, connection, SystemClock(), refused).run(stop)
+
+
+def _checked_errors(options: argparse.Namespace) -> Path | None:
+    path: Path | None = options.errors
+    if path is not None:
+        output = Output("--errors", str(path), appends=True)
+        check_outputs([output], reserved=settings_of(options).own_places())
+    return path
 
 
 def _refused(path: Path | None, opened: contextlib.ExitStack) -> Callable[[Refused], None]:

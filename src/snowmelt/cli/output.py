@@ -8,24 +8,22 @@ import io
 import json
 import math
 import sys
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from itertools import islice
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any
-
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Sequence
 
+    from rich.text import Text
+
 FORMATS = ("table", "json", "csv")
 # A table is laid out only once all its rows are known, so there must not be too many.
 MOST_TABLE_ROWS = 1000
 _UNLIMITED = 100_000
+_VARIANT_DIGITS = 60
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +54,7 @@ def cell(value: object) -> str:
     for kind, text in _CELLS:
         if isinstance(value, kind):
             return text(value)
-    return str(value)
+    return _variant(value) if type(value).__name__ == "VariantVal" else str(value)
 
 
 def json_text(value: object) -> str:
@@ -65,8 +63,14 @@ def json_text(value: object) -> str:
         if isinstance(value, kind):
             return text(value)
     if type(value).__name__ == "VariantVal":  # Spark's; its text is JSON
-        return str(value)
+        return _variant(value)
     return _quoted(cell(value))
+
+
+def _variant(value: object) -> str:
+    # PySpark makes decimals by arithmetic, which rounds to the context's digits: 28 by default.
+    with localcontext(prec=_VARIANT_DIGITS):
+        return str(value)
 
 
 def _quoted(value: object) -> str:
@@ -117,6 +121,11 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     rest = iter(rows)
     shown = list(islice(rest, MOST_TABLE_ROWS))
     # Where nobody looks, nothing is folded to a screen's width.
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     console = Console(width=None if sys.stdout.isatty() else _UNLIMITED, highlight=False)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for number, column in enumerate(columns):
@@ -135,6 +144,8 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def _styled(value: object) -> Text:
+    from rich.text import Text
+
     return Text("NULL", style="dim") if value is None else Text(_printable(cell(value)))
 
 

@@ -71,8 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--delimiter", default=",", help="between fields (default: ,)")
     parser.add_argument(
         "--time-zone",
-        default="America/Los_Angeles",
-        help="of times that name none (default: %(default)s, as for channels)",
+        default="UTC",
+        help="zone of TIMESTAMP_LTZ and TIMESTAMP_TZ values that name none (default: %(default)s)",
     )
     service = parser.add_argument_group("service")
     add_service(service)

@@ -46,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls-key", metavar="FILE", help="the certificate's key")
     parser.add_argument(
         "--verify",
-        choices=("footer", "full"),
-        help="how a chunk is checked before it counts (default: footer)",
+        choices=("full", "footer"),
+        help="how a chunk is checked before it counts (default: full)",
     )
     parser.add_argument(
         "--no-migrate",

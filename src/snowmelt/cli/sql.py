@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from snowmelt.spark.lake import Snowmelt
 
 _DEFAULT_ROLE = "ACCOUNTADMIN"
+_FIRST_STATEMENTS = (["CREATE", "DATABASE"], ["CREATE", "ROLE"], ["CREATE", "USER"])
 
 NAME = "sql"
 SUMMARY = "run SQL statements: DDL on the catalog, COPY here, queries on Spark"
@@ -36,6 +37,7 @@ EXAMPLES = """examples:
 
 Statements are separated by semicolons and run one after the other; the first that fails ends it.
 Spark starts with the first query, not for anything else.
+CREATE DATABASE, CREATE ROLE and CREATE USER create a catalog where there is none.
 """
 
 
@@ -92,7 +94,7 @@ class _Runner:
             self._copy(piece.text)
             return
         result = execute(
-            self._catalog(),
+            self._catalog(piece.text),
             piece.text,
             role=self._role,
             default_database=self._options.database,
@@ -103,15 +105,21 @@ class _Runner:
         else:
             print_message(result.message, self._options.format)
 
-    def _catalog(self) -> Database:
+    def _catalog(self, statement: str = "") -> Database:
+        """Open the catalog; only a statement that could be a catalog's first creates a new one.
+
+        Elsewhere a missing catalog is a wrong folder, and no rows would be a wrong answer.
+        """
         if self._database is None:
-            catalog = opened_catalog(self._settings, create=True)
+            words = statement.upper().split(maxsplit=2)[:2]
+            catalog = opened_catalog(self._settings, create=words in _FIRST_STATEMENTS)
             self._database = self._opened.enter_context(catalog)
         return self._database
 
     def _copy(self, text: str) -> None:
         from snowmelt.bulk.copying import CopyContext, copy_into
         from snowmelt.bulk.local import LocalRunner
+        from snowmelt.load.hosting.progress import UserCodeLimits
 
         database, schema = self._options.database, self._options.schema
         context = CopyContext(
@@ -122,11 +130,15 @@ class _Runner:
             None if database is None else internal_name(database),
             None if schema is None else internal_name(schema),
             self._settings.lease_s,
+            limits=UserCodeLimits.of(self._settings),
+            reserved=self._settings.own_places(),
         )
         show(copy_into(context, text, LocalRunner()), self._options.format)
 
     def _query(self, text: str) -> None:
         if self._lake is None:
+            # Before Spark starts, which takes seconds.
+            self._catalog()
             lake = opened_lake(self._settings, role=self._role, quiet=not self._options.debug)
             self._lake = self._opened.enter_context(lake)
         with plain_errors():

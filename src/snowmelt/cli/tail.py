@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from snowmelt.cli.connecting import add_service, client_of
+from snowmelt.cli.opening import settings_of
 from snowmelt.cli.stopping import stopped_by_signals
 from snowmelt.clock import SystemClock
 from snowmelt.errors import UserError
+from snowmelt.storage.outputs import Output, check_output_place, check_outputs
 
 if TYPE_CHECKING:
     import argparse
@@ -103,6 +105,7 @@ def run(options: argparse.Namespace) -> int:
         on_backwards=options.on_backwards,
         schema_evolution=options.evolve,
     )
+    _check_outputs(options)
     with (
         stopped_by_signals() as stop,
         contextlib.ExitStack() as opened,
@@ -113,6 +116,21 @@ def run(options: argparse.Namespace) -> int:
         done = tail.run(stop, _progress(clock) if sys.stderr.isatty() else None)
     print(_sentence(done))
     return 0
+
+
+def _check_outputs(options: argparse.Namespace) -> None:
+    """Verify that --errors and --move-to change no followed file and none of a deployment."""
+    from snowmelt.bulk.tailing import is_followed
+
+    reserved = settings_of(options).own_places()
+    if options.errors is not None:
+        output = Output("--errors", str(options.errors), appends=True)
+        check_outputs([output], reserved=reserved)
+        # The lines that are appended to it would be read, refused and appended again.
+        if is_followed(options.errors, options.files):
+            raise output.refused("the command follows it. Name a file elsewhere")
+    if options.move_to is not None:
+        check_output_place("--move-to", str(options.move_to), reserved=reserved)
 
 
 def _parser_of(

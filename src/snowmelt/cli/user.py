@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,15 +104,17 @@ def _add(options: argparse.Namespace) -> int:
     """Make the key pair, and the user with the public half."""
     from snowmelt.catalog import access
     from snowmelt.clock import SystemClock
+    from snowmelt.storage.outputs import check_output_place
 
     name = internal_name(options.name)
     role = None if options.role is None else internal_name(options.role)
     path = options.key_out or Path(f"{options.name.lower()}.pem")
-    private, public = _key_pair()
     settings = settings_of(options)
+    check_output_place("--key-out", str(path), reserved=settings.own_places())
+    private, public = _key_pair()
     with (
         _new_file(path, private),
-        opened_catalog(settings, create=True) as database,
+        opened_catalog(settings) as database,
         database.writing() as connection,
     ):
         user = access.create_user(
@@ -158,13 +159,13 @@ def _new_file(path: Path, content: bytes) -> Iterator[None]:
     Raises:
         AlreadyExists: There is such a file.
     """
+    from snowmelt.storage.files import create_file
+
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        create_file(path, content)
     except FileExistsError:
         raise AlreadyExists(kind="File", name=path) from None
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
         yield
     except BaseException:
         path.unlink(missing_ok=True)

