@@ -31,7 +31,7 @@ class Fields:
         if column.index >= len(self._fields):
             return MISSING
         text = self._fields[column.index]
-        return None if self._dialect.is_ceph and text == "" else text
+        return None if self._dialect is CEPH and text == "" else text
 
 
 class Document:
@@ -42,7 +42,7 @@ class Document:
         self._dialect = dialect
 
     def field(self, column):
-        return follow(self._document, column.steps, exact=self._dialect.is_ceph)
+        return follow(self._document, column.steps, ceph=self._dialect.is_ceph)
 
 
 def query_of(statement, dialect=AWS, *, header=None, json=False):

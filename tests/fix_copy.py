@@ -12,11 +12,11 @@ from snowmelt.catalog.execution import execute
 
 
 class Copying:
-    """A lakehouse with statements and COPY; files lie in its folder `in`."""
+    """A lakehouse with statements and COPY; files lie in `folder`, beside the lakehouse."""
 
     def __init__(self, house):
         self.house = house
-        self.folder = house.folder / "in"
+        self.folder = house.folder.with_name(f"{house.folder.name}-in")
         self.folder.mkdir(exist_ok=True)
         self.context = CopyContext(house.database, house.warehouse.url, ROLE, house.clock, "DEMO")
 

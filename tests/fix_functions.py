@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import uuid
 import zlib
 from dataclasses import dataclass, field
 
@@ -116,6 +117,10 @@ def service() -> RemoteService:
     async def slow(text: list[str]) -> list[str]:
         await SystemClock().pause(0.3)
         return text
+
+    @svc.function
+    def token(text: str) -> str:
+        return uuid.uuid4().hex
 
     @svc.function
     def closed(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import copy_functions_table
 import sdk_values_table
 import settings_table
 
@@ -11,6 +12,7 @@ _DOCS = Path(__file__).parents[1] / "docs"
 _BEGIN, _END = "<!-- made by tests/made_pages.py -->\n", "<!-- end -->\n"
 
 PARTS = {
+    "copy-functions.md": copy_functions_table.table,
     "settings.md": settings_table.table,
     "sdk-values.md": sdk_values_table.table,
 }

@@ -6,10 +6,12 @@ since the SDK writes its log to standard output.
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import sys
 import time
+from decimal import Decimal
 
 
 class Writer:
@@ -39,6 +41,10 @@ class Writer:
     def append_bytes(self, name, column, digits, token):
         """Append a row with one value, which is bytes."""
         self.append(name, [{"id": 7, column: bytes.fromhex(digits)}], token, token)
+
+    def append_python(self, name, row, token):
+        """Append a row that is written as Python, so that its values have Python's types."""
+        self.append(name, [eval(row, {"dt": datetime, "Decimal": Decimal})], token, token)
 
     def append_range(self, name, first, last, batch):
         """Append rows with ids from `first` to before `last`; the token is the last id."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import array
 import datetime as dt
 import uuid
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, IntFlag
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -15,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from snowmelt.errors import InvalidRow
+from snowmelt.schema.compatibility import Compatibility
 from snowmelt.schema.types import Column, Kind
 from snowmelt.schema.values import rule_of
 
@@ -25,6 +27,11 @@ class Sample(Enum):
     DAY = "2026-11-21"
     CLOCK = "10:30"
     DOCUMENT = {"a": 1}  # noqa: RUF012 - members are what is asked about
+
+
+class Bit(IntFlag):
+    ONE = 1
+    TWO = 2
 
 
 @dataclass
@@ -54,15 +61,29 @@ ID = uuid.UUID("12345678-1234-5678-1234-567812345678")
 VALUES = {
     "`None`": [None],
     "`bool`, `numpy.bool_`": [True, np.bool_(False)],
-    "`int`, `numpy.int8` … `uint64`": [1, np.int8(1), np.uint64(2)],
-    "`float`, `numpy.float16` … `float64`": [1.5, np.float16(1.5), np.float32(1.5), np.float64(2)],
-    "`decimal.Decimal`": [Decimal("1.5")],
+    "`int`, `numpy.int8` … `uint64`": [1, np.int8(1), np.uint64(2), np.uint64(1)],
+    "`float`, `numpy.float16` … `float64`": [
+        1.5,
+        1.0,
+        np.float16(1.5),
+        np.float16(1),
+        np.float32(1.5),
+        np.float32(0),
+        np.float64(2),
+        np.float64(1),
+    ],
+    "`decimal.Decimal`": [Decimal("1.5"), Decimal("1.0")],
     "`str` that reads so": ["1", "true", "ab", "2026-11-21", "10:30", "[1]", '{"a": 1}'],
-    "`bytes`, `bytearray`, `memoryview`": [
+    "`bytes`, `bytearray`, `memoryview` of bytes": [
         b"a",
         bytearray(b"a"),
         memoryview(b"a"),
         np.bytes_(b"a"),
+    ],
+    "`memoryview` of words, `array.array`": [
+        memoryview(b"abcd").cast("I"),
+        memoryview(array.array("d", [1.5])),
+        array.array("B", b"a"),
     ],
     "`datetime.date`": [DAY.date()],
     "`datetime.time`": [DAY.time(), DAY.time().replace(tzinfo=dt.UTC)],
@@ -78,6 +99,7 @@ VALUES = {
     "`pandas.NaT`, `pandas.NA`, `numpy.datetime64('NaT')`": [pd.NaT, pd.NA, np.datetime64("NaT")],
     "`uuid.UUID`": [ID],
     "a member of an `enum.Enum`: its value": list(Sample),
+    "a member of an `enum.IntFlag` or `IntEnum`: its number": [Bit.ONE, Bit.ONE | Bit.TWO],
     "`list`, `tuple`, named tuple": [[1], (1, 2), Pair(1, 2)],
     "`set`, `frozenset`, `collections.deque`": [{1}, frozenset({1})],
     "`numpy.ndarray`": [np.array([1, 2])],
@@ -89,9 +111,9 @@ VALUES = {
 }
 
 
-def cell(values: list[object], column: Column) -> str:
+def cell(values: list[object], column: Column, mode: Compatibility) -> str:
     """Say whether a column takes values of these types."""
-    rule = rule_of(column, ZoneInfo("UTC"))
+    rule = rule_of(column, ZoneInfo("UTC"), mode)
     types: dict[type, bool] = {}
     null = False
     for value in values:
@@ -107,10 +129,18 @@ def cell(values: list[object], column: Column) -> str:
     return "yes" if all(types.values()) else "some" if any(types.values()) else "–"
 
 
+def cells(values: list[object], column: Column) -> str:
+    """Say the same of both modes, where they differ."""
+    snowflake, strict = (
+        cell(values, column, mode) for mode in (Compatibility.SNOWFLAKE, Compatibility.STRICT)
+    )
+    return snowflake if snowflake == strict else f"{snowflake}, strict: {strict}"
+
+
 def table() -> str:
     """Return the table in Markdown."""
     lines = ["| Python type | " + " | ".join(COLUMNS) + " |", "|" + " --- |" * (len(COLUMNS) + 1)]
     for name, values in VALUES.items():
-        cells = [cell(values, column) for column in COLUMNS.values()]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+        row = [cells(values, column) for column in COLUMNS.values()]
+        lines.append(f"| {name} | " + " | ".join(row) + " |")
     return "\n".join(lines) + "\n"

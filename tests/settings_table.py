@@ -25,6 +25,7 @@ PLACED = {
     "warehouse_url": "`warehouse` in `data_dir`",
     "keys_dir": "`keys` in `data_dir`",
     "objects_dir": "`objects` in `data_dir`",
+    "secrets_dir": "`secrets` in `data_dir`",
 }
 _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20))
 

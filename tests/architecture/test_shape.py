@@ -13,5 +13,5 @@ SOURCES = sorted((Path(__file__).parents[2] / "src" / "snowmelt").rglob("*.py"))
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_module_is_small_and_documented(path):
     text = path.read_text()
-    assert len(text.splitlines()) <= 500
+    assert len(text.splitlines()) <= 800
     assert ast.get_docstring(ast.parse(text))

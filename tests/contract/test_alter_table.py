@@ -13,6 +13,7 @@ from snowmelt.errors import (
     SchemaNotFound,
     StatementError,
     TableNotFound,
+    Unsupported,
 )
 from snowmelt.schema.types import TableName
 
@@ -263,3 +264,18 @@ def test_a_table_may_move_to_another_schema_but_not_onto_another_table(world, ru
         run("ALTER TABLE t RENAME TO nowhere.t")
     run("ALTER TABLE t RENAME TO db.other.u")
     assert [row[0] for row in described(world, TableName("DB", "OTHER", "U"))] == ["A", "B"]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        'CREATE TABLE db.public.pair (c TIMESTAMP_NTZ(9), "C$ns" INT)',
+        'CREATE TABLE db.public.pair ("C$tz" INT, c TIMESTAMP_TZ(3))',
+        'ALTER TABLE db.public.single ADD COLUMN "C$ns" INT',
+        'ALTER TABLE db.public.single RENAME COLUMN other TO "C$tz"',
+    ],
+)
+def test_no_column_has_the_name_under_which_files_keep_the_rest_of_another(world, run, statement):
+    run("CREATE TABLE db.public.single (c TIMESTAMP_TZ(9), other INT)")
+    with pytest.raises(Unsupported, match=r'Column "C\$(ns|tz)" is not supported'):
+        run(statement)

@@ -14,10 +14,7 @@ from snowmelt.ingest.rows.places import PipePath, SdkClient
 from snowmelt.schema.types import Column, Kind
 
 PATH = PipePath("db", "public", "t-STREAMING")
-PLAIN, BINARY = (
-    SimpleNamespace(schema=SimpleNamespace(columns=[Column("B", kind, 1)]))
-    for kind in (Kind.TEXT, Kind.BINARY)
-)
+BINARY = SimpleNamespace(schema=SimpleNamespace(columns=[Column("B", Kind.BINARY, 1)]))
 HOUR_S = 3600.0
 
 
@@ -43,13 +40,17 @@ class Asking:
         self.services.reverse()
         return self.services[0].tell_digits(self.target(), client)
 
-    def may_write_base64(self, client, table=BINARY):
+    def note_base64(self):
+        """Note that a client was told base64, as an earlier service did."""
+        with self.world.database.writing() as connection:
+            row_clients.tell_base64(connection, str(PATH.name), self.world.clock.now())
+
+    def may_write_base64(self, client):
         """Return what holds in a channel opened now, and without one, which is the same."""
         self.services.reverse()
         with self.world.database.reading() as connection:
-            opened = self.services[0].in_new_channel(connection, PATH, table, None, client)
-        if table is BINARY:
-            assert self.services[1].without_channel(self.target(), client) == opened
+            opened = self.services[0].in_new_channel(connection, PATH, client)
+        assert self.services[1].without_channel(self.target(), client) == opened
         return opened
 
     def wait(self, seconds):
@@ -68,14 +69,9 @@ def test_nobody_is_doubted_where_nobody_was_told_base64(asking):
     assert not asking.may_write_base64(None)
 
 
-def test_a_channel_opened_before_the_column_is_in_doubt_unless_it_is_opened_by_hand(asking):
-    assert asking.may_write_base64(asking.token("old"), PLAIN)
-    assert not asking.may_write_base64(None, PLAIN)
-
-
 def test_clients_from_before_are_doubted_by_whatever_token_and_those_since_are_not(asking):
     old = asking.token("old")
-    asking.services[0].tell_base64(PATH)
+    asking.note_base64()
     assert asking.may_write_base64(old)
     new = asking.token("new")
     with pytest.raises(RowsBusy):
@@ -99,7 +95,7 @@ def test_clients_from_before_are_doubted_by_whatever_token_and_those_since_are_n
 
 
 def test_who_asks_late_may_have_sent_something_before_the_answer(asking):
-    asking.services[0].tell_base64(PATH)
+    asking.note_base64()
     old = asking.token("old, renewed")
     asking.wait(1000)
     asking.ask(old)
@@ -112,7 +108,7 @@ def test_who_asks_late_may_have_sent_something_before_the_answer(asking):
 
 
 def test_tokens_are_forgotten_when_they_have_expired_and_the_note_is_not(asking):
-    asking.services[0].tell_base64(PATH)
+    asking.note_base64()
     asking.ask(asking.token("first"))
     asking.wait(3 * HOUR_S)
     asking.ask(asking.token("second"))
@@ -122,7 +118,7 @@ def test_tokens_are_forgotten_when_they_have_expired_and_the_note_is_not(asking)
 
 
 def test_a_client_without_one_of_our_tokens_is_never_believed(asking):
-    asking.services[0].tell_base64(PATH)
+    asking.note_base64()
     assert asking.ask(SdkClient()) is None
     asking.wait(1)
     assert asking.may_write_base64(SdkClient())

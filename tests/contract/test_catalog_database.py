@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 import threading
 
 import psycopg
@@ -219,3 +221,34 @@ def test_a_database_elsewhere_tells_its_time(database):
     else:
         assert at is not None
         assert abs((at - SystemClock().now()).total_seconds()) < 60
+
+
+_WRITES_WITHOUT_PAUSE = """
+import sys
+import sqlalchemy as sa
+from snowmelt.catalog.database import open_database
+database = open_database(sys.argv[1])
+print("ready", flush=True)
+for number in range(1_000):
+    with database.writing() as connection:
+        connection.execute(sa.text("UPDATE counter SET n = n + 1"))
+print("done", flush=True)
+"""
+
+
+def test_a_process_that_writes_without_pause_holds_up_no_other_one(database, counter):
+    """Counted in transactions, not in seconds."""
+    command = [sys.executable, "-c", _WRITES_WITHOUT_PAUSE, database.url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "ready\n"
+        seen = []
+        for _ in range(20):
+            with database.writing() as connection:
+                connection.execute(sa.text("UPDATE counter SET n = n + 0"))
+                seen.append(_read(connection))
+        assert other.stdout.readline() == "done\n"
+    assert other.returncode == 0
+    with database.reading() as connection:
+        assert _read(connection) == 1_000
+    assert seen[-1] < 1_000

@@ -41,7 +41,7 @@ from snowmelt.spark.session import local_session
 folder, url = sys.argv[1:]
 # On one machine Spark speculates on nothing, as both executors have one host; it warns all the same.
 spark = local_session("cluster", "local-cluster[2,1,1024]", {"spark.speculation": "true"})
-lake = Snowmelt.local(folder, spark=spark)
+lake = Snowmelt.local(folder, spark=spark, create=True)
 defined(lake, url)
 
 
@@ -78,7 +78,7 @@ from snowmelt.spark.session import configure
 folder, url = sys.argv[1:]
 use_java()
 spark = configure(SparkSession.builder.remote("local[2]")).getOrCreate()
-lake = Snowmelt.local(folder, spark=spark)
+lake = Snowmelt.local(folder, spark=spark, create=True)
 defined(lake, url)
 rows = lake.sql("select doubled(id) v from range(0, 30, 1, 2)", database="demo").collect()
 print(json.dumps(sorted(int(row.v) for row in rows)), flush=True)

@@ -44,7 +44,7 @@ spark = local_session("speculating", master, {
     "spark.speculation": "true",
     **{f"spark.speculation.{name}": str(value) for name, value in speculation.items()},
 })
-lake = Snowmelt.local(folder, spark=spark)
+lake = Snowmelt.local(folder, spark=spark, create=True)
 lake.sql("create database demo")
 lake.sql(
     "create api integration here api_provider = http "

@@ -46,6 +46,12 @@ class ThinDisk:
         with (self.below / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
             while file.write(bytes(4096)):
                 pass
+        # The loop device takes a write of which only the first blocks fit for a whole one.
+        for number in range(5):
+            sacrifice = self.folder / f"sacrifice-{number}"
+            with contextlib.suppress(OSError), sacrifice.open("wb", buffering=0) as file:
+                file.write(bytes(100_000))
+                os.fsync(file.fileno())
 
     def make_room(self):
         (self.below / "filler").unlink()
@@ -79,7 +85,7 @@ def thin_disk(tmp_path):
 
 
 def ids(service) -> list[int]:
-    stage = service.environment["SNOWMELT_STAGE_URL"]
+    stage = service.environment.get("SNOWMELT_STAGE_URL", str(service.data_dir / "stage"))
     settings = Settings.load(service.data_dir, catalog_url=service.catalog_url, stage_url=stage)
     with contextlib.closing(open_database(settings.catalog_url)) as catalog:
         keyring = KeyRing(load_master_key(settings.keys_dir))
@@ -128,3 +134,105 @@ def test_what_it_may_have_lost_is_registered_by_neither_protocol(
         assert ids(service) == [1, 2]
         asked = http.post(PIPE + ":bulk-channel-status", content=b'{"channel_names":["c"]}')
         assert asked.json()["channel_statuses"]["c"]["rows_inserted"] == 2
+
+
+def other_program_syncs(disk) -> int:
+    """What cron's `sync -f`, or a second service, does: it hears of the failed write first."""
+    return subprocess.run(["sync", "-f", disk.folder], check=False, capture_output=True).returncode
+
+
+@pytest.fixture
+def classic(thin_disk, service_process, key_pair):
+    service = service_process
+    service.environment["SNOWMELT_STAGE_URL"] = str(thin_disk.folder / "stage")
+    service.start()
+    prepare_loading(service, key_pair)
+    talk = Conversation(service.url, key_pair.private_pem, "LOADER").configure()
+    with contextlib.closing(talk.http):
+        yield talk
+
+
+def test_a_write_whose_failure_another_program_heard_of_first_is_not_committed(
+    thin_disk, service_process, classic
+):
+    opened = classic.open("classic")
+    assert classic.codes(classic.blob([(opened, 1, "1")], [{"id": 1, "name": "n"}])) == [0]
+    lost = classic.blob([(opened, 2, "2")], [{"id": 2, "name": os.urandom(200_000).hex()}])
+    thin_disk.fill()
+    assert other_program_syncs(thin_disk) != 0
+    thin_disk.make_room()
+    assert other_program_syncs(thin_disk) == 0, "the kernel reports it once"
+    assert classic.codes(lost) == [38]
+    again = classic.open("classic")
+    assert again.answer["offset_token"] == "1"
+    assert classic.codes(classic.blob([(again, 2, "2")], [{"id": 2, "name": "n"}])) == [0]
+    assert ids(service_process) == [1, 2]
+
+
+def test_a_write_that_failed_before_the_service_started_is_not_committed(
+    thin_disk, service_process, classic
+):
+    opened = classic.open("classic")
+    whole = classic.blob([(opened, 1, "1")], [{"id": 1, "name": "n"}])
+    assert other_program_syncs(thin_disk) == 0
+    lost = classic.blob([(opened, 2, "2")], [{"id": 2, "name": os.urandom(200_000).hex()}])
+    service_process.kill()
+    thin_disk.fill()
+    assert other_program_syncs(thin_disk) != 0
+    thin_disk.make_room()
+    assert other_program_syncs(thin_disk) == 0, "the kernel reports it once"
+    service_process.start()
+    assert classic.codes(whole) == [0]
+    assert classic.codes(lost) == [38]
+    assert ids(service_process) == [1]
+
+
+def test_what_is_committed_is_on_the_disk_whoever_syncs_it_meanwhile(
+    thin_disk, service_process, classic
+):
+    loops = [
+        subprocess.Popen(["sh", "-c", f"while :; do sync -f {thin_disk.folder} 2>&-; done"])
+        for _ in range(3)
+    ]
+    committed = []
+    try:
+        for number in range(30):
+            if number == 10:
+                thin_disk.fill()
+            elif number == 20:
+                thin_disk.make_room()
+            opened = classic.open(f"channel {number}")
+            rows = [{"id": number, "name": os.urandom(50_000).hex()}]
+            blob = classic.blob([(opened, 1, str(number))], rows)
+            code, *_ = classic.codes(blob)
+            assert code in {0, 38}
+            committed += [number] if code == 0 else []
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+    assert {*range(10), *range(25, 30)} <= set(committed)
+    service_process.stop()
+    # What was not on the disk is no longer shown.
+    for blob in (thin_disk.folder / "stage").rglob("*.bdec"):
+        with blob.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    assert ids(service_process) == committed
+
+
+def test_a_sync_that_fails_commits_nothing_of_what_was_staged_before_it(service_process, key_pair):
+    service = service_process.start(fault="store.sync=eio:2")
+    prepare_loading(service, key_pair)
+    talk = Conversation(service.url, key_pair.private_pem, "LOADER").configure()
+    with contextlib.closing(talk.http):
+        opened = talk.open("classic")
+        assert talk.codes(talk.blob([(opened, 1, "1")], [{"id": 1, "name": "n"}])) == [0]
+        lost = talk.blob([(opened, 2, "2")], [{"id": 2, "name": "n"}])
+        also_lost = talk.blob([(opened, 3, "3")], [{"id": 3, "name": "n"}])
+        assert talk.codes(lost) == [38]
+        # The next sync succeeds.
+        assert talk.codes(lost) == talk.codes(also_lost) == [38]
+        again = talk.open("classic")
+        assert again.answer["offset_token"] == "1"
+        assert talk.codes(talk.blob([(again, 2, "2")], [{"id": 2, "name": "n"}])) == [0]
+    assert ids(service) == [1, 2]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from ports import free_port
 from snowmelt.bulk.work import run_work
 from snowmelt.catalog.loads import FileState
 from snowmelt.errors import (
@@ -230,3 +231,11 @@ def test_an_interrupted_load_is_told_and_can_be_run_again(copying):
         copying.copy(f"COPY numbers FROM {path}", run=Interrupted())
     assert copying.states() == ["failed"]
     assert copying.copy(f"COPY numbers FROM {path}").totals.rows == 1
+
+
+def test_a_source_that_does_not_answer_is_named_once(copying):
+    address = f"http://127.0.0.1:{free_port()}/numbers.csv"
+    with pytest.raises(LoadFailed) as failed:
+        copying.copy(f"COPY numbers FROM '{address}'")
+    assert str(failed.value).count(address) == 1
+    assert "Connection refused" in str(failed.value)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+import random
+import re
+import struct
 import uuid
 from decimal import Decimal
 
 import pytest
 from opentelemetry import trace
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import functions as sf
 
 from fix_functions import ECHOED, OPEN, echo_of
+from raw_service import RawService, reply
 from snowmelt.clock import SystemClock
 from snowmelt.errors import NotFound, SchemaNotFound
 from snowmelt.functions.calling.plan import CallerOptions
@@ -33,6 +38,7 @@ _FUNCTIONS = (
     "slow(t varchar) returns varchar {} as '{}/slow'",
     "closed(t varchar) returns varchar {} as '{}/closed'",
     "rated(t varchar) returns varchar rate_limit = 10 {} as '{}/upper'",
+    "token(t varchar) returns varchar {} as '{}/token'",
     "shaky(t varchar) returns varchar {} as '{}/shaky'",
     "shaky_null(t varchar) returns varchar row_errors = return_null {} as '{}/shaky'",
 )
@@ -42,7 +48,7 @@ _FUNCTIONS = (
 def world(spark, counted_service, tmp_path_factory):
     """A lake with functions for the counted service."""
     url = counted_service.url
-    with Snowmelt.local(tmp_path_factory.mktemp("functions"), spark=spark) as lake:
+    with Snowmelt.local(tmp_path_factory.mktemp("functions"), spark=spark, create=True) as lake:
         lake.sql("create database demo")
         lake.sql(
             "create api integration here api_provider = http "
@@ -134,6 +140,64 @@ def test_documents_come_back_as_they_went(ask, kind, text, document):
     if document is None and "null as" not in text:
         document = direct[1:-1]
     assert back == document
+
+
+def test_random_values_come_back_as_python_computes_them(world, spark):
+    """From Spark to JSON, to the service, and back, beside `decimal` and `json` of Python."""
+    chance = random.Random(20240131)
+
+    def text():
+        return "".join(chance.choice('aé雪\\"\n\u00010') for _ in range(chance.randrange(6)))
+
+    rows = [
+        (
+            Decimal(chance.randrange(-(10**38) + 1, 10**38)).scaleb(-10),
+            Decimal(chance.randrange(-(10**38) + 1, 10**38)),
+            struct.unpack("<d", struct.pack("<Q", chance.getrandbits(62)))[0],
+            text(),
+            dt.datetime(1, 1, 2) + dt.timedelta(microseconds=chance.randrange(3 * 10**17)),
+            json.dumps({"n": chance.randrange(-(10**37), 10**37), "t": [text(), None, True]}),
+        )
+        for _ in range(200)
+    ]
+    frame = spark.createDataFrame(
+        rows, "n decimal(38,10), i decimal(38,0), f double, t string, m timestamp_ntz, j string"
+    )
+    frame.createOrReplaceTempView("random_values")
+    names = [
+        echo_of(each) for each in ("NUMBER(38,10)", "NUMBER", "FLOAT", "VARCHAR", "TIMESTAMP_NTZ")
+    ]
+    listed = ", ".join(f"{name}({column})" for name, column in zip(names, "niftm", strict=True))
+    found = world.sql(
+        f"select {listed}, to_json({echo_of('VARIANT')}(parse_json(j))) from random_values", **_HERE
+    ).collect()
+    key = lambda row: row[1]  # noqa: E731
+    for row, expected in zip(sorted(found, key=key), sorted(rows, key=key), strict=True):
+        assert tuple(row)[:5] == expected[:5]
+        assert json.loads(row[5]) == json.loads(expected[5])
+
+
+@pytest.mark.parametrize(
+    ("kind", "fragment", "reason"),
+    [
+        ("varchar(3)", '"toolong"', r"Row 0: the text has 7 characters, more than VARCHAR\(3\)"),
+        ("number", '"1_000"', "Row 0: a number was expected, not any text"),
+        ("float", "1e400", "Row 0: a number in the range of FLOAT was expected"),
+        ("variant", '{"a":1e400}', "Row 0: a number in the VARIANT"),
+    ],
+)
+def test_a_result_that_its_type_does_not_hold_ends_the_query(world, ask, kind, fragment, reason):
+    with RawService(reply(200, f'{{"data":[[0,{fragment}]]}}'.encode())) as service:
+        world.sql(
+            "create or replace api integration odd api_provider = http"
+            f" api_allowed_prefixes = ('{service.url}') enabled = true"
+        )
+        world.sql(
+            f"create or replace external function demo.public.odd(t varchar) returns {kind}"
+            f" api_integration = odd as '{service.url}/f'"
+        )
+        with pytest.raises(PythonException, match=reason):
+            ask("select odd('x')")
 
 
 def test_null_in_json_is_null_in_sql(ask):
@@ -390,6 +454,69 @@ def test_plans_are_counted_and_their_doubles_named(world, counted):
     assert "1000 rows in 2 calls" in str(exact)
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select loud(s) from {t}",
+        "select v from (select loud(s) v from {t}) order by v",
+        "select v from (select loud(s) v from {t}) order by v limit 5",
+        "select v from (select n, loud(s) v from {t}) sort by v",
+        "select loud(s) v, n from {t} order by n",
+        "select max(v) from (select loud(s) v from {t})",
+    ],
+)
+def test_plans_count_what_spark_then_sends(world, ask, counted, query):
+    text = query.format(t="(select id n, cast(id as string) s from range(0, 3000, 1, 2))")
+    [explained] = world.explain_calls(text, **_HERE)
+    assert counted.calls == []
+    ask(text)
+    assert counted.rows <= explained.rows <= max(counted.rows, 3000)
+
+
+def test_a_budget_counts_every_request_of_all_partitions(world, spark, tmp_path):
+    with RawService(reply(503, retry_after="0")) as service:
+        world.sql(
+            "create or replace api integration away api_provider = http"
+            f" api_allowed_prefixes = ('{service.url}') enabled = true"
+        )
+        world.sql(
+            "create or replace external function demo.public.away(t varchar) returns varchar"
+            f" api_integration = away as '{service.url}/f'"
+        )
+        lake = Snowmelt(
+            spark,
+            catalog=world._database,
+            stage=str(tmp_path),
+            warehouse=str(tmp_path),
+            keys=world._keyring,
+            calling=CallerOptions(max_calls_per_query=3),
+        )
+        with pytest.raises(Exception, match="the budget max_calls_per_query = 3 does not allow"):
+            lake.sql("select demo.public.away(cast(id as string)) from range(0, 8, 1, 4)").collect()
+        assert len(service.requests) == 3
+
+
+def test_an_error_says_why_before_any_traceback(world, ask):
+    body = b'{"message":"no such model"}'
+    with RawService(reply(404, body)) as service:
+        world.sql(
+            "create or replace api integration lost api_provider = http"
+            f" api_allowed_prefixes = ('{service.url}') enabled = true"
+        )
+        world.sql(
+            "create or replace external function demo.public.lost(t varchar) returns varchar"
+            f" api_integration = lost as '{service.url}/f?code=hidden'"
+        )
+        with pytest.raises(PythonException) as raised:
+            ask("select lost('x')")
+    said = str(raised.value).strip().partition("\n")[2].partition("\n")[0]
+    assert "CallFailed: lost, batch " in said
+    assert f"remote service error: 404 '{body.decode()}' (status 404" in said
+    assert f"{service.url}/f)." in said
+    assert "Traceback" not in str(raised.value)
+    assert "hidden" not in str(raised.value)
+
+
 def test_sessions_are_guarded(world, spark):
     world.sql("select loud('x')", **_HERE)
     assert int(spark.conf.get("spark.sql.execution.pandas.udf.buffer.size")) <= 256
@@ -420,6 +547,97 @@ def test_a_streaming_query_asks_again_with_the_same_ids(world, spark, counted, t
     run()
     assert set(counted.ids) == refused
     assert sorted(row.v for row in spark.read.parquet(str(tmp_path / "out")).collect()) == [*"abc"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select token(x), token(x) from {t}",
+        "select token(x), demo.public.token(x), try_token(x).value from {t}",
+        "select a, token(x) from (select x, token(x) as a from {t}) distribute by x",
+        "select (select max(v) from (select token('a') v)), (select max(v) from (select token('a') v))",
+        "select token(x), null from {t} union all select token(x), token(x) from {t}",
+        (
+            "with l as (select x, token(x) v from {t} distribute by x),"
+            " r as (select x, token(x) v from {t} distribute by x)"
+            " select l.v, r.v from l join r on l.x = r.x"
+        ),
+    ],
+)
+def test_calls_of_a_volatile_function_in_one_statement_have_values_of_their_own(
+    ask, counted, query
+):
+    rows = ask(query.format(t="(select * from values ('a'), ('b') t(x))"))
+    values = [value for row in rows for value in row if value is not None]
+    assert len(set(values)) == len(values) >= 2
+    # The service knows batches by their ids: each call has its own.
+    assert len(set(counted.ids)) == len(counted.ids)
+
+
+def test_columns_and_attached_functions_have_values_of_their_own(world, spark, counted):
+    token = world.function("demo.public.token")
+    column = token("x")
+    frame = spark.createDataFrame([("a",)], "x string")
+    frame = frame.select(column.alias("a"), column.alias("b"), token("x").alias("c"), "x")
+    frame = frame.withColumn("d", world.function("demo.public.token")("x"))
+    row = frame.withColumn("e", sf.concat(*(token("x") for _ in range(2)))).drop("x").collect()[0]
+    values = [*row[:4], row.e[:32], row.e[32:]]
+    assert len(set(values)) == 6
+    world.attach_functions("demo.public")
+    rows = spark.sql("select token(x), token(x) from values ('a') t(x)").collect()
+    assert rows[0][0] != rows[0][1]
+
+
+def test_statements_of_a_streaming_batch_have_values_of_their_own(world, spark, counted, tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "one.txt").write_text("a\n")
+    found = []
+
+    def each(_, number):
+        for name in ("one", "two"):
+            row = world.sql(f"select token('a') as {name}, token('a')", **_HERE).collect()[0]
+            found.extend(row)
+
+    query = (
+        spark.readStream.text(str(tmp_path / "in")).writeStream.foreachBatch(each)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True).start()
+    )  # fmt: skip
+    query.awaitTermination()
+    assert len(set(found)) == len(found) == 4
+
+
+def test_a_translator_that_crashes_ends_its_query_alone(world, ask, counted):
+    url = counted.url
+    for name, source in {
+        "deep": "let a = []; for (let i = 0; i < 20000; i++) a = [a]; return {body: a}",
+        "kept": """
+            globalThis.seen = globalThis.seen || [];
+            seen.push(event.body.data[0][1]);
+            Array.prototype.mine = Array.prototype.mine || seen.join();
+            event.body.data[0][1] = seen.join() + '/' + Array.prototype.mine;
+            return {body: event.body};
+        """,
+    }.items():
+        world.sql(
+            f"create function demo.public.{name}_ask(event object) returns object"
+            f" language javascript as $$ {source} $$"
+        )
+        world.sql(
+            f"create external function demo.public.{name}(t varchar) returns varchar"
+            f" api_integration = here request_translator = demo.public.{name}_ask as '{url}/upper'"
+        )
+    with pytest.raises(Exception, match=r"request translator DEMO\.PUBLIC\.DEEP_ASK") as raised:
+        ask("select deep('x')")
+    assert re.search(r"its process crashed \(SIG\w+\)|nests too deeply", str(raised.value))
+    # A script finds nothing of what it left behind for the query before.
+    assert ask("select kept('secret')") == [("SECRET/SECRET",)]
+    assert ask("select kept('other')") == [("OTHER/OTHER",)]
+
+
+def test_only_headers_of_the_function_are_custom(world, counted, ask):
+    ask("select loud('x')")
+    assert [name for name in counted.headers if name.startswith("sf-custom-")] == []
 
 
 def test_a_rate_holds_for_all_partitions(world, counted):

@@ -42,6 +42,33 @@ def test_frames_load_what_has_come_and_nothing_twice(kafka, copying):
     assert copying.states() == ["committed"] * len(loaded)
 
 
+def test_once_loads_up_to_the_end_offsets_of_its_start_however_short_a_frame_is(kafka, copying):
+    parts = [range(number, 9000, 3) for number in range(3)]
+    topic = kafka.topic("once-all", *(messages(*part) for part in parts), [])
+    wanted, loaded = frames(kafka, topic, seconds=0.01), []
+    for copied in run_frames(wanted, copying.context, LocalRunner(), threading.Event(), once=True):
+        if not loaded:
+            # Behind the ends that were there at the start, also in an empty partition.
+            kafka.produce(topic, 1, messages(9001))
+            kafka.produce(topic, 3, messages(9002))
+        loaded.append(copied.totals.rows)
+    assert sum(loaded) == 9000
+    assert sorted(copying.house.read_numbers()) == list(range(9000))
+    list(run_frames(wanted, copying.context, LocalRunner(), threading.Event(), once=True))
+    assert sorted(copying.house.read_numbers())[9000:] == [9001, 9002]
+
+
+def test_once_ends_where_a_topic_is_empty_or_missing(kafka, copying):
+    topic = kafka.topic("once-empty", [])
+    wanted = frames(kafka, topic)
+    assert (
+        list(run_frames(wanted, copying.context, LocalRunner(), threading.Event(), once=True)) == []
+    )
+    wanted = frames(kafka, "nowhere")
+    with pytest.raises(LoadFailed, match="nowhere"):
+        list(run_frames(wanted, copying.context, LocalRunner(), threading.Event(), once=True))
+
+
 def test_any_parser_behind_delimiters(kafka, copying):
     topic = kafka.topic("delimited", [b"7|seven", b"8|eight\n9|nine"])
     filters = ("KafkaInsertDelimiters(delimiter=E'\\n')",)

@@ -29,7 +29,7 @@ def other_client(s3, key_id, secret, **config):
     return boto3.client(
         "s3",
         endpoint_url=s3.url,
-        region_name="eu-central-1",
+        region_name="us-east-1",
         aws_access_key_id=key_id,
         aws_secret_access_key=secret,
         config=Config(retries={"total_max_attempts": 1}, **config),

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 def children(process_id: int) -> list[int]:
+    """The migrators that a service has started; it also starts processes that verify chunks."""
     listed = Path(f"/proc/{process_id}/task/{process_id}/children")
     threads = Path(f"/proc/{process_id}/task").glob("*/children")
     found = set()
@@ -29,7 +30,14 @@ def children(process_id: int) -> list[int]:
         # A thread may have ended since it was listed.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             found.update(map(int, file.read_text().split()))
-    return sorted(found)
+    return sorted(child for child in found if b"migrate" in command_of(child).split(b"\0"))
+
+
+def command_of(process_id: int) -> bytes:
+    try:
+        return Path(f"/proc/{process_id}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 def is_alive(process_id: int) -> bool:

@@ -33,7 +33,7 @@ def put(house, **values: object) -> None:
 @pytest.fixture
 def lake(tmp_path, lakehouse, spark):
     lakehouse.create(columns=FIRST)
-    return Snowmelt.local(tmp_path, spark=spark)
+    return Snowmelt.local(tmp_path, spark=spark, create=True)
 
 
 def one(lake, text: str) -> list[tuple[object, ...]]:

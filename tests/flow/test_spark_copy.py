@@ -77,6 +77,18 @@ def test_a_failed_load_says_why_and_loads_nothing(lake, copying):
         lake.sql(f"COPY demo.public.nothing FROM {path}")
 
 
+def test_code_of_users_that_ends_its_process_is_named(lake, copying):
+    (copying.folder / "own.py").write_text("import os\ndef ends(data):\n    os._exit(7)\n")
+    copying.sql(f"CREATE LIBRARY own AS '{copying.folder / 'own.py'}'")
+    copying.sql("CREATE FILTER ends AS NAME 'ends' LIBRARY own")
+    path = copying.file("a.csv", "1|one\n")
+    with pytest.raises(
+        LoadFailed, match=r"a\.csv, filter ends\(\): its process ended with status 7"
+    ):
+        lake.copy(f"COPY demo.public.numbers FROM {path} FILTER ends()")
+    assert copying.house.read_numbers() == []
+
+
 def test_raw_files_are_a_frame(frame):
     rows = frame("n;word\n1;one\n2;\n", copy="DELIMITER ';' SKIP 1").orderBy("n").collect()
     assert [tuple(row) for row in rows] == [(1, "one"), (2, None)]

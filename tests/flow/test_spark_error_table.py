@@ -30,7 +30,7 @@ def test_refused_rows_are_queried_and_replayed(tmp_path, spark):
         client = opened.enter_context(service.client())
         with client.open_channel("c", table="demo.public.t", on_error="continue") as channel:
             channel.insert_rows([{"n": 1, "word": "one"}, {"n": 2, "word": "zwei"}], "2")
-        lake = Snowmelt.local(tmp_path / "data", spark=spark)
+        lake = Snowmelt.local(tmp_path / "data", spark=spark, create=True)
         lake.sql(f"COPY demo.public.t FROM '{file}' ENFORCELENGTH")
         named = "SELECT table_name, error_table FROM demo.information_schema.tables"
         assert {tuple(row) for row in lake.sql(named).collect()} == {

@@ -75,7 +75,7 @@ def test_files_of_older_columns_are_joined_as_rows_of_the_table_as_it_is(altered
 
 @pytest.mark.spark
 def test_spark_reads_joined_files_and_the_history_tells_of_them(altered, spark, tmp_path):
-    with Snowmelt.local(tmp_path, spark=spark) as lake:
+    with Snowmelt.local(tmp_path, spark=spark, create=True) as lake:
         rows = lake.sql(f"SELECT id, cost, name, gone, late FROM {TABLE} ORDER BY id").collect()
         assert [tuple(row) for row in rows] == [
             (1, Decimal("1.25"), "old", None, None),

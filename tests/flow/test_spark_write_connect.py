@@ -30,7 +30,7 @@ folder = sys.argv[1]
 table = "demo.public.numbers"
 use_java()
 spark = configure(SparkSession.builder.remote("local[2]")).getOrCreate()
-lake = Snowmelt.local(folder, spark=spark)
+lake = Snowmelt.local(folder, spark=spark, create=True)
 
 
 def told(value):

@@ -120,6 +120,8 @@ def test_the_official_clients_kind_of_upload_is_taken(house):
     own = folder + blob_path(NOW, calls.prefix, 0, 0)
     client = boto(calls)
     client.put_object(Bucket=bucket, Key=own, Body=b"a" * 1000)
+    assert house.stage.get(own) == b"a" * 1000
+    own = folder + blob_path(NOW, calls.prefix, 0, 1)
     parts = client.create_multipart_upload(Bucket=bucket, Key=own)["UploadId"]
     given = {"Bucket": bucket, "Key": own, "UploadId": parts}
     etag = client.upload_part(PartNumber=1, Body=b"b" * 6 * 2**20, **given)["ETag"]
@@ -146,6 +148,24 @@ def test_credentials_are_for_uploads_of_the_clients_own_blobs_only(house):
         assert refusal(call, Bucket=bucket) == "AccessDenied"
     assert refusal(client.list_buckets) == "AccessDenied"
     assert house.blobs() == [own]
+
+
+def test_a_blob_on_the_stage_is_never_replaced(house):
+    calls = house.calls()
+    client = boto(calls)
+    bucket, folder = place(calls)
+    own = folder + blob_path(NOW, calls.prefix, 0, 0)
+    client.put_object(Bucket=bucket, Key=own, Body=b"verified")
+    client.put_object(Bucket=bucket, Key=own, Body=b"verified")
+    other = {"Bucket": bucket, "Key": own, "Body": b"garbled!"}
+    assert refusal(client.put_object, **other) == "PreconditionFailed"
+    given = {"Bucket": bucket, "Key": own}
+    given["UploadId"] = client.create_multipart_upload(**given)["UploadId"]
+    etag = client.upload_part(PartNumber=1, Body=b"garbled!", **given)["ETag"]
+    whole = {"Parts": [{"PartNumber": 1, "ETag": etag}]}
+    completed = refusal(client.complete_multipart_upload, MultipartUpload=whole, **given)
+    assert completed == "PreconditionFailed"
+    assert house.stage.get(own) == b"verified"
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -13,6 +14,7 @@ pytestmark = pytest.mark.slow
 
 T = "demo.public.t"
 SOON = dt.timedelta(seconds=200)
+MANY = 300
 
 
 @pytest.fixture
@@ -78,3 +80,21 @@ def test_connections_that_the_service_has_closed_are_replaced(connect, service):
     service.stop()
     service.start()
     assert channel.latest_committed_offset_token() is None
+
+
+def test_channels_reopen_after_a_restart_while_another_goes_on_writing(connect, service, ids):
+    writer = connect().open_channel("writer", table=T)
+    many = connect()
+    with ThreadPoolExecutor(50) as pool:
+        opened = list(pool.map(lambda n: many.open_channel(f"c{n}", table=T), range(MANY)))
+        writer.insert_rows(rows(0, 10), "9")
+        service.kill()
+        writer.insert_rows(rows(10, 20), "19")
+        service.start()
+        again = list(pool.map(lambda n: many.open_channel(f"c{n}", table=T), range(MANY)))
+        writer.wait_for_commit("19", timeout=SOON)
+        assert [each.name for each in again] == [each.name for each in opened]
+        list(pool.map(lambda channel: channel.insert_rows(rows(20, 21), "1"), again))
+        list(pool.map(lambda channel: channel.wait_for_commit("1", timeout=SOON), again))
+    assert ids() == [*range(20), *[20] * MANY]
+    assert "503" not in service.log

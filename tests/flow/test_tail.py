@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import json
 import os
@@ -123,6 +124,24 @@ def test_once_goes_on_where_it_was_and_removes_what_is_done(tailing):
     assert tailing.ids() == list(range(27))
     assert list(tailing.logs.iterdir()) == []
     assert tailing.tokens() == []
+
+
+def test_dates_of_logs_are_read_as_people_write_them_and_meet_no_zone(tailing):
+    tailing.service.sql(f"ALTER TABLE {tailing.database}.public.t ADD COLUMN clock TIMESTAMP_NTZ")
+    written = {
+        # Los Angeles skips this one.
+        "2024-03-10 02:30:00": dt.datetime(2024, 3, 10, 2, 30),
+        "03/10/2024 02:30:00": dt.datetime(2024, 3, 10, 2, 30),
+        "Sun, 10 Mar 2024 02:30:00 +0100": dt.datetime(2024, 3, 10, 2, 30),
+        "1710037800": dt.datetime(2024, 3, 10, 2, 30),
+        "20240310": None,
+    }
+    lines = [json.dumps({"id": n, "clock": text}) for n, text in enumerate(written)]
+    tailing.append("a.log", "\n".join(lines) + "\n")
+    code, said = tailing.once()
+    assert "Ambiguous digits '20240310'" in said
+    assert tailing.rows("CLOCK") == [at for at in written.values() if at is not None]
+    assert code == 0
 
 
 def test_forms_of_lines(tailing, tmp_path):

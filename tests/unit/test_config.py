@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import argparse
 import os
 from pathlib import Path
 
 import pytest
 
+from snowmelt.cli import replay
 from snowmelt.config import Settings, keep_compiled_code
 from snowmelt.errors import ConfigurationError
+from snowmelt.schema.compatibility import DEFAULT_ZONE, Compatibility
 
 
 def test_everything_lies_in_the_data_folder_by_default(tmp_path: Path) -> None:
@@ -62,3 +65,15 @@ def test_compiled_code_goes_elsewhere_only_where_the_package_cannot_be_written(
     assert os.environ == {"NUMBA_CACHE_DIR": str(tmp_path / "compiled")}
     keep_compiled_code(tmp_path / "another", package=Path("/proc/self"))
     assert os.environ == {"NUMBA_CACHE_DIR": str(tmp_path / "compiled")}
+
+
+def test_the_default_zone_of_the_row_api_and_of_replays_is_that_of_the_rules():
+    parser = argparse.ArgumentParser()
+    replay.add_arguments(parser)
+    zones = {
+        Settings().rows_timezone,
+        parser.get_default("time_zone"),
+        Compatibility.STRICT.default_zone.key,
+        Compatibility.COPY.default_zone.key,
+    }
+    assert zones == {DEFAULT_ZONE}

@@ -68,7 +68,7 @@ def submit_together(rows, told: Told, requests: dict[str, tuple[RowsRequest, byt
         assert is_let.wait(60)
         return b"no rows"
 
-    opened = rows.desk.open(PATH, "first", SENDER, request_id="", offset_token=None)
+    opened = rows.desk.open(PATH, "first", SENDER, request_id="", offset_token=None).result()
     first = request("first", opened.next_continuation_token)
     rows.intake.submit(Arrival(first, wait, lambda _: None))
     assert is_busy.wait(60)
@@ -89,12 +89,12 @@ def body_of(body: bytes):
 def test_each_is_answered_as_it_would_be_alone(rows) -> None:
     good = b'{"id":1,"name":"%s"}\n' % (b"x" * 600) * 50
     tokens = {
-        name: rows.desk.open(
-            PATH, name, SENDER, request_id="", offset_token=None
-        ).next_continuation_token
+        name: rows.desk.open(PATH, name, SENDER, request_id="", offset_token=None)
+        .result()
+        .next_continuation_token
         for name in (*(f"c{n}" for n in range(20)), "bad", "stale", "unreadable", "twice")
     }
-    rows.desk.open(PATH, "stale", SENDER, request_id="", offset_token=None)
+    rows.desk.open(PATH, "stale", SENDER, request_id="", offset_token=None).result()
     requests = {name: (request(name, tokens[name]), good) for name in tokens if name != "twice"}
     requests["bad"] = (requests["bad"][0], good + b'{"id":"x","name":"y"}\n')
     requests["unreadable"] = (requests["unreadable"][0], b"unreadable")

@@ -1,11 +1,16 @@
-"""Clients that were made before their table had a BINARY column write bytes as base64."""
+"""Bytes in rows of the official SDK: one rule, and what may mean something else is rejected."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import ssl
 
 import httpx
+
+from snowmelt.catalog import row_clients
+from snowmelt.catalog.database import open_database
+from snowmelt.clock import SystemClock
 
 DATA = "/v2/streaming/data/databases/demo/schemas/public/pipes/LATE-STREAMING/channels/{}/rows"
 # As base64 these are `deadbeef`, and `AAAA`: digits of other bytes.
@@ -13,59 +18,90 @@ LOOKS_LIKE_DIGITS = "75e69d6de79f"
 ZEROS = "000000"
 
 
+def test_bytes_are_digits_whatever_other_columns_the_table_has(row_service):
+    for table, column in (("WITHOUT", ""), ("BESIDE", ", raw BINARY")):
+        row_service.service.sql(
+            f"CREATE TABLE demo.public.{table} (id INT, name VARCHAR{column})",
+            f"GRANT INSERT ON TABLE demo.public.{table} TO ROLE loading",
+        )
+        writer = row_service.writer(table, table_mode=True)
+        writer.tell("open", "c")
+        for value in ('b"\\xde\\xad\\xbe\\xef"', 'bytearray(b"\\xde\\xad\\xbe\\xef")'):
+            writer.tell("append_python", "c", f'{{"id": 7, "name": {value}}}', "0")
+        writer.tell("commit", "c", "0")
+        assert row_service.rows(table, ["ID", "NAME"]) == [(7, "deadbeef")] * 2
+
+
+def test_what_may_be_bytes_or_something_else_is_rejected_with_the_reason(row_service):
+    row_service.service.sql(
+        "CREATE TABLE demo.public.doubts (id INT, ratio FLOAT, raw BINARY)"
+        " ERROR_TABLE = demo.public.doubts_not",
+        "GRANT INSERT ON TABLE demo.public.doubts TO ROLE loading",
+    )
+    writer = row_service.writer("DOUBTS", table_mode=True)
+    writer.tell("open", "c")
+    good = [
+        ('{"id": 1, "raw": b"\\0\\0\\0"}', (1, None, b"\0\0\0")),
+        ('{"id": 2, "raw": bytes.fromhex("75e69d6de79f")}', (2, None, b"u\xe6\x9dm\xe7\x9f")),
+        ('{"id": 3, "raw": "DEADBE"}', (3, None, b"\xde\xad\xbe")),
+        ('{"id": Decimal("10"), "ratio": Decimal("0.50")}', (10, 0.5, None)),
+    ]
+    # Zeros in a memoryview are `AAAA`, digits of others; a byte is `01`, a number.
+    bad = [
+        ('{"id": 4, "raw": memoryview(b"\\0\\0\\0")}', "Ambiguous text 'AAAA'"),
+        ('{"id": b"\\x01"}', "Ambiguous text '01'"),
+        ('{"ratio": b"\\x05\\x10"}', "Ambiguous text '0510'"),
+        ('{"id": 5, "raw": memoryview(b"xyz!")}', "Not a valid hex string"),
+    ]
+    for row in (*good, *bad):
+        writer.tell("append_python", "c", row[0], "0")
+    writer.tell("commit", "c", "0")
+    assert row_service.rows("DOUBTS", ["ID", "RATIO", "RAW"]) == [row[1] for row in good]
+    reasons = {row[0] for row in row_service.rows("DOUBTS_NOT", ["REASON"])}
+    for _, reason in bad:
+        assert any(reason in each for each in reasons), (reason, reasons)
+
+
 def test_what_older_clients_mean_as_base64_is_never_taken_for_digits(row_service):
     row_service.service.sql(
-        "CREATE TABLE demo.public.late (id INT, name VARCHAR) ERROR_TABLE = demo.public.late_not",
+        "CREATE TABLE demo.public.late (id INT, name VARCHAR, raw BINARY)"
+        " ERROR_TABLE = demo.public.late_not",
         "GRANT INSERT ON TABLE demo.public.late TO ROLE loading",
     )
-    older = row_service.writer("LATE", table_mode=True)
-    older.tell("open", "first")
-    older.tell("append", "first", [{"id": 1}], "0", "0")
-    older.tell("append_elastic", [{"id": 2}])
-    older.tell("flush")
-    row_service.service.sql("ALTER TABLE demo.public.late ADD COLUMN raw BINARY")
-    # What it has opened, what it opens now, and what it sends without a channel.
-    older.tell("open", "second")
-    for channel in ("first", "second"):
-        older.tell("append", channel, [{"id": 3}, {"id": 3, "raw": None}], "1", "1")
-        older.tell("append_bytes", channel, "raw", LOOKS_LIKE_DIGITS, "2")
-        older.tell("append_bytes", channel, "raw", ZEROS, "3")
-        older.tell("commit", channel, "3")
-    older.tell("append_elastic_bytes", "raw", ZEROS)
-    older.tell("append_elastic", [{"id": 2, "raw": None}])
-    older.tell("flush")
-    status = older.tell("status", "second", 4)
-    assert (status["inserted"], status["errors"]) == (2, 2)
-    assert "column RAW" in status["last_error"]
-    assert "make the client anew" in status["last_error"]
+    # An earlier service told base64 before the table got its column.
+    url = row_service.service.settings.catalog_url
+    with contextlib.closing(open_database(url)) as database, database.writing() as connection:
+        row_clients.tell_base64(connection, 'DEMO.PUBLIC."LATE-STREAMING"', SystemClock().now())
+    older = {"user-agent": "SnowpipeStreamingSDK/1.9.1"}
+    for value in ("deadbeef", "AAAA", None):
+        by_hand(row_service, {"id": 3, "raw": value}, older)
     newer = row_service.writer("LATE", table_mode=True)
     newer.tell("open", "third")
     newer.tell("append_bytes", "third", "raw", LOOKS_LIKE_DIGITS, "0")
     newer.tell("commit", "third", "0")
     newer.tell("append_elastic_bytes", "raw", ZEROS)
     newer.tell("flush")
-    by_hand(row_service, {"id": 9, "raw": LOOKS_LIKE_DIGITS})
+    by_hand(row_service, {"id": 9, "raw": LOOKS_LIKE_DIGITS}, {})
     assert row_service.rows("LATE", ["ID", "RAW"]) == [
-        (1, None),
-        *[(2, None)] * 2,
-        *[(3, None)] * 4,
+        (3, None),
         (7, bytes.fromhex(LOOKS_LIKE_DIGITS)),
         (8, bytes.fromhex(ZEROS)),
         (9, bytes.fromhex(LOOKS_LIKE_DIGITS)),
     ]
-    refused = row_service.rows("LATE_NOT", ["COLUMN_NAME", "CODE", "ROW_DATA"])
+    refused = row_service.rows("LATE_NOT", ["COLUMN_NAME", "CODE", "REASON", "ROW_DATA"])
     assert {row[:2] for row in refused} == {("RAW", "invalid_value")}
-    sent = [json.loads(row[2])["raw"] for row in refused]
-    assert sorted(sent) == ["AAAA"] * 3 + ["deadbeef"] * 2
+    assert all("make the client anew" in row[2] for row in refused)
+    assert sorted(json.loads(row[3])["raw"] for row in refused) == ["AAAA", "deadbeef"]
 
 
-def by_hand(service, row):
+def by_hand(service, row, headers):
     with httpx.Client(
         base_url=service.service.url,
         verify=ssl.create_default_context(cafile=service.folder / "certs" / "ca.pem"),
-        headers=service.authorization(),
+        headers=service.authorization() | headers,
         timeout=60,
     ) as http:
         path = DATA.format("ELASTIC")
-        answer = http.post(path, params={"requestId": "by hand"}, content=json.dumps(row))
+        params = {"requestId": f"by hand {row}"}
+        answer = http.post(path, params=params, content=json.dumps(row))
         assert answer.is_success, answer.text

@@ -248,3 +248,33 @@ def test_of_a_fenced_channel_the_committed_token_is_told_among_many(connect):
     channel.flush()
     connect().open_channel("c", table=T)
     assert client.latest_committed_offset_tokens([channel]) == {channel: "1"}
+
+
+QUOTED = 'sdk."my schema"."My ""T"""'
+
+
+def test_names_that_need_quotes_are_quoted_once(connect, service):
+    service.sql(
+        'CREATE SCHEMA IF NOT EXISTS sdk."my schema"',
+        f'CREATE OR REPLACE TABLE {QUOTED} (id NUMBER(10,0)) ERROR_TABLE = {QUOTED[:-1]}_errors"',
+        'GRANT USAGE ON SCHEMA sdk."my schema" TO ROLE loading',
+        f"GRANT INSERT ON TABLE {QUOTED} TO ROLE loading",
+    )
+    shown = QUOTED.replace("sdk", "SDK")
+    client = connect(max_client_lag=LATE)
+    channel = client.open_channel('"my channel"', table=QUOTED, on_error="continue")
+    assert (str(channel.table), channel.name) == (shown, '"my channel"')
+    channel.insert_rows([{"id": 1}, {"id": "x"}], "1")
+    channel.flush(SOON)
+    # Another client takes it over, and then this one drops what it holds itself.
+    connect().open_channel('"my channel"', table=QUOTED)
+    channel.insert_row({"id": 2}, "2")
+    with pytest.raises(ChannelFenced) as fenced:
+        channel.flush()
+    assert f'Channel "my channel" of {shown} may no longer write' in str(fenced.value)
+    assert "Channel my channel" not in str(fenced.value)
+    mine = client.open_channel('"my channel"', table=QUOTED)
+    client.drop_channel('"my channel"', table=QUOTED)
+    assert not mine.is_valid
+    (refused,) = service.sql(f"SHOW CHANNELS IN TABLE {QUOTED}").rows or [None]
+    assert refused is None

@@ -86,7 +86,7 @@ def test_portions_that_were_left_let_no_load_pass():
     assert found.failure == "why"
     # What comes behind an unknown number of records has no number.
     found = settled(done(0, 1), done(1, 0, error="why"), done(2, 1))
-    assert found.first_records == {2: 1}
+    assert found.first_records == {1: 1, 2: 1}
 
 
 def test_limits_count_the_rejects_of_all_portions():

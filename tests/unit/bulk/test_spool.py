@@ -10,6 +10,7 @@ from snowmelt.bulk import spool
 from snowmelt.bulk.publishing import numbered_files, write_reject_files
 from snowmelt.bulk.spool import FileSpool, RejectSpool, RowSpool, reject_files
 from snowmelt.bulk.work import Portioned
+from snowmelt.load.copying import Rejects
 from snowmelt.load.parsed import Rejected
 from snowmelt.schema.native import native_schema
 from snowmelt.schema.types import Column, Kind, TableSchema
@@ -84,9 +85,7 @@ def test_rejects_of_later_portions_are_numbered_anew(warehouse, tmp_path):
         portions.append(Portioned(number, reject_files=found.finish()))
     numbered = numbered_files(portions, {0: 1, 1: 8}, warehouse_url=warehouse, folder="t/data/load")
     data, reasons = tmp_path / "data", tmp_path / "reasons"
-    write_reject_files(
-        numbered, warehouse_url=warehouse, data_path=str(data), exceptions_path=str(reasons)
-    )
+    write_reject_files(numbered, warehouse_url=warehouse, rejects=Rejects(str(data), str(reasons)))
     assert data.read_bytes() == b"x\n\xfe\n"
     assert reasons.read_text() == (
         "COPY: Record 2 of a.csv was rejected: bad\nCOPY: Record 8 of a.csv was rejected: worse\n"

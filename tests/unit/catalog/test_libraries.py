@@ -17,7 +17,7 @@ def run(lakehouse):
 @pytest.fixture
 def library(tmp_path, run):
     path = tmp_path / "own.py"
-    path.write_text("first")
+    path.write_text("Factory = Other = None")
     run(f"CREATE LIBRARY own AS '{path}' LANGUAGE 'Python'")
     return path
 
@@ -35,12 +35,12 @@ def test_a_library_is_its_file_and_what_it_needs(tmp_path, run, lakehouse):
 
 def test_a_replaced_library_keeps_what_is_made_of_it(library, run, lakehouse):
     run("CREATE FILTER f AS LANGUAGE 'Python' NAME 'Factory' LIBRARY own NOT FENCED")
-    library.write_text("second")
+    library.write_text("Factory = 2")
     with pytest.raises(AlreadyExists):
         run(f"CREATE LIBRARY own AS '{library}'")
     assert run(f"CREATE OR REPLACE LIBRARY own AS '{library}'").message.startswith("Library OWN re")
     with lakehouse.database.reading() as connection:
-        assert library_files(connection, ["OWN"]) == {"OWN": {"own.py": b"second"}}
+        assert library_files(connection, ["OWN"]) == {"OWN": {"own.py": b"Factory = 2"}}
         [function] = functions_of(connection)
     assert (function.kind, function.name, function.factory) == ("filter", "F", "Factory")
     [shown] = run("SHOW FILTERS").rows

@@ -174,6 +174,8 @@ MEANINGS = {
     "ALTER BUCKET raw SET SELECT_DIALECT = 'ceph'": AlterBucket("raw", "ceph", False),
     "ALTER BUCKET IF EXISTS raw UNSET SELECT_DIALECT": AlterBucket("raw", None, True),
     "ALTER USER u DROP ACCESS KEY 'SMAK1'": DropAccessKey("U", "SMAK1"),
+    # As SHOW ACCESS KEYS prints it.
+    "ALTER USER u DROP ACCESS KEY SMAK2": DropAccessKey("U", "SMAK2"),
     "GRANT READ, WRITE ON BUCKET raw TO ROLE r": GrantOnBucket(
         ("READ", "WRITE"), "raw", None, "R", False
     ),

@@ -59,5 +59,5 @@ def test_short_table_names_are_refused(snowmelt):
 def test_a_folder_without_catalog_is_not_made_by_looking(snowmelt, tmp_path):
     refused = snowmelt("channels", "list", "--data-dir", "typo")
     assert refused.returncode == 1
-    assert "there is no catalog in" in refused.stderr
+    assert "there is no catalog at" in refused.stderr
     assert not (tmp_path / "typo").exists()

@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 SLEEPER = """
 import time
+from pathlib import Path
 
 class Sleeper:
     def __init__(self):
@@ -125,3 +127,65 @@ def test_an_interrupted_load_answers_at_once_and_loads_nothing(snowmelt, table, 
     assert time.monotonic() - began < 30
     assert (tmp_path / "cancelled").exists()
     assert "2 rows of 1 file" in snowmelt("copy", table).stdout
+
+
+@pytest.mark.slow
+def test_a_filter_that_ends_its_process_is_no_success(snowmelt_process, snowmelt, table, tmp_path):
+    (tmp_path / "own.py").write_text(
+        "import os\ndef ends(reader):\n    os._exit(0)\n    yield b''\n"
+        "def says(reader):\n    print('between')\n    yield from reader\n"
+    )
+    snowmelt("sql", "CREATE LIBRARY own AS 'own.py'")
+    snowmelt("sql", "CREATE FILTER ends AS NAME 'ends' LIBRARY own")
+    snowmelt("sql", "CREATE FILTER says AS NAME 'says' LIBRARY own")
+    told = snowmelt_process("copy", f"{table} FILTER ends()")
+    assert told.returncode == 1
+    assert "a.csv, filter ends(): its process ended with status 0" in told.stderr
+    told = snowmelt_process("copy", f"{table} FILTER says()", "--format", "json")
+    assert json.loads(told.stdout)[0]["rows_loaded"] == 2
+    assert "between" in told.stderr
+
+
+@pytest.mark.slow
+def test_a_check_of_a_filter_that_ends_its_process_is_no_success(snowmelt_process, tmp_path):
+    (tmp_path / "own.py").write_text("import os\ndef ends(data):\n    os._exit(0)\n")
+    told = snowmelt_process("load", "check", "own.py")
+    assert told.returncode == 1
+    assert "own.py, its filter: its process ended with status 0" in told.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_java_that_is_killed_is_one_sentence(snowmelt, table, tmp_path):
+    (tmp_path / "own.py").write_text(SLEEPER)
+    snowmelt("sql", "CREATE LIBRARY own AS 'own.py'")
+    snowmelt("sql", "CREATE FILTER sleeper AS NAME 'SleeperFactory' LIBRARY own")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SNOWMELT_")}
+    child = subprocess.Popen(
+        [sys.executable, "-m", "snowmelt", "copy", "--spark", table + " FILTER sleeper()"],
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+    )
+    until = time.monotonic() + 300
+    while not (tmp_path / "begun").exists():
+        assert child.poll() is None, child.stderr.read().decode()
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    [java] = [
+        int(status.parent.name)
+        for status in Path("/proc").glob("[0-9]*/status")
+        if (text := _text(status)).startswith("Name:\tjava\n") and f"PPid:\t{child.pid}\n" in text
+    ]
+    os.kill(java, signal.SIGKILL)
+    _, said = child.communicate(timeout=120)
+    assert child.returncode == 1
+    [sentence] = said.decode().splitlines()
+    assert sentence.startswith("snowmelt: The Java process of Spark was killed by signal 9 while")
+
+
+def _text(path):
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

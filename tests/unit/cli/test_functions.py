@@ -141,7 +141,7 @@ def test_statements_are_printed(snowmelt, tmp_path):
         ),
         (
             ("call", "http://127.0.0.1:9/f", "--csv", "bad.csv", "--arguments", "(n FLOAT)"),
-            "Column n: a number in the range of FLOAT was expected.",
+            "Column n: a number was expected, not any text.",
         ),
         (("call", "http://127.0.0.1:9/f", "--csv", "bad.csv", "--patience", "0"), "f, batch "),
     ],

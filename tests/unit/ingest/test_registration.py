@@ -26,7 +26,7 @@ from snowmelt.schema.types import TableName
 from snowmelt.storage.local import LocalStore
 from snowmelt.wire.streaming import RegisterRequest, RegisterResponse
 
-SENDER = Sender("LOADER", None, ours=True)
+SENDER = Sender("LOADER", None)
 
 
 def trusted(world) -> tuple[Durability, Verifier]:

@@ -45,7 +45,10 @@ def read(text, dialect=AWS, *, limits=None, scan_range=None, compression="NONE",
                 fields = batch.fields(row)
                 assert looked.fields(row) == fields
                 assert batch.value(row, len(fields)) is MISSING
-                records.append(fields)
+                # A column of its own may be NULL where `*` shows an empty field.
+                values = [batch.value(row, field) for field in range(len(fields))]
+                assert [value or b"" for value in values] == fields
+                records.append(values)
             failure = batch.failure
             if failure is not None:
                 break
@@ -72,7 +75,7 @@ SEED_TABLE = [
     (
         b",,1,,2,",
         {
-            CEPH_2020: [None, None, b"1", None, b"2", None],
+            CEPH_2020: [b"", b"", b"1", b"", b"2", b""],
             CEPH: [None, None, b"1", None, b"2", None],
             AWS: [b"", b"", b"1", b"", b"2", b""],
         },
@@ -137,7 +140,7 @@ def test_the_seeds_examples(line, expected, dialect):
         (b"a\r\nb\r\n", CEPH_2020, [[b"a\r"], [b"b\r"]]),
         (b"a\n\n\r\nb", AWS, [[b"a"], [b"b"]]),
         (b"a\n\nb", CEPH, [[b"a"], [None], [b"b"]]),
-        (b"a\n\nb", CEPH_2020, [[b"a"], [None], [b"b"]]),
+        (b"a\n\nb", CEPH_2020, [[b"a"], [b""], [b"b"]]),
         (b"#a\nb#\n#", AWS, [[b"b#"]]),
         (b"#a\nb#\n", CEPH, [[b"#a"], [b"b#"]]),
         (b"\xef\xbb\xbfa\n", AWS, [[b"a"]]),

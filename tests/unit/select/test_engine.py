@@ -305,6 +305,18 @@ def test_an_error_tells_the_record(options, data, where, size):
         answer(request, data, block_bytes=size)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("info", [Header.USE, Header.IGNORE])
+def test_a_header_without_end_is_refused_before_it_is_read(info):
+    """The exact state machine would hold the interpreter for a minute."""
+    request = SelectRequest("select * from s3object", CsvInput(header=info))
+    names = b",".join(b"n%d" % number for number in range(1_000_000))
+    for header in (names, b'"' + names + b'"'):
+        with pytest.raises(SelectError, match="header does not end within 1,048,576") as caught:
+            answer(request, header + b"\n1\n")
+        assert caught.value.s3_code == "OverMaxRecordSize"
+
+
 def test_a_document_that_is_too_large_names_its_setting():
     request = SelectRequest("select * from s3object", JsonInput(lines=False))
     with pytest.raises(SelectError, match="document_bytes"):

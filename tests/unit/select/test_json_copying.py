@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from snowmelt.select.dialect import Dialect
 from snowmelt.select.json_lines import decoded
 from snowmelt.select.local import run_locally
 from snowmelt.select.request import JsonInput, JsonOutput, SelectRequest
@@ -47,7 +48,7 @@ def answer(lines, output):
 
 
 def encoded(lines, output):
-    writer = JsonWriter(output, ())
+    writer = JsonWriter(output, (), Dialect.AWS)
     records = [decoded(memoryview(line.encode())) for line in lines]
     return b"".join(writer.record(list(each.values()), list(each)) for each in records)
 

@@ -128,6 +128,9 @@ def by_rows(request: SelectRequest, data: bytes) -> tuple[bytes, str | None]:
     scope = Scope(query, Timestamp(0))
     out = b""
     values, bad = values_of(data)
+    if dialect.is_ceph:
+        # There each element of an array is a record.
+        values = [each for value in values for each in (value if type(value) is list else [value])]
     for read, value in enumerate(values, 1):
         row = JsonRow(value, dialect.is_ceph)
         scope.begin_row()

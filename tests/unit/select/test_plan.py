@@ -74,9 +74,12 @@ comparisons = st.one_of(
     st.tuples(values, st.lists(values, min_size=1, max_size=3)).map(
         lambda t: f"{t[0]} in ({', '.join(t[1])})"
     ),
-    st.tuples(values, st.sampled_from(["a%", "%West%", "_b_", "%", "", "a!%c", "%a%c", "é%"])).map(
-        lambda t: f"{t[0]} like '{t[1]}' escape '!'"
-    ),
+    st.tuples(
+        values,
+        st.sampled_from(["a%", "%West%", "_b_", "%", "", "a!%c", "%a%c", "é%"])
+        | st.sampled_from(["%[a-c]%", "[^a-z]%", "_[b_]_", "%[é0-9]", "![a]%", "[c-a]", "[a]+"]),
+        st.sampled_from([" escape '!'", ""]),
+    ).map(lambda t: f"{t[0]} like '{t[1]}'{t[2]}"),
     values.map(lambda a: f"{a} is null"),
     values.map(lambda a: f"{a} is not null"),
     st.tuples(columns, st.sampled_from(["<", ">"])).map(

@@ -6,8 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from snowmelt.errors import AuthenticationFailed
+from snowmelt.config import Settings
+from snowmelt.errors import AuthenticationFailed, ConfigurationError
 from snowmelt.server.auth import Caller
+from snowmelt.server.checking import check_settings
 from snowmelt.server.front import Call, Checks, Front, Lane, check_content_type, check_host
 from snowmelt.server.problems import Answer, json_answer
 from snowmelt.server.refusals import ContentTypeRefused, HostRefused
@@ -119,6 +121,16 @@ def test_names_that_a_web_page_may_have_rebound_are_refused(host: bytes) -> None
     with pytest.raises(HostRefused):
         check_host(host)
     assert ask(host=host)[0] == 403
+
+
+def test_the_names_of_a_proxy_pass_where_they_are_set() -> None:
+    hosts = Settings.load(public_hosts="Ingest.Example, other.example.").public_host_names
+    for name in (b"ingest.example", b"INGEST.example:443", b"other.example"):
+        check_host(name, hosts)
+    with pytest.raises(HostRefused, match="SNOWMELT_PUBLIC_HOSTS"):
+        check_host(b"evil.example", hosts)
+    with pytest.raises(ConfigurationError, match="public_hosts"):
+        check_settings(Settings.load(public_hosts="ingest.example", dev=True))
 
 
 @pytest.mark.parametrize("kind", [b"", b"text/plain", b"application/x-www-form-urlencoded"])

@@ -20,7 +20,7 @@ SCHEMA = TableSchema(1, (NUMBER, TEXT, INSTANT))
 
 
 def cast(column, values, kind=None):
-    [own, *_] = cast_column(column, pa.array(values, kind))
+    [own, *_] = cast_column(column, pa.array(values, kind), dt.UTC)
     return own.to_pylist()
 
 
@@ -49,12 +49,14 @@ def test_numbers_are_rounded_half_up_whatever_they_come_as(values, kind):
 )
 def test_what_does_not_fit_is_named(column, values, why):
     with pytest.raises(LoadFailed, match=why):
-        cast_column(column, pa.array(values))
+        cast_column(column, pa.array(values), dt.UTC)
 
 
 def test_times_are_floored_and_bring_their_companions():
     before = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, dt.UTC)
-    at, nanos, offset = cast_column(INSTANT, pa.array([before, None], pa.timestamp("us", "UTC")))
+    at, nanos, offset = cast_column(
+        INSTANT, pa.array([before, None], pa.timestamp("us", "UTC")), dt.UTC
+    )
     assert at.to_pylist() == [before, None]
     assert nanos.to_pylist() == offset.to_pylist() == [0, None]
     coarse = Column("AT", Kind.TIMESTAMP_NTZ, 1, scale=0)
@@ -75,6 +77,10 @@ def test_structs_lists_and_maps_become_documents():
 def test_columns_are_found_by_name_and_misfits_are_named():
     assert matched(SCHEMA, ["t", "N"], "X") == (1, 0, None, None, None)
     assert matched(SCHEMA, ["n", "at", "at$tz"], "X") == (0, None, 1, None, 2)
+    pair = TableSchema(1, (Column("T", Kind.BOOLEAN, 1), Column("t", Kind.BOOLEAN, 2)))
+    assert matched(pair, ["t"], "X") == (None, 0)
+    assert matched(pair, ["t", "T"], "X") == (1, 0)
+    assert matched(pair, ["T", "t_2"], "X") == (0, 1)
     for names, why in (
         (["t"], "no value is given for N"),
         (["n", "N"], "two columns are meant for N"),
@@ -100,3 +106,38 @@ def test_texts_are_dates_and_times_as_sql_and_spark_write_them():
     assert cast(Column("C", Kind.TIME, 1, scale=0), ["12:00 PM"]) == [noon.time()]
     with pytest.raises(LoadFailed, match=r"AT \(TIMESTAMP_NTZ"):
         cast(plain, ["2026-02-30 12:00:00"])
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        (Column("F", Kind.REAL, 1), "1e400"),
+        (Column("F", Kind.REAL, 1), "1d"),
+        (Column("B", Kind.BOOLEAN, 1), 2),
+        (NUMBER, b"\x01"),
+        (NUMBER, True),
+        (TEXT, b"a"),
+        (Column("D", Kind.DATE, 1), "20240102"),
+        (Column("D", Kind.DATE, 1), "02.01.2024"),
+        (Column("V", Kind.VARIANT, 1), [b"a"]),
+    ],
+)
+def test_what_a_column_would_have_to_guess_is_rejected(column, value):
+    with pytest.raises(LoadFailed):
+        cast_column(column, pa.array([value]), dt.UTC)
+
+
+@pytest.mark.parametrize("text", ["01/02/2024", "2-Jan-2024", "2024-01-02 23:59", "1704153600"])
+def test_dates_are_read_as_snowflake_reads_them(text):
+    assert cast(Column("D", Kind.DATE, 1), [text]) == [dt.date(2024, 1, 2)]
+
+
+def test_a_variant_keeps_all_38_digits_of_its_numbers():
+    from pyspark.sql.types import VariantVal
+
+    number = "9" * 37 + "8"
+    value = VariantVal.parseJson(f"[{number}, 0.{number}]")
+    kind = pa.struct([pa.field("value", pa.binary()), pa.field("metadata", pa.binary())])
+    given = pa.array([{"value": bytes(value.value), "metadata": bytes(value.metadata)}], kind)
+    [found] = cast_column(Column("V", Kind.VARIANT, 1), given, dt.UTC)
+    assert found.to_pylist() == [f"[{number},0.{number}]"]

@@ -57,8 +57,23 @@ def test_equal_calls_are_doubles_and_others_are_not():
     assert calls([node(1), f"+- {other}", "   +- Range, Statistics(rowCount=10)"]).warnings == ()
 
 
-def test_sorting_looks_at_a_sample_first():
-    assert "ORDER BY" in calls(["Sort [v#1 ASC], true", f"+- {node()}"]).warnings[0]
+@pytest.mark.parametrize(
+    ("above", "rows"),
+    [
+        (["Sort [v#1 ASC NULLS FIRST], true, Statistics(x)"], 20),
+        (["Sort [v#1 ASC NULLS FIRST], true", "+- Project [v#1]"], 20),
+        (["Sort [v#1 ASC NULLS FIRST], true", "+- Sort [w#1 ASC NULLS FIRST], true"], 20),
+        (["RepartitionByExpression [v#1 ASC NULLS FIRST], Statistics(x)"], 20),
+        (["Sort [v#1 ASC NULLS FIRST], false"], 10),
+        (["GlobalLimit 5", "+- LocalLimit 5", "+- Sort [v#1 ASC NULLS FIRST], true"], 10),
+        (["RepartitionByExpression [v#1], Statistics(x)"], 10),
+    ],
+)
+def test_sorting_by_range_looks_at_a_sample_first(above, rows):
+    lines = [*above, f"+- {node()}", "+- Range, Statistics(rowCount=10)"]
+    found = calls([f"{' ' * 3 * at}{line}" for at, line in enumerate(lines)])
+    assert (found.places, found.rows, found.calls) == (1, rows, rows // 10)
+    assert ["ORDER BY" in text for text in found.warnings] == [True] * (rows == 20)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,13 @@ from snowmelt.spark.session import local_session
 spark = local_session("without-java", "local[1]")
 print("rows", spark.range(7).count(), spark.sparkContext._jvm.System.getProperty("java.home"))
 print("mapped", spark.range(3).mapInArrow(lambda batches: batches, "id long").count())
+def many(batches):
+    import pyarrow as pa
+    for _ in batches:
+        for _ in range(200):
+            yield pa.record_batch({"id": pa.array(range(10_000))})
+# Spark ends the connection of such a query early.
+print("limited", len(spark.range(100_000).mapInArrow(many, "id long").limit(3).collect()))
 spark.stop()
 """
 
@@ -56,7 +63,7 @@ def test_an_old_java_home_is_passed_over(tmp_path, monkeypatch):
 
 
 def test_the_packaged_java_runs_without_the_module_that_it_lacks(tmp_path):
-    home = java.packaged_java(tmp_path / "a folder's cache")
+    home = java.wrapped_java(java.packaged_java(), tmp_path / "a folder's cache")
     answer = subprocess.run(
         [home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"],
         capture_output=True,
@@ -64,15 +71,35 @@ def test_the_packaged_java_runs_without_the_module_that_it_lacks(tmp_path):
         check=True,
     )
     assert "17." in answer.stderr
-    assert java.packaged_java(tmp_path / "a folder's cache") == home
+    assert java.wrapped_java(java.packaged_java(), tmp_path / "a folder's cache") == home
+    assert java.wrapped_java(home) == home
 
 
 def test_a_cache_folder_that_cannot_be_written_is_no_hindrance(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
-    home = java.packaged_java(blocked)
+    home = java.wrapped_java(java.packaged_java(), blocked)
     assert (home / "bin" / "java").exists()
     assert blocked not in home.parents
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_spark_starts_and_ends_queries_in_silence_and_leaves_java_home_alone(tmp_path):
+    program = "import os; before = os.environ.get('JAVA_HOME')" + PROGRAM
+    answer = subprocess.run(
+        [sys.executable, "-c", program + "assert os.environ.get('JAVA_HOME') == before\n"],
+        # With these variables Java says that it has read them.
+        env={name: value for name, value in os.environ.items() if "JAVA_OPTIONS" not in name}
+        | {"XDG_CACHE_HOME": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        timeout=800,
+    )
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert "mapped 3" in answer.stdout
+    assert "limited 3" in answer.stdout
 
 
 @pytest.mark.spark

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import errno
+import hashlib
 import os
 import pickle
 import stat
@@ -15,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from snowmelt.errors import ObjectChanged, PathRefused, StageUnavailable, SyncFailed
-from snowmelt.storage import local
+from snowmelt.errors import ObjectChanged, ObjectMissing, PathRefused, StageUnavailable, SyncFailed
+from snowmelt.storage import disk, local
+from snowmelt.storage.disk import sync_limit
 from snowmelt.storage.local import LocalStore
 from snowmelt.storage.store import UNFINISHED
 
@@ -199,7 +201,7 @@ def test_a_store_can_be_sent_to_another_process(store):
     assert pickle.loads(pickle.dumps(store)).get("a") == b"x"
 
 
-def test_no_descriptors_are_left_open(store):
+def test_no_descriptors_are_left_open_but_the_one_that_hears_of_failed_writes(store):
     store.put("a/b/c", b"x")
     for _ in range(20):
         store.put("a/b/c", b"x")
@@ -215,7 +217,100 @@ def test_no_descriptors_are_left_open(store):
         # That of the listing, and those of threads that others have left, may be closed by now.
         with contextlib.suppress(FileNotFoundError):
             opened.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
-    assert [path for path in opened if path.startswith(str(store.root))] == []
+    assert [path for path in opened if path.startswith(str(store.root))] == [str(store.root)]
+
+
+def test_every_sync_asks_the_descriptor_that_was_held_from_the_start(store, monkeypatch):
+    asked = []
+    monkeypatch.setattr("snowmelt.storage.disk.sync_filesystem", asked.append)
+    store.watch()
+    for name in "abc":
+        store.put(name, b"x")
+        store.sync()
+    assert len(asked) == 3
+    assert len(set(asked)) == 1
+    assert os.fstat(asked[0]).st_ino == store.root.stat().st_ino
+
+
+@pytest.fixture
+def mounted(tmp_path):
+    """Mount a file system; gone when the test ends."""
+    folders = []
+
+    def mount(folder, kind, *options):
+        folder.mkdir(parents=True, exist_ok=True)
+        command = ["mount", "-t", kind, kind, folder, *options]
+        done = subprocess.run(command, capture_output=True, check=False)
+        if done.returncode:
+            pytest.skip(f"only root can mount a file system: {done.stderr.decode()}")
+        folders.append(folder)
+
+    yield mount
+    for folder in reversed(folders):
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_a_file_system_that_is_mounted_beneath_is_synced_too(store, mounted, monkeypatch):
+    asked = []
+    store.watch()
+    mounted(store.root / "a", "tmpfs")
+    store.put("a/b", b"x")
+    monkeypatch.setattr(
+        "snowmelt.storage.disk.sync_filesystem",
+        lambda folder: asked.append(os.fstat(folder).st_dev),
+    )
+    store.sync()
+    assert asked == [store.root.stat().st_dev, (store.root / "a").stat().st_dev]
+    # Another one over the root: both, from the next sync on.
+    root = store.root
+    mounted(root, "tmpfs")
+    store.put("c", b"x")
+    asked.clear()
+    store.sync()
+    assert root.stat().st_dev in asked
+    assert len(asked) == 3
+
+
+def test_a_file_system_that_reports_no_failed_write_is_named(tmp_path, mounted):
+    assert sync_limit(tmp_path) is None
+    mounted(tmp_path / "base", "tmpfs")
+    places = {name: tmp_path / "base" / name for name in ("lower", "upper", "work")}
+    for place in places.values():
+        place.mkdir()
+    options = f"lowerdir={places['lower']},upperdir={places['upper']},workdir={places['work']}"
+    mounted(tmp_path / "over", "overlay", "-o", options)
+    assert "overlayfs does not report a failed write" in str(sync_limit(tmp_path / "over"))
+
+
+def test_a_forked_process_hears_of_failed_writes_by_itself(store, tmp_path):
+    store.watch()
+    told = tmp_path / "told"
+    child = os.fork()
+    if not child:
+        try:
+            asked = []
+            disk.sync_filesystem = asked.append
+            store.sync()
+            # Not the parent's descriptor, nor a copy of it: each has its own memory of errors.
+            told.write_text(" ".join(map(str, asked)))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert len(told.read_text().split()) == 1
+    store.sync()
+
+
+def test_an_object_from_before_the_watch_is_compared_with_its_disk(store):
+    md5 = {name: hashlib.md5(name.encode() * 3_000_001).hexdigest() for name in "ab"}
+    store.put("a", b"a" * 3_000_001)
+    store.watch()
+    assert store.is_on_disk("a", md5["a"])
+    assert not store.is_on_disk("a", md5["b"])
+    store.put("b", b"b" * 3_000_001)
+    # Its failed writes are heard of by `sync`: it is not read again.
+    assert store.is_on_disk("b", md5["a"])
+    with pytest.raises(ObjectMissing):
+        store.is_on_disk("c", md5["a"])
 
 
 def test_puts_and_deletes_that_share_folders_do_not_disturb_each_other(store):
@@ -243,7 +338,7 @@ def test_a_failed_sync_is_told_from_a_root_that_cannot_be_opened(store, monkeypa
     def fail(folder: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("snowmelt.storage.local.sync_filesystem", fail)
+    monkeypatch.setattr("snowmelt.storage.disk.sync_filesystem", fail)
     with pytest.raises(SyncFailed, match="Input/output error"):
         store.sync()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 
 import pytest
 
@@ -201,6 +202,24 @@ def test_a_commit_that_did_not_happen_is_reported_as_unknown_and_made_up_for(num
         commit_migration(house.database, found, written(found))
     assert snapshot(house).watermark == 0
     assert house.migrate() is None
+    assert house.migrate(clock=expired(house)).rows == 10
+    assert house.read_numbers() == list(range(10))
+
+
+def test_a_commit_whose_files_may_not_be_on_the_disk_commits_nothing(numbers_table):
+    house = numbers_table
+    house.put_numbers(0, 10)
+    found = plan(house)
+    files = written(found)
+
+    def fail() -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    faults.arm(Point.STORE_SYNC, fail)
+    with pytest.raises(UnknownOutcome, match="Input/output error"):
+        commit_migration(house.database, found, files)
+    assert snapshot(house).watermark == 0
+    # The next run writes files of its own.
     assert house.migrate(clock=expired(house)).rows == 10
     assert house.read_numbers() == list(range(10))
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import gzip
+import json
 import re
 import uuid
 import zlib
@@ -28,6 +29,7 @@ from snowmelt.functions.definition import (
     Compression,
     ExternalFunction,
 )
+from snowmelt.functions.proxy import http1
 from snowmelt.functions.proxy.faults import parse_fault
 from snowmelt.functions.proxy.relay import FaultProxy
 from snowmelt.functions.refusals import CallFailed, TooLarge
@@ -187,7 +189,9 @@ def test_headers_are_those_of_the_format(service):
     assert said["sf-external-function-format-version"] == "1.0"
     assert said[kit.BATCH] == said["sf-external-function-current-query-id"] + ":7"
     assert said["sf-custom-volume-measure"] == "liters"
-    assert said["sf-custom-row-errors"] == "1"
+    assert said["x-snowmelt-row-errors"] == "1"
+    # Services pass on what is custom: nothing is there but what HEADERS says.
+    assert [name for name in said if name.startswith("sf-custom-")] == ["sf-custom-volume-measure"]
     assert said["sf-context-current-user-base64"] == "em/Dqw=="
     assert said["traceparent"].startswith("00-0af")
 
@@ -208,12 +212,12 @@ def test_a_date_says_how_long_to_wait():
 @pytest.mark.parametrize(
     ("answers", "reason"),
     [
-        ((reply(204),), "error: 204 (status 204, 1 attempts, 0 polls, 0.0 s)"),
+        ((reply(204),), "error: 204 (status 204, 1 attempts, 0 polls, 0.0 s, http://127.0.0.1:"),
         ((reply(302, location="/x"),), "error: 302 (status 302, 1 attempts"),
-        ((reply(403, b"secret"),), "external function double with remote service error: 403 ("),
-        ((reply(202), reply(500, b"secret")), "error: 500 (status 500, 1 attempts, 1 polls"),
+        ((reply(403, b"no\nway"),), "function double with remote service error: 403 'no way' ("),
+        ((reply(202), reply(500, b"oh")), "error: 500 'oh' (status 500, 1 attempts, 1 polls"),
         ((reply(202),), "Error: Timeout was reached (the service still works on the batch)"),
-        ((reply(503, b"secret"),), "error: 503; no answer in time (status 503"),
+        ((reply(503, b"no"),), "error: 503 'no'; no answer in time (status 503"),
         ((CLOSE,), "Remote service cannot be reached. Check the endpoint URL and try again (127."),
         ((b"secret\r\n\r\n",), "the reply is not HTTP/1.1"),
         ((reply(200, b"secret", content_md5="bm90IGl0"),), "Content-MD5 is not that of its body"),
@@ -227,16 +231,64 @@ def test_what_is_no_answer_is_said_with_its_batch_and_without_payload(answers, r
     assert re.match("double, batch [-0-9a-f]{36}:7: ", text)
     assert reason in text
     assert "secret" not in text
-    assert "/f" not in text
+    assert text.endswith("/f).")
 
 
-def test_the_beginning_of_a_refusal_is_shown_to_who_asks_for_it():
+@pytest.mark.parametrize(("chars", "shown"), [(300, 300), (40, 40), (0, 0)])
+def test_an_error_shows_the_beginning_of_a_refusal_as_far_as_it_may(chars, shown):
     said = gzip.compress(b'{"message":"Forbidden"}' + b"x" * 500)
-    options = CallerOptions(debug_payload=True)
+    options = CallerOptions(error_body_chars=chars)
     made, _ = raw(reply(403, said, content_encoding="gzip"), options=options)
-    shown = re.search("error: 403 '([^']*)'", str(made.error))[1]
-    assert shown.startswith('{"message":"Forbidden"}x')
-    assert len(shown) == 200
+    found = re.search("error: 403 '([^']*)…'", str(made.error))
+    assert (len(found[1]) if found else 0) == shown
+    assert not found or found[1].startswith('{"message":"Forbidden"}x')
+
+
+def test_an_error_hides_the_url_of_a_secure_function_and_every_query():
+    made, _ = raw(reply(403), secure=True)
+    assert str(made.error).endswith("0.0 s).")
+    with RawService(reply(403)) as service:
+        made = call(plan(f"{service.url}/f?code=hidden"))
+        assert f"{service.url}/f)." in str(made.error)
+    assert "hidden" not in str(made.error)
+
+
+@pytest.mark.parametrize(
+    "clauses",
+    [
+        {"authentication": Authentication.BEARER, "secret": "env:A_TEST_KEY"},
+        {"authentication": Authentication.BASIC, "user": "zoe", "secret": "env:A_TEST_KEY"},
+        {"api_key": "env:A_TEST_KEY"},
+        {"authentication": Authentication.SIGV4, "user": "AKIAEXAMPLE", "secret": "env:A_TEST_KEY",
+         "region": "eu-west-1"},
+    ],
+    ids=["bearer", "basic", "api key", "sigv4"],
+)  # fmt: skip
+def test_an_error_shows_no_secret_that_a_service_repeats(monkeypatch, clauses):
+    monkeypatch.setenv("A_TEST_KEY", "s3cret-value")
+
+    class Repeating(RawService):
+        async def converse(self, reader, writer):
+            while (request := await http1.read(reader, writer)) is not None:
+                self.requests.append(request)
+                headers = {
+                    **request.headers,
+                    "note": "the key s3cret-value is unknown",
+                    "token": "t0ken",
+                }
+                writer.write(reply(403, json.dumps(headers).encode()))
+                await writer.drain()
+
+    with Repeating() as service:
+        integration = ApiIntegration("here", "custom", (service.url,), **clauses)
+        options = CallerOptions(error_body_chars=10_000)
+        text = str(call(plan(f"{service.url}/f", integration=integration, options=options)).error)
+        (request,) = service.requests
+    assert "sf-external-function-name" in text
+    said = [request.headers.get(name, "-" * 99) for name in ("authorization", "x-api-key")]
+    parts = [part for each in said for part in re.split(r"[\s,=]+", each) if len(part) > 30]
+    for secret in ("s3cret-value", "t0ken", *said, *parts):
+        assert secret not in text
 
 
 def test_retries_end_with_their_number():
@@ -349,7 +401,8 @@ def test_a_secret_that_is_missing_is_named_by_its_reference(tmp_path):
     path = tmp_path / "key"
     with RawService(reply(body=ANSWER)) as service:
         integration = ApiIntegration("here", "custom", (service.url,), api_key=f"file:{path}")
-        asked = plan(f"{service.url}/f", integration=integration)
+        options = CallerOptions(secrets_dir=str(tmp_path))
+        asked = plan(f"{service.url}/f", integration=integration, options=options)
         assert f"The secret file:{path} cannot be used" in str(call(asked).error)
         path.write_text("s3cret\n")
         assert call(asked).body == ANSWER
@@ -372,7 +425,9 @@ def test_a_secret_that_changes_is_another_one_from_the_next_attempt_on(tmp_path)
             authentication=Authentication.BEARER,
             secret=f"file:{path}",
         )
-        assert call(plan(f"{service.url}/f", integration=integration)).body == ANSWER
+        options = CallerOptions(secrets_dir=str(tmp_path))
+        asked = plan(f"{service.url}/f", integration=integration, options=options)
+        assert call(asked).body == ANSWER
     said = [request.headers["authorization"] for request in service.requests]
     assert said == ["Bearer old", "Bearer newer"]
 

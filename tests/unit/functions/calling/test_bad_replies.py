@@ -55,7 +55,7 @@ def failure(plan, rows=ROWS):
     with pytest.raises(CallFailed) as caught:
         called.ask(plan, called.rows(rows), ledger=ledger, clock=called.clock())
     text = str(caught.value)
-    form = r"echo, batch query:1:0:0:\w+(/[01])*: .+ \(status (\d+|None), \d+ attempts, \d+ polls, \d+\.\d s\)\."
+    form = r"echo, batch query:1:0:0:\w+(/[01])*: .+ \(status (\d+|None), \d+ attempts, \d+ polls, \d+\.\d s, http://\S+\)\."
     assert re.fullmatch(form, text), text
     assert SECRET not in text
     assert ledger.records[-1].outcome is Result.FAILED
@@ -220,11 +220,12 @@ def test_a_failed_batch_is_null_where_its_function_says_so(service, kind):
     assert [each.outcome for each in ledger.records] == [Result.FAILED, *[Result.OK] * 3]
 
 
-def test_a_refusal_is_shown_only_where_payload_may_be(service):
+def test_a_refusal_is_shown_unless_a_setting_hides_it(service):
     with FaultProxy(service, [parse_fault("403")]) as proxy:
-        plan = called.plan(f"{proxy.url}/echo", options={"debug_payload": True})
-        with pytest.raises(CallFailed, match=r'403 .{"message":"Forbidden"}'):
-            called.ask(plan, called.rows(ROWS), clock=called.clock())
+        for chars, shown in ((300, """ '{"message":"Forbidden"}'"""), (0, "")):
+            plan = called.plan(f"{proxy.url}/echo", options={"error_body_chars": chars})
+            with pytest.raises(CallFailed, match=re.escape(f"error: 403{shown} (status 403")):
+                called.ask(plan, called.rows(ROWS), clock=called.clock())
 
 
 def test_a_byte_order_mark_is_passed_over(service):

@@ -8,6 +8,7 @@ import pytest
 
 from snowmelt.clock import ManualClock
 from snowmelt.functions.calling.breaker import Breaker, breaker_of
+from snowmelt.functions.calling.host import HostFile
 from snowmelt.functions.refusals import CircuitOpen
 
 
@@ -17,8 +18,14 @@ def clock():
 
 
 @pytest.fixture
-def opened(clock):
-    breaker = Breaker(clock, failures=3, pause_s=30.0)
+def made(clock, tmp_path):
+    """Return what makes breakers of one URL, as each worker process has its own."""
+    return lambda **options: Breaker(clock, HostFile(tmp_path / "breaker"), **options)
+
+
+@pytest.fixture
+def opened(clock, made):
+    breaker = made(failures=3, pause_s=30.0)
     for _ in range(3):
         breaker.check("f")
         breaker.failed("status 503")
@@ -36,8 +43,8 @@ def test_it_opens_after_failures_in_a_row_and_says_since_when_and_why(opened):
     assert not refusal.value.retryable
 
 
-def test_a_good_batch_in_between_starts_the_count_anew(clock):
-    breaker = Breaker(clock, failures=3)
+def test_a_good_batch_in_between_starts_the_count_anew(made):
+    breaker = made(failures=3)
     for _ in range(5):
         breaker.failed("a")
         breaker.failed("b")
@@ -46,8 +53,8 @@ def test_a_good_batch_in_between_starts_the_count_anew(clock):
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_batches_that_a_service_does_not_take_say_nothing_about_the_service(clock, status):
-    breaker = Breaker(clock, failures=3)
+def test_batches_that_a_service_does_not_take_say_nothing_about_the_service(made, status):
+    breaker = made(failures=3)
     for _ in range(10):
         breaker.failed("refused", status)
         breaker.check("f")
@@ -78,6 +85,24 @@ def test_a_probe_that_never_ends_keeps_nobody_out_for_ever(opened, clock):
     opened.check("f")
 
 
-def test_all_calls_to_a_url_share_one(clock):
-    assert breaker_of("http://a/f", clock) is breaker_of("http://a/f", clock)
-    assert breaker_of("http://a/f", clock) is not breaker_of("http://a/g", clock)
+def test_processes_of_a_machine_share_one(made, clock):
+    first, second = made(failures=3), made(failures=3)
+    for each in (first, second, first):
+        each.failed("status 503")
+    for each in (first, second, made(failures=3)):
+        with pytest.raises(CircuitOpen, match="3 batches"):
+            each.check("f")
+    clock.advance(30.0)
+    second.check("f")
+    with pytest.raises(CircuitOpen):
+        first.check("f")
+    second.succeeded()
+    first.check("f")
+
+
+def test_all_calls_to_a_url_share_one(clock, tmp_path):
+    def found(url):
+        return breaker_of(url, clock, folder=tmp_path)
+
+    assert found("http://a/f") is found("http://a/f")
+    assert found("http://a/f") is not found("http://a/g")

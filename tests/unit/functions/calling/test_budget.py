@@ -6,14 +6,19 @@ import datetime as dt
 import os
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
 
+import called
+import calls
 from calls import place, plan
+from raw_service import RawService, reply
 from snowmelt.clock import ManualClock
 from snowmelt.functions.calling.budget import Budget
 from snowmelt.functions.calling.plan import CallerOptions
+from snowmelt.functions.definition import BatchFailure
 from snowmelt.functions.refusals import BudgetExceeded
 
 _SPENDER = """
@@ -84,13 +89,36 @@ def test_tasks_of_a_query_share_its_budget_and_other_queries_have_theirs(clock, 
         each.close()
 
 
-def test_executors_share_a_query_s_budget_out(clock, tmp_path):
+def test_machines_share_a_query_s_budget_out_and_the_error_names_the_whole(clock, tmp_path):
     part = budget(clock, tmp_path, max_calls_per_query=10, executors=3)
     for _ in range(3):
         part.spend()
-    with pytest.raises(BudgetExceeded):
+    reason = r"max_calls_per_query = 10 \(the share of each of 3 machines is 3\) does not"
+    with pytest.raises(BudgetExceeded, match=reason):
         part.spend()
     part.close()
+
+
+@pytest.mark.parametrize("whose", ["task", "query"])
+@pytest.mark.parametrize("what", ["rows", "calls"])
+def test_a_budget_of_nothing_lets_nothing_be_sent(clock, tmp_path, whose, what):
+    none = budget(clock, tmp_path, **{f"max_{what}_per_{whose}": 0})
+    with pytest.raises(BudgetExceeded, match=f"max_{what}_per_{whose} = 0 does not"):
+        none.spend(rows=1)
+    none.close()
+
+
+@pytest.mark.parametrize("status", [503, 429, 202], ids=str)
+@pytest.mark.parametrize("setting", ["max_calls_per_query", "max_calls_per_task"])
+def test_every_request_that_a_service_sees_is_a_call(status, setting):
+    with RawService(reply(status)) as service:
+        plan = called.plan(
+            f"{service.url}/f", options={setting: 2}, on_batch_failure=BatchFailure.RETURN_NULL
+        )
+        with pytest.raises(BudgetExceeded, match=f"echo: the budget {setting} = 2 does not"):
+            called.ask(plan, called.rows(["a"]), place=calls.place(query_id=uuid.uuid4().hex),
+                       clock=called.clock())  # fmt: skip
+        assert len(service.requests) == 2
 
 
 def test_files_of_queries_long_over_are_removed(clock, tmp_path):

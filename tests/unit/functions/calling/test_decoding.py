@@ -144,7 +144,7 @@ def test_many_texts_that_are_damaged_are_never_read_as_something_else(data):
         ("VARIANT", '{"a" : 1.10}', '{"a" : 1.10}'),
         ("VARIANT", "null", None),
         ("ARRAY", '"[1]"', "[1]"),
-        ("VARCHAR", "1.50", "1.5"),
+        ("VARCHAR", "1.50", "1.50"),
     ],
 )
 def test_a_value_is_what_the_declared_type_says(type_text, fragment, value):

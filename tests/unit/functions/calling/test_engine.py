@@ -395,7 +395,9 @@ def test_a_response_translator_that_fails_does_not_close_the_service(service, lo
     )  # fmt: skip
     assert called.ask(plan, called.rows(LETTERS)) == [None] * 10
     assert len(log.batches) == 10
-    with pytest.raises(CallFailed, match=r"its response translator failed: KeyError") as caught:
+    with pytest.raises(
+        CallFailed, match=r"its response translator \S+read failed: KeyError"
+    ) as caught:
         called.ask(replace(plan, function=_aborting(plan)), called.rows(LETTERS[:1]))
     assert caught.value.fields["batch"] == log.ids[-1]
     assert log.ids[-1] in str(caught.value)
@@ -432,7 +434,7 @@ def test_translators_speak_to_a_service_of_another_format():
         rows = event["body"]["data"]
         return {
             "body": {"data": [[at, value + 1] for at, value in rows]},
-            "urlSuffix": "ble",
+            "urlSuffix": "/double",
             "translatorData": len(rows),
         }
 
@@ -442,7 +444,7 @@ def test_translators_speak_to_a_service_of_another_format():
 
     with kit.hosted(svc.asgi()) as url:
         plan = called.plan(
-            f"{url}/dou", name="double", arguments=("NUMBER",), returns="NUMBER(18,0)",
+            f"{url}/a", name="double", arguments=("NUMBER",), returns="NUMBER(18,0)",
             request_translator=ask, response_translator=read,
         )  # fmt: skip
         assert called.ask(plan, called.rows([1, 2, 3])) == [7, 9, 11]

@@ -26,6 +26,7 @@ def failed(batch="batch"):
         attempts=1,
         polls=0,
         seconds=0.25,
+        url="",
     )
 
 

@@ -135,6 +135,75 @@ def test_two_replies_at_once_are_one_too_many(with_client):
         assert service.connections == 2
 
 
+@pytest.mark.parametrize(
+    "late", [reply(body=b"other"), b"H", b"\r\n", CLOSE], ids=["reply", "letter", "line", "end"]
+)
+def test_what_comes_late_is_no_reply_to_the_next_request(with_client, late):
+    asked, said = threading.Event(), threading.Event()
+
+    async def twice(writer):
+        writer.write(OK)
+        await writer.drain()
+        await asyncio.to_thread(asked.wait, 60)
+        if late is CLOSE:
+            writer.close()
+        else:
+            writer.write(late)
+            await writer.drain()
+        said.set()
+
+    async def work(client):
+        first = await ask(client, service)
+        asked.set()
+        # The loop does not run meanwhile, so it cannot see that there is something to read.
+        assert said.wait(60)
+        return first.body, (await ask(client, service)).body
+
+    with RawService(twice, OK) as service:
+        assert with_client(work) == (b"hello", b"hello")
+        assert service.connections == 2
+
+
+@pytest.mark.parametrize(
+    "more",
+    [b"H", b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 204 No Content\r\n\r\n", b"x" * 9],
+    ids=repr,
+)
+def test_bytes_behind_a_body_end_the_connection(with_client, more):
+    async def work(client):
+        return [(await ask(client, service)).body for _ in range(2)]
+
+    with RawService(OK + more, OK) as service:
+        assert with_client(work) == [b"hello", b"hello"]
+        assert service.connections == 2
+
+
+@pytest.mark.parametrize("end", ["timeout", "cancel"])
+def test_the_reply_to_a_request_that_was_given_up_answers_no_other(with_client, end):
+    release = threading.Event()
+
+    async def late(writer):
+        await asyncio.to_thread(release.wait, 60)
+        writer.write(reply(body=b"other"))
+        await writer.drain()
+
+    async def work(client):
+        if end == "timeout":
+            with pytest.raises(TimedOut):
+                await ask(client, service, idle_s=0.05, reply_s=0.05)
+        else:
+            task = asyncio.ensure_future(ask(client, service))
+            assert await asyncio.to_thread(service.asked.acquire, timeout=60)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        release.set()
+        return (await ask(client, service)).body
+
+    with RawService(late, OK) as service:
+        assert with_client(work) == b"hello"
+        assert service.connections == 2
+
+
 def test_a_host_that_takes_no_connection_times_out(with_client):
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))

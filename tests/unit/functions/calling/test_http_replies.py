@@ -74,6 +74,10 @@ BROKEN = {
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\nhello\r\n",
         "not HTTP/1.1",
     ),
+    "a length and chunks": (
+        b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nhello",
+        "not HTTP/1.1",
+    ),
     "two lengths": (
         b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello!",
         "not HTTP/1.1",
@@ -219,6 +223,13 @@ class EarlyService(RawService):
 def test_an_answer_before_the_whole_request_was_read_is_taken(with_client):
     with EarlyService(reply(413, body=b"too much")) as service:
         assert with_client(asking(service, body=b"x" * 30_000_000)).status == 413
+
+
+@pytest.mark.parametrize("status", [200, 202])
+def test_a_result_before_the_whole_request_was_read_is_not_believed(with_client, status):
+    early = EarlyService(reply(status, body=b"other"))
+    with early as service, pytest.raises(TransportFailed, match="before the whole request"):
+        with_client(asking(service, body=b"x" * 30_000_000))
 
 
 def test_bytes_are_counted_in_failure_as_well(with_client):

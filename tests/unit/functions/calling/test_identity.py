@@ -8,7 +8,7 @@ import pytest
 
 from snowmelt.functions.calling.identity import BatchIds, query_id, streaming_query_id
 from snowmelt.functions.calling.plan import Place
-from snowmelt.functions.definition import ExternalFunction
+from snowmelt.functions.definition import ExternalFunction, Volatility
 from snowmelt.functions.signature import Argument, Signature
 from snowmelt.functions.types import parse_type
 
@@ -49,3 +49,34 @@ def test_another_attempt_has_the_same_ids():
 )
 def test_other_work_has_another_id(place, function, body):
     assert BatchIds(place, function).of(3, body) != BatchIds(PLACE, FUNCTION).of(3, BODY)
+
+
+def uses(folder, function, *, task, sites=("", "", ""), bodies=(BODY, BODY, BODY)):
+    """Return the first two ids of each use of a function in one attempt at a task."""
+    made = []
+    for site, body in zip(sites, bodies, strict=True):
+        ids = BatchIds(replace(PLACE, task=task, site=site), function, folder=folder)
+        made.append((ids.of(0, body), ids.of(1, BODY)))
+    return made
+
+
+def test_each_use_of_a_volatile_function_has_ids_of_its_own_the_same_in_each_attempt(tmp_path):
+    first = uses(tmp_path, FUNCTION, task="attempt 1")
+    assert len({each for pair in first for each in pair}) == 6
+    assert uses(tmp_path, FUNCTION, task="attempt 2") == first
+    # One use alone has the ids that a place without a task has.
+    assert first[0][0] == BatchIds(PLACE, FUNCTION).of(0, BODY)
+
+
+def test_uses_at_sites_of_their_own_keep_their_ids_in_whatever_order_they_begin(tmp_path):
+    other = b'{"data":[[0,"b"]]}'
+    first = uses(tmp_path, FUNCTION, task="1", sites=("", "1", "1"), bodies=(BODY, BODY, other))
+    again = uses(tmp_path, FUNCTION, task="2", sites=("1", "1", ""), bodies=(other, BODY, BODY))
+    assert again == first[::-1]
+    assert len({each for pair in first for each in pair[:1]}) == 3
+
+
+def test_uses_of_an_immutable_function_share_ids(tmp_path):
+    function = replace(FUNCTION, volatility=Volatility.IMMUTABLE)
+    assert len(set(uses(tmp_path, function, task="1", sites=("", "1", "2")))) == 1
+    assert list(tmp_path.iterdir()) == []

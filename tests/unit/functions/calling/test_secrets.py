@@ -18,7 +18,7 @@ def test_a_variable_is_read_each_time(monkeypatch):
 
 
 def test_a_file_is_read_again_when_it_has_changed(tmp_path):
-    path, secrets = tmp_path / "key", Secrets()
+    path, secrets = tmp_path / "key", Secrets(tmp_path)
     for number, value in enumerate(("one", "two", "one", "four")):
         path.write_text(f" {value}\n")
         os.utime(path, ns=(number, number))
@@ -26,7 +26,7 @@ def test_a_file_is_read_again_when_it_has_changed(tmp_path):
 
 
 def test_a_file_that_is_replaced_at_once_is_read_again(tmp_path):
-    path, secrets = tmp_path / "key", Secrets()
+    path, secrets = tmp_path / "key", Secrets(tmp_path)
     for value in ("one", "two"):
         new = tmp_path / "new"
         new.write_text(value)
@@ -52,15 +52,40 @@ def test_what_cannot_be_used_is_named_by_its_reference_alone(tmp_path, content, 
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(SecretMissing, match=reason) as missing:
-        Secrets().value(f"file:{path}")
+        Secrets(tmp_path).value(f"file:{path}")
     assert str(missing.value).startswith(f"The secret file:{path} cannot be used: ")
     for part in ("one", "s3cret"):
         assert part not in str(missing.value)
 
 
 def test_a_folder_is_no_secret(tmp_path):
+    (tmp_path / "folder").mkdir()
     with pytest.raises(SecretMissing, match="directory"):
-        Secrets().value(f"file:{tmp_path}")
+        Secrets(tmp_path).value("file:folder")
+
+
+@pytest.mark.parametrize("path", ["{out}/passwd", "../out/passwd", "link", "folder/x", "..", "."])
+def test_no_file_outside_the_folder_of_secrets_is_read(tmp_path, path):
+    folder, out = tmp_path / "secrets", tmp_path / "out"
+    for each in (folder, out):
+        each.mkdir()
+    (out / "passwd").write_text("root")
+    (out / "x").write_text("root")
+    (folder / "link").symlink_to(out / "passwd")
+    (folder / "folder").symlink_to(out)
+    with pytest.raises(SecretMissing, match=r"outside the folder of secrets.*SNOWMELT_SECRETS_DIR"):
+        Secrets(folder).value("file:" + path.format(out=out))
+    with pytest.raises(SecretMissing, match="SNOWMELT_SECRETS_DIR"):
+        Secrets().value(f"file:{out}/passwd")
+
+
+def test_a_secret_is_found_by_its_name_its_path_and_links_within_the_folder(tmp_path):
+    # As mounted secrets of clusters lie.
+    (tmp_path / "..2026").mkdir()
+    (tmp_path / "..2026" / "key").write_text("one")
+    (tmp_path / "key").symlink_to("..2026/key")
+    secrets = Secrets(tmp_path)
+    assert secrets.value("file:key") == secrets.value(f"file:{tmp_path}/key") == "one"
 
 
 def test_a_variable_that_is_not_set_is_named():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from dataclasses import replace
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 
 from calls import URL, plan
 from snowmelt.functions.calling.plan import CallerOptions
-from snowmelt.functions.calling.translators import Translated, Translators
+from snowmelt.functions.calling.translator_process import TranslatorProcess, run_script
+from snowmelt.functions.calling.translator_runtime import Translated, TranslatorFailure
+from snowmelt.functions.calling.translators import Translators
 from snowmelt.functions.definition import Language, Translator
 from snowmelt.functions.refusals import TranslatorFailed
 from snowmelt.functions.wire import exact
@@ -186,7 +189,7 @@ def test_an_error_names_kind_and_line_and_never_the_data(translator, reason):
     with pytest.raises(TranslatorFailed) as failure:
         translators(translator).request(BODY)
     text = str(failure.value)
-    assert text.startswith("f: its request translator failed: ")
+    assert text.startswith("f: its request translator DB.S.T failed: ")
     assert reason in text
     assert "Warsaw" not in text
 
@@ -211,7 +214,9 @@ def test_a_reply_cannot_forge_what_the_request_left():
 
 
 def test_a_response_s_translator_must_give_a_body():
-    with pytest.raises(TranslatorFailed, match="response translator failed: it returned no body"):
+    with pytest.raises(
+        TranslatorFailed, match=r"response translator DB\.S\.T failed: it returned no body"
+    ):
         translators(response=javascript("return {}")).reply(BODY, None)
 
 
@@ -228,6 +233,9 @@ def test_a_suffix_that_is_encoded_is_put_behind_the_url(suffix):
         ("/%2", "must be percent-encoded"),
         ("/../admin", "has . or .. in its path"),
         ("/%2e%2e/admin", "has . or .. in its path"),
+        ("_admin", "leads away from the function's URL"),
+        (";x=1", "leads away"),
+        ("%2Fadmin", "encoded /"),
         ("#x", "fragment"),
         ("/" + "a" * 9_000, "has more than"),
     ],
@@ -244,6 +252,19 @@ def test_a_suffix_does_not_change_the_host(suffix):
     bare = Translators(replace(planned, request_translator=lambda event: {"urlSuffix": suffix}))
     with pytest.raises(TranslatorFailed):
         bare.request(BODY)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "fits"), [("&b=2", True), ("b", False), ("/x", False), ("?", False)]
+)
+def test_a_suffix_changes_no_parameter_of_the_url(suffix, fits):
+    planned = plan(url="http://service.test:80/f?a=1")
+    bare = Translators(replace(planned, request_translator=lambda event: {"urlSuffix": suffix}))
+    if fits:
+        assert bare.request(BODY).url_suffix == suffix
+    else:
+        with pytest.raises(TranslatorFailed, match="leads away"):
+            bare.request(BODY)
 
 
 _JSON = st.recursive(
@@ -273,3 +294,62 @@ def _integers(value):
     if isinstance(value, list):
         return [number for each in value for number in _integers(each)]
     return [value] if type(value) is int else []
+
+
+def test_a_script_that_no_engine_interrupts_is_stopped():
+    source = "return {body: /^(a+)+$/.test('a'.repeat(60) + '!')}"
+    with pytest.raises(TranslatorFailure, match=r"it took longer than 0.5 s of processing time"):
+        run_script(javascript(source), b"1", b"{}", max_cpu_s=0.5)
+    assert run_script(javascript("return {body: 1}"), b"1", b"{}").body == b"1"
+
+
+def test_a_script_that_crashes_its_engine_is_an_error_like_any_other():
+    source = "let a = []; for (let i = 0; i < 20000; i++) a = [a]; return {body: a}"
+    with pytest.raises(TranslatorFailed) as raised:
+        translators(javascript(source)).request(BODY)
+    text = str(raised.value)
+    assert text.startswith("f: its request translator DB.S.T failed: ")
+    assert "its process crashed (SIGSEGV)" in text or "nests too deeply" in text
+    assert translators(javascript("return {body: 1}")).request(BODY).body == b"1"
+
+
+def test_a_document_that_nests_deeply_is_an_error_or_a_value():
+    deep = b"[" * 50_000 + b"]" * 50_000
+    for translator in (javascript("return {body: 1}"), python("def handler(event): return {}")):
+        try:
+            translators(translator).request(deep)
+        except TranslatorFailed as error:
+            assert "DB.S.T failed: " in str(error)  # noqa: PT017 - either is right
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("import time\ndef handler(event): time.sleep(60)", "it took longer than 0.5 s"),
+        ("def handler(event):\n  while True: pass", "it took longer than 1 s of processing time"),
+        ("import os\ndef handler(event): os._exit(3)", "its process ended with exit status 3"),
+        ("import os\ndef handler(event): os.abort()", r"its process crashed \(SIGABRT\)"),
+        ("def handler(event): return {'body': 'x' * 2**40}", "MemoryError|too much memory"),
+    ],
+)
+def test_a_translator_in_python_is_stopped_and_harms_nothing_else(source, reason):
+    waits = "sleep" in source
+    process = TranslatorProcess(python(source), max_cpu_s=1, max_wall_s=0.5 if waits else 60)
+    with contextlib.closing(process), pytest.raises(TranslatorFailure, match=reason):
+        process(b"1", b"{}")
+
+
+def test_a_translator_in_python_keeps_nothing_for_another_task():
+    counting = python(
+        "seen = []\ndef handler(e):\n  seen.append(e['body'])\n  return {'body': seen}"
+    )
+    for body in (b"1", b"2"):
+        task = translators(counting)
+        with contextlib.closing(task):
+            assert task.request(body).body == b"[%b]" % body
+            assert task.request(b"3").body == b"[%b,3]" % body
+
+
+def test_what_a_translator_prints_is_no_answer():
+    printing = python("print('out')\ndef handler(e):\n  print('x' * 100)\n  return {'body': 1}")
+    assert translators(printing).request(b"1").body == b"1"

@@ -18,6 +18,7 @@ from snowmelt.ingest.rows import computing
 from snowmelt.ingest.rows.columnar import fields_alone
 from snowmelt.ingest.rows.conversion import Conversions
 from snowmelt.ingest.rows.plain_lines import read_plain
+from snowmelt.schema.compatibility import Compatibility
 from snowmelt.schema.types import Column, Kind, TableSchema
 
 SCHEMA = TableSchema(
@@ -112,11 +113,15 @@ def body_of(rows):
 
 
 def by_columns(body, copy, plain):
-    return CONVERSIONS._piped(body, SCHEMA, copy, CONVERSIONS._converter(1, SCHEMA), plain)
+    return CONVERSIONS._piped(
+        body, SCHEMA, copy, CONVERSIONS._converter(TABLE, Compatibility.STRICT), plain
+    )
 
 
 def by_rows(body, copy):
-    return CONVERSIONS._one_by_one(body, TABLE, copy, CONVERSIONS._converter(1, SCHEMA))
+    return CONVERSIONS._one_by_one(
+        body, TABLE, copy, CONVERSIONS._converter(TABLE, Compatibility.STRICT)
+    )
 
 
 @pytest.mark.slow

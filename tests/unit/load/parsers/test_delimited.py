@@ -79,7 +79,7 @@ def test_a_reject_names_place_column_and_value():
     (reject,) = rejects
     assert (reject.record, reject.offset, reject.data) == (2, 15, b"2|b|2013-02-30")
     assert reject.column == "D"
-    assert reject.reason.startswith("column 3 (D DATE): Not a valid value")
+    assert reject.reason.startswith("column 3 (D DATE): Not a valid date or timestamp")
     assert reject.reason.endswith("'2013-02-30'")
 
 
@@ -290,3 +290,26 @@ def _portions_agree(data, sizes, schema, **parameters):
             rejects += [(reject.offset + at, reject.data) for reject in found[1]]
         assert rows == expected[0], size
         assert rejects == [(reject.offset, reject.data) for reject in expected[1]], size
+
+
+def test_a_header_with_a_million_names_is_refused_at_once():
+    header = b",".join(b"name%d" % number for number in range(100_000))
+    with pytest.raises(PhaseFailed, match="100,000 names; there may be 65,536"):
+        load("fcsvparser", header)
+
+
+@pytest.mark.parametrize("header", ["year", "YEAR", "Year", '"year"'])
+def test_a_column_made_in_quotes_is_found_in_any_case(header):
+    schema = TableSchema(1, (Column("year", Kind.TEXT, 1, length=10),))
+    rows, rejects = load("fcsvparser", f"x,{header}\n1,2024\n".encode(), schema)
+    assert (rows, rejects) == ([("2024",)], [])
+
+
+def test_columns_that_differ_in_case_alone_are_each_found_by_their_own_name():
+    schema = TableSchema(
+        1, tuple(Column(name, Kind.TEXT, at + 1, length=10) for at, name in enumerate(["A", "a"]))
+    )
+    rows, _ = load("fcsvparser", b'"""a""",A\n1,2\n', schema)
+    assert rows == [("2", "1")]
+    with pytest.raises(PhaseFailed, match="names column A twice"):
+        load("fcsvparser", b"a,A\n1,2\n", schema)

@@ -96,16 +96,17 @@ def test_semi_structured_columns_keep_numbers_as_they_are_written():
     ]
 
 
-def test_moments_are_texts_or_whole_numbers():
+def test_dates_are_texts_or_digits_of_a_date_and_no_counts():
     schema = TableSchema(
         1, (Column("D", Kind.DATE, 1), Column("T", Kind.TIMESTAMP_NTZ, 2, scale=6))
     )
-    data = b'{"d":"2013-01-01","t":"2013-01-01 05:00"}\n{"d":86400,"t":1357016767}'
-    rows, _ = load("json", data, schema)
+    data = b'{"d":"2013-01-01","t":"2013-01-01 05:00"}\n{"d":20130102,"t":"20130102"}\n{"d":86400}\n{"t":1357016767}'
+    rows, rejected = load("json", data, schema)
     assert rows == [
         (dt.date(2013, 1, 1), dt.datetime(2013, 1, 1, 5)),
-        (dt.date(1970, 1, 2), dt.datetime(2013, 1, 1, 5, 6, 7)),
+        (dt.date(2013, 1, 2), dt.datetime(2013, 1, 2)),
     ]
+    assert [each.record for each in rejected] == [3, 4]
 
 
 def test_keys_that_are_double_empty_or_odd_are_treated_as_asked():

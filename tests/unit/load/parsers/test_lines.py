@@ -95,3 +95,13 @@ def test_messages_may_be_delimited_each_by_itself():
     rows, rejects = load_records("pairs", [b"a=1", b"x", b"a=2"], SCHEMA)
     assert [row[0] for row in rows] == [1, 2]
     assert [(reject.record, reject.offset) for reject in rejects] == [(2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("regex", {"pattern": r"(?<a>\d+) (?<year>\d+)"}), ("pairs", {})]
+)
+def test_columns_made_in_quotes_are_found_in_any_case(name, options):
+    columns = [Column(n, Kind.TEXT, i + 1, length=10) for i, n in enumerate(["A", "year", "a"])]
+    data = b"1 2024\n" if name == "regex" else b"a=1 year=2024\n"
+    rows, _ = load(name, data, TableSchema(1, tuple(columns)), **options)
+    assert rows == [("1", "2024", None)]

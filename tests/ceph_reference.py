@@ -1,0 +1,686 @@
+"""What the Ceph dialects answer, worked out a second time: plain Python over rows.
+
+Nothing here is the engine's. Statements are trees that know their SQL and their value; the rules are
+those of the pages of Ceph's two engines and of docs/decisions/0043.
+"""
+
+from __future__ import annotations
+
+import calendar
+import datetime as dt
+import math
+import re
+from dataclasses import dataclass
+
+OLD, NEW = "ceph-2020", "ceph"
+LEAST, MOST = -(2**63), 2**63 - 1
+_MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()  # noqa: SIM905
+
+
+class Wrong(Exception):
+    """A row has no value."""
+
+
+def check(condition: object) -> None:
+    if not condition:
+        raise Wrong
+
+
+# --- values
+
+
+def is_number(value: object) -> bool:
+    return type(value) in (int, float)
+
+
+def fitting(number: int) -> int:
+    check(LEAST <= number <= MOST)
+    return number
+
+
+def shown(value: object, dialect: str) -> str:
+    if value is None:
+        return "null" if dialect == NEW else ""
+    if isinstance(value, bool):
+        return str(value).lower() if dialect == NEW else str(int(value))
+    if isinstance(value, float):
+        return format(value, ".17g")
+    if isinstance(value, dt.datetime):
+        if dialect == NEW:
+            micros = f".{value.microsecond:06}" if value.microsecond else ""
+            zone = "+00:00" if value.fold else "Z"
+            return f"{value:%Y-%m-%dT%H:%M:%S}{micros}{zone}"
+        return f"{value.year:04}-{_MONTHS[value.month - 1]}-{value:%d %H:%M:%S}"
+    return str(value)
+
+
+def compared(sign: str, left: object, right: object, dialect: str) -> bool | None:
+    if left is None or right is None:
+        return None
+    if isinstance(left, bool) or isinstance(right, bool):
+        check(dialect == OLD or sign in {"=", "<>"})
+        left = int(left) if isinstance(left, bool) else left
+        right = int(right) if isinstance(right, bool) else right
+    if isinstance(left, str) and isinstance(right, str):
+        left, right = left.encode(), right.encode()
+    else:
+        both_times = isinstance(left, dt.datetime) and isinstance(right, dt.datetime)
+        check((is_number(left) and is_number(right)) or both_times)
+    return {
+        "=": left == right, "<>": left != right, "<": left < right,
+        "<=": left <= right, ">": left > right, ">=": left >= right,
+    }[sign]  # fmt: skip
+
+
+def truth_of(value: object) -> bool | None:
+    if value is None:
+        return None
+    check(isinstance(value, bool) or is_number(value))
+    return bool(value)
+
+
+def calculated(sign: str, left: object, right: object, dialect: str) -> object:
+    if left is None or right is None:
+        return None
+    if dialect == OLD:
+        left = int(left) if isinstance(left, bool) else left
+        right = int(right) if isinstance(right, bool) else right
+    check(is_number(left) and is_number(right))
+    whole = isinstance(left, int) and isinstance(right, int)
+    if sign in "/%":
+        check(right != 0)
+    if sign == "%":
+        check(isinstance(right, int))
+        if whole:
+            return left - right * _towards_zero(left, right)
+        check(math.isfinite(left))
+        return math.fmod(math.trunc(left), right)
+    if sign == "^":
+        return _powered(left, right, whole)
+    if sign == "/":
+        return fitting(_towards_zero(left, right)) if whole else float(left) / float(right)
+    if not whole:
+        left, right = float(left), float(right)
+    result = {"+": left + right, "-": left - right, "*": left * right}[sign]
+    return fitting(result) if whole else result
+
+
+def _towards_zero(left: int, right: int) -> int:
+    size = abs(left) // abs(right)
+    return size if (left < 0) == (right < 0) else -size
+
+
+def _powered(left: float, right: float, whole: bool) -> object:
+    if whole and right >= 0:
+        check(abs(left) < 2 or right < 64)
+        return fitting(left ** (right if abs(left) > 1 else right % 2 + 2 * (right > 0)))
+    try:
+        result = math.pow(left, right)
+    except (ValueError, OverflowError):
+        raise Wrong from None
+    return math.trunc(result) if whole else result
+
+
+def as_int(value: object, dialect: str) -> int | None:
+    if value is None or isinstance(value, int):
+        return None if value is None else int(value)
+    if isinstance(value, float):
+        check(math.isfinite(value) and LEAST <= value < 2.0**63)
+        return math.trunc(value)
+    check(isinstance(value, str))
+    found = re.match(r"[ \t\n\v\f\r]*([+-]?[0-9]+)", value)
+    if dialect == OLD:
+        return max(LEAST, min(int(found[1]), MOST)) if found else 0
+    check(found and found.end() == len(value))
+    return fitting(int(found[1]))
+
+
+def as_float(value: object, dialect: str) -> float | None:
+    if value is None or isinstance(value, int | float):
+        return None if value is None else float(value)
+    check(isinstance(value, str))
+    text = value.lstrip(" \t\n\v\f\r")
+    longest = next((n for n in range(len(text), 0, -1) if _is_float(text[:n])), 0)
+    if dialect == OLD:
+        return _float(text[:longest]) if longest else 0.0
+    check(longest and longest == len(text))
+    number = _float(text)
+    check(math.isfinite(number) or text[-1].isalpha())
+    return number
+
+
+def _float(text: str) -> float:
+    return float.fromhex(text) if text.lstrip("+-").lower().startswith("0x") else float(text)
+
+
+def _is_float(text: str) -> bool:
+    try:
+        _float(text)
+    except ValueError:
+        return False
+    return "_" not in text and text == text.strip() and text.isascii()
+
+
+def as_time(text: object, dialect: str) -> dt.datetime | None:
+    """Read the forms that tests use: the first engine's, and ISO's with a Z or without.
+
+    `fold` marks a time whose offset is not known.
+    """
+    if text is None or isinstance(text, dt.datetime):
+        return text
+    check(isinstance(text, str))
+    old = r"(\d{4})[:-]*(\d\d)[:-]*(\d\d)[:-]*[T ]?(\d\d)[:-]*(\d\d)[:-]*(\d\d)"
+    new = r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)Z?"
+    found = re.fullmatch(old, text) if dialect == OLD else None
+    unknown = found is None and not text.endswith("Z")
+    found = found or re.fullmatch(new, text)
+    check(found)
+    try:
+        return dt.datetime(*map(int, found.groups()), fold=int(unknown))
+    except ValueError:
+        raise Wrong from None
+
+
+def is_like(text: str, pattern: str, escape: str) -> bool:
+    """Match as a regular expression does, built sign by sign."""
+    built, signs = "", list(pattern)
+    while signs:
+        sign = signs.pop(0)
+        if sign == escape:
+            check(signs)
+            built += re.escape(signs.pop(0))
+        elif sign == "[":
+            check("]" in signs)
+            inside = "".join(signs[: signs.index("]")])
+            del signs[: len(inside) + 1]
+            body = inside.removeprefix("^")
+            check(body and not set(body) & {"%", "_", "[", "\\", escape})
+            check(not (signs and signs[0] in "*+?{"))
+            for first, last in re.findall(r"(.)-(.)", body):
+                check(first <= last)
+            check(not re.search(r".-.-", body))
+            built += f"[{'^' if inside != body else ''}{body}]"
+        else:
+            built += {"%": ".*", "_": "."}.get(sign, re.escape(sign))
+    return re.fullmatch(built, text, re.DOTALL) is not None
+
+
+# --- trees
+
+
+@dataclass
+class Node:
+    """An expression: its SQL, and its value for a row of texts."""
+
+    sql: str
+    of: object
+
+    def value(self, row: list[str], dialect: str) -> object:
+        return self.of(row, dialect)
+
+
+def column(place: int) -> Node:
+    def of(row, dialect):
+        if place >= len(row):
+            check(dialect == NEW)
+            return None
+        return None if dialect == NEW and not row[place] else row[place]
+
+    return Node(f"_{place + 1}", of)
+
+
+def literal(value: object) -> Node:
+    if isinstance(value, str):
+        return Node(f'"{value}"', lambda _row, _dialect: value)
+    return Node("null" if value is None else repr(value), lambda _row, _dialect: value)
+
+
+def chain(first: Node, rest: list[tuple[str, Node]]) -> Node:
+    """`a * b + c ^ d`, without brackets: * / % ^ go before + -, each from left to right."""
+
+    def of(row, dialect):
+        sums = [("+", first.value(row, dialect))]
+        for sign, node in rest:
+            value = node.value(row, dialect)
+            if sign in "+-":
+                sums.append((sign, value))
+            else:
+                sums[-1] = (sums[-1][0], calculated(sign, sums[-1][1], value, dialect))
+        total = sums[0][1]
+        for sign, value in sums[1:]:
+            total = calculated(sign, total, value, dialect)
+        return total
+
+    return Node("(" + first.sql + "".join(f" {s} {n.sql}" for s, n in rest) + ")", of)
+
+
+def comparison(sign: str, left: Node, right: Node) -> Node:
+    return Node(
+        f"({left.sql} {sign} {right.sql})",
+        lambda row, d: compared(
+            {"==": "=", "!=": "<>"}.get(sign, sign), left.value(row, d), right.value(row, d), d
+        ),
+    )
+
+
+def logic(first: Node, rest: list[tuple[str, Node]]) -> Node:
+    """`a and b or c`, without brackets: AND first; from left to right in the first engine."""
+
+    def joined(sign, left, right, row, dialect):
+        known = truth_of(left)
+        decisive = sign == "or"
+        if known is decisive:
+            return decisive
+        other = truth_of(right(row, dialect))
+        if other is decisive:
+            return decisive
+        return None if known is None or other is None else not decisive
+
+    def of(row, dialect):
+        if dialect == OLD:
+            value = first.value(row, dialect)
+            for sign, node in rest:
+                value = joined(sign, value, node.value, row, dialect)
+            return value
+        groups = [[first]]
+        for sign, node in rest:
+            if sign == "or":
+                groups.append([])
+            groups[-1].append(node)
+
+        def all_of(nodes):
+            def value(row, dialect):
+                found = nodes[0].value(row, dialect)
+                for node in nodes[1:]:
+                    found = joined("and", found, node.value, row, dialect)
+                return found
+
+            return value
+
+        found = all_of(groups[0])(row, dialect)
+        for group in groups[1:]:
+            found = joined("or", found, all_of(group), row, dialect)
+        return found
+
+    return Node("(" + first.sql + "".join(f" {s} {n.sql}" for s, n in rest) + ")", of)
+
+
+def negation(inner: Node) -> Node:
+    def of(row, dialect):
+        known = truth_of(inner.value(row, dialect))
+        return None if known is None else not known
+
+    return Node(f"(not {inner.sql})", of)
+
+
+def between(value: Node, low: Node, high: Node) -> Node:
+    def of(row, dialect):
+        middle = value.value(row, dialect)
+        above = compared(">=", middle, low.value(row, dialect), dialect)
+        if above is False:
+            return False
+        below = compared("<=", middle, high.value(row, dialect), dialect)
+        if below is False:
+            return False
+        return None if above is None or below is None else True
+
+    return Node(f"({value.sql} between {low.sql} and {high.sql})", of)
+
+
+def within(value: Node, options: list[Node]) -> Node:
+    def of(row, dialect):
+        wanted, unknown = value.value(row, dialect), False
+        for option in options:
+            answer = compared("=", wanted, option.value(row, dialect), dialect)
+            if answer:
+                return True
+            unknown = unknown or answer is None
+        return None if unknown else False
+
+    return Node(f"({value.sql} in ({', '.join(each.sql for each in options)}))", of)
+
+
+def like(value: Node, pattern: str, escape: str | None) -> Node:
+    def of(row, dialect):
+        text = value.value(row, dialect)
+        if text is None:
+            return None
+        check(isinstance(text, str))
+        return is_like(text, pattern, escape or "\\")
+
+    clause = f' escape "{escape}"' if escape else ""
+    return Node(f'({value.sql} like "{pattern}"{clause})', of)
+
+
+def null(value: Node, *, negated: bool) -> Node:
+    words = "is not null" if negated else "is null"
+    return Node(
+        f"({value.sql} {words})", lambda row, d: (value.value(row, d) is None) is not negated
+    )
+
+
+def case(condition: Node, then: Node, other: Node) -> Node:
+    def of(row, dialect):
+        chosen = then if truth_of(condition.value(row, dialect)) else other
+        return chosen.value(row, dialect)
+
+    return Node(f"(case when {condition.sql} then {then.sql} else {other.sql} end)", of)
+
+
+def coalesce(*nodes: Node) -> Node:
+    def of(row, dialect):
+        for node in nodes:
+            found = node.value(row, dialect)
+            if found is not None:
+                return found
+        return None
+
+    return Node(f"coalesce({', '.join(node.sql for node in nodes)})", of)
+
+
+def nullif(left: Node, right: Node) -> Node:
+    def of(row, dialect):
+        first, second = left.value(row, dialect), right.value(row, dialect)
+        kinds = {type(first), type(second)}
+        if first is None or second is None or not (len(kinds) == 1 or kinds == {int, float}):
+            return first
+        return None if compared("=", first, second, dialect) else first
+
+    return Node(f"nullif({left.sql}, {right.sql})", of)
+
+
+def call(name: str, *nodes: Node) -> Node:
+    """A function of values that is NULL where one of them is."""
+
+    def of(row, dialect):
+        found = [node.value(row, dialect) for node in nodes]
+        return None if None in found else _FUNCTIONS[name](dialect, *found)
+
+    return Node(f"{name}({', '.join(node.sql for node in nodes)})", of)
+
+
+def dated(name: str, part: str, *nodes: Node) -> Node:
+    """A function of a part of a date."""
+
+    def of(row, dialect):
+        found = [node.value(row, dialect) for node in nodes]
+        return None if None in found else _DATED[name](part, *found)
+
+    written = ", ".join(node.sql for node in nodes)
+    if name == "extract" and part != "week":
+        return Node(f"extract({part} from {written})", of)
+    return Node(f'{name}("{part}", {written})', of)
+
+
+def _substring(_dialect, text, start, length=None):
+    check(isinstance(text, str) and isinstance(start, int))
+    check(length is None or (isinstance(length, int) and length >= 0))
+    last = len(text) if length is None else start + length - 1
+    return "".join(sign for at, sign in enumerate(text, 1) if max(start, 1) <= at <= last)
+
+
+def _substr(dialect, text, start, length=None):
+    if dialect == NEW:
+        return _substring(dialect, text, start, length)
+    found = _substring(dialect, text, start, length)
+    if start == 0:
+        return ""
+    check(0 < start <= len(text))
+    check(length is None or len(found) == length)
+    return found
+
+
+def _text(function):
+    def of(_dialect, text):
+        check(isinstance(text, str))
+        return function(text)
+
+    return of
+
+
+_FUNCTIONS = {
+    "int": lambda dialect, value: as_int(_no_time(value), dialect),
+    "float": lambda dialect, value: as_float(_no_time(value), dialect),
+    "string": lambda dialect, value: (
+        str(value).lower() if isinstance(value, bool) else shown(value, dialect)
+    ),
+    "timestamp": lambda _dialect, value: as_time(value, OLD),
+    "to_timestamp": lambda dialect, value: as_time(value, dialect),
+    "char_length": _text(len),
+    "lower": _text(str.lower),
+    "upper": _text(str.upper),
+    "trim": _text(lambda text: text.strip(" ")),
+    "substring": _substring,
+    "substr": _substr,
+}
+
+
+def _no_time(value):
+    check(not isinstance(value, dt.datetime))
+    return value
+
+
+def _time(value):
+    check(isinstance(value, dt.datetime))
+    return value
+
+
+def _extract(part, moment):
+    moment = _time(moment)
+    return moment.isocalendar()[1] if part == "week" else getattr(moment, part)
+
+
+def _added(part, count, moment, *, last_stays):
+    moment = _time(moment)
+    check(isinstance(count, int))
+    if part == "day":
+        return (moment + dt.timedelta(days=count)).replace(fold=moment.fold)
+    months = moment.year * 12 + moment.month - 1 + count * (12 if part == "year" else 1)
+    year, month = divmod(months, 12)
+    last = calendar.monthrange(year, month + 1)[1]
+    was_last = moment.day == calendar.monthrange(moment.year, moment.month)[1]
+    day = last if last_stays and was_last else min(moment.day, last)
+    return moment.replace(year=year, month=month + 1, day=day)
+
+
+def _calendar_difference(part, first, last):
+    first, last = _time(first), _time(last)
+    if part == "year":
+        return last.year - first.year
+    if part == "month":
+        return (last.year - first.year) * 12 + last.month - first.month
+    if part == "day":
+        return (last.date() - first.date()).days
+    return int((last - first) / dt.timedelta(hours=1))
+
+
+def _passed(part, first, last):
+    first, last = _time(first), _time(last)
+    if first > last:
+        return -_passed(part, last, first)
+    if part == "day":
+        return (last - first).days
+    months = (last.year - first.year) * 12 + last.month - first.month
+    months -= (last.day, last.time()) < (first.day, first.time())
+    return months if part == "month" else months // 12
+
+
+_DATED = {
+    "extract": _extract,
+    "dateadd": lambda part, count, moment: _added(part, count, moment, last_stays=True),
+    "date_add": lambda part, count, moment: _added(part, count, moment, last_stays=False),
+    "datediff": _calendar_difference,
+    "date_diff": _passed,
+}
+
+
+# --- statements
+
+
+def passing(rows, where, dialect):
+    """Yield the rows that pass, and None for each that is dropped."""
+    for row in rows:
+        try:
+            if where is None or truth_of(where.value(row, dialect)) is True:
+                yield row
+        except Wrong:
+            yield None
+
+
+class Ended(Exception):
+    """The query ends with an error."""
+
+
+class Drops:
+    """Rows left out: the first ends a query of today's Ceph, the hundredth one of the first."""
+
+    def __init__(self, dialect):
+        self.left = 1 if dialect == NEW else 100
+
+    def drop(self):
+        self.left -= 1
+        if not self.left:
+            raise Ended
+
+
+def selected(values, where, rows, dialect, limit=None):
+    """Return the output of `select values from … where …`, and whether it ends with an error."""
+    drops, out, count = Drops(dialect), "", 0
+    after = ",\n" if dialect == OLD else "\n"
+    try:
+        for row in rows:
+            if count == limit:
+                break
+            try:
+                if where is not None and truth_of(where.value(row, dialect)) is not True:
+                    continue
+                found = [each.value(row, dialect) for each in values]
+            except Wrong:
+                drops.drop()
+                continue
+            out += ",".join(shown(each, dialect) for each in found) + after
+            count += 1
+    except Ended:
+        return out, True
+    return out, False
+
+
+def folded(aggregates, where, rows, dialect):
+    """Return the output of aggregates, pairs of a name and an argument, and whether it fails."""
+    drops, kept = Drops(dialect), [[] for _ in aggregates]
+    try:
+        for row in rows:
+            try:
+                if where is not None and truth_of(where.value(row, dialect)) is not True:
+                    continue
+                found = [None if a is None else a.value(row, dialect) for _, a in aggregates]
+                for (name, _), value, before in zip(aggregates, found, kept, strict=True):
+                    _check_taken(name, value, before, dialect)
+            except Wrong:
+                drops.drop()
+                continue
+            for value, before in zip(found, kept, strict=True):
+                before.append(value)
+        results = [
+            _result(name, argument, values, dialect)
+            for (name, argument), values in zip(aggregates, kept, strict=True)
+        ]
+    except (Ended, Wrong):
+        return "", True
+    text = ",".join(shown(each, dialect) for each in results)
+    return text + "," * (dialect == OLD), False
+
+
+def _check_taken(name, value, before, dialect):
+    if value is None or name == "count":
+        return
+    if name in {"sum", "avg"}:
+        check(is_number(value) or (dialect == OLD and isinstance(value, bool)))
+        return
+    there = [each for each in before if each is not None]
+    if there:
+        compared("<", there[0], value, dialect)
+
+
+def _result(name, argument, values, dialect):
+    there = [each for each in values if each is not None]
+    if name == "count":
+        return len(values) if argument is None or dialect == OLD else len(there)
+    if name in {"min", "max"}:
+        if not there:
+            return None if dialect == NEW else (MOST if name == "min" else -MOST)
+        best = there[0]
+        for value in there[1:]:
+            if compared("<" if name == "min" else ">", value, best, dialect):
+                best = value
+        return best
+    if not there:
+        return None if dialect == NEW or name == "avg" else 0
+    total = 0
+    for value in there:
+        total = total + int(value) if isinstance(value, bool) else total + value
+    if name == "avg":
+        return float(total) / len(there)
+    return fitting(total) if isinstance(total, int) else total
+
+
+# --- objects
+
+
+def csv_rows(text: str, dialect: str) -> tuple[list[list[str]], bool]:
+    """Cut text with the delimiters, quote and escape of Ceph's page: , newline " and backslash.
+
+    Returns:
+        The rows, and whether a quote is open at the end, which today's Ceph refuses.
+    """
+    rows, row, field, inside, at = [], [], "", False, 0
+    if dialect == NEW:
+        text = text.removeprefix("\ufeff")
+
+    def ends_at(at):
+        """Return how long the row's delimiter at a place is; a quote hides it today."""
+        if inside and dialect == NEW:
+            return 0
+        if text[at : at + 1] == "\n":
+            return 1
+        return 2 if dialect == NEW and text[at : at + 2] == "\r\n" else 0
+
+    began = False
+    while at < len(text):
+        sign = text[at]
+        if ends_at(at):
+            rows.append([*row, field])
+            at += ends_at(at)
+            row, field, inside, began = [], "", False, False
+            continue
+        began = True
+        if sign == "\\":
+            if not ends_at(at + 1):
+                field += text[at + 1 : at + 2]
+                at += 1
+        elif sign == '"':
+            inside = not inside
+            field += '"' * (dialect == OLD)
+        elif sign == "," and not inside:
+            row, field = [*row, field], ""
+        else:
+            field += sign
+        at += 1
+    if inside and dialect == NEW:
+        return rows, True
+    if began:
+        rows.append([*row, field])
+    return rows, False
+
+
+def json_rows(document: object, path: list[str]) -> list[object]:
+    """Return the rows that FROM's path leads to: arrays on the way have no names."""
+    if path and isinstance(document, list):
+        return [row for item in document for row in json_rows(item, path)]
+    if path and isinstance(document, dict):
+        fits = [name for name in document if name.lower() == path[0].lower()]
+        name = path[0] if path[0] in document else (fits[0] if fits else None)
+        return [] if name is None else json_rows(document[name], path[1:])
+    if path:
+        return []
+    return document if isinstance(document, list) else [document]

@@ -1,0 +1,209 @@
+"""Opens and drops of many clients share transactions, on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import sqlalchemy as sa
+
+from catalog_file import new_catalog
+from snowmelt.catalog.database import open_database
+from snowmelt.clock import SystemClock
+from snowmelt.errors import CatalogBusy, CatalogUnavailable, RequestMalformed, ServiceBusy
+from snowmelt.ingest.grouped_writes import GroupedWrites
+
+LONG_S = 120
+
+
+@pytest.fixture
+def lines(database):
+    """A table of texts, and what reads it."""
+    with database.writing() as connection:
+        connection.execute(sa.text("CREATE TABLE lines (line INTEGER PRIMARY KEY)"))
+
+    def read() -> list[int]:
+        with database.reading() as connection:
+            return sorted(connection.execute(sa.text("SELECT line FROM lines")).scalars())
+
+    return read
+
+
+@pytest.fixture
+def writes(database):
+    made = GroupedWrites(database, SystemClock())
+    yield made
+    made.close()
+
+
+def insert(connection: sa.Connection, line: int) -> int:
+    connection.execute(sa.text("INSERT INTO lines VALUES (:line)"), {"line": line})
+    return line
+
+
+@pytest.fixture
+def held_up(writes):
+    """What begins with one write under way, so that all that is submitted meanwhile waits."""
+
+    def hold(key: object = "t") -> threading.Event:
+        begun, go_on = threading.Event(), threading.Event()
+
+        def work(connection: sa.Connection) -> None:
+            begun.set()
+            assert go_on.wait(LONG_S)
+
+        writes.submit(work, key=key)
+        assert begun.wait(LONG_S)
+        return go_on
+
+    return hold
+
+
+def test_writes_that_wait_share_a_transaction(database, writes, held_up, lines):
+    go_on = held_up()
+    commits = 0
+
+    @sa.event.listens_for(database._writer, "commit")
+    def count(connection: sa.Connection) -> None:
+        nonlocal commits
+        commits += 1
+
+    futures = [writes.submit(lambda c, line=line: insert(c, line), key="t") for line in range(40)]
+    go_on.set()
+    assert [future.result(LONG_S) for future in futures] == list(range(40))
+    assert lines() == list(range(40))
+    # One after the other there would be 40. A full group ends after 50 ms, on a busy machine early.
+    assert commits < 40
+
+
+def test_a_write_that_fails_is_rolled_back_alone(writes, held_up, lines):
+    go_on = held_up()
+
+    def fail(connection: sa.Connection) -> None:
+        insert(connection, 100)
+        raise RequestMalformed(reason="of a test")
+
+    good = [writes.submit(lambda c: insert(c, 1), key="t")]
+    bad = writes.submit(fail, key="t")
+    good.append(writes.submit(lambda c: insert(c, 2), key="t"))
+    go_on.set()
+    assert [future.result(LONG_S) for future in good] == [1, 2]
+    with pytest.raises(RequestMalformed):
+        bad.result(LONG_S)
+    assert lines() == [1, 2]
+
+
+def test_an_error_of_the_database_costs_its_own_write_only(writes, held_up, lines):
+    go_on = held_up()
+    futures = [writes.submit(lambda c, line=line: insert(c, line), key="t") for line in (1, 1, 2)]
+    go_on.set()
+    outcomes = [future.exception(LONG_S) for future in futures]
+    assert [outcome is None for outcome in outcomes] == [True, False, True]
+    assert lines() == [1, 2]
+
+
+def test_a_caller_that_goes_away_costs_nobody_else_a_write(writes, held_up, lines):
+    go_on = held_up()
+    gone = writes.submit(lambda c: insert(c, 1), key="t")
+    stays = writes.submit(lambda c: insert(c, 2), key="t")
+    gone.cancel()
+    go_on.set()
+    assert stays.result(LONG_S) == 2
+    assert set(lines()) - {1} == {2}
+
+
+def test_close_executes_what_was_submitted(database, lines):
+    writes = GroupedWrites(database, SystemClock())
+    futures = [writes.submit(lambda c, line=line: insert(c, line), key=line) for line in range(50)]
+    writes.close()
+    assert [future.result(0) for future in futures] == list(range(50))
+    with pytest.raises(ServiceBusy):
+        writes.submit(lambda c: insert(c, 99), key="t")
+
+
+def test_groups_of_several_keys_do_not_wait_for_each_other(database, writes, lines):
+    """Each write locks the line of its key; groups that held two keys could deadlock."""
+    with database.writing() as connection:
+        for line in range(4):
+            insert(connection, line)
+    lock = " FOR UPDATE" if database.dialect == "postgresql" else ""
+
+    def work(connection: sa.Connection, key: int) -> int:
+        query = sa.text(f"SELECT line FROM lines WHERE line = :line{lock}")
+        return connection.execute(query, {"line": key}).scalar_one()
+
+    futures = [writes.submit(lambda c, key=n % 4: work(c, key), key=n % 4) for n in range(400)]
+    assert [future.result(LONG_S) for future in futures] == [n % 4 for n in range(400)]
+
+
+def test_commits_of_rows_wait_for_one_group_at_most(database, writes, lines):
+    """Counted in transactions, not in seconds: rows commit while hundreds of opens wait."""
+    done = 0
+    behind: list[int] = []
+
+    def slow(connection: sa.Connection) -> None:
+        # A millisecond each, by work that depends on no clock.
+        connection.execute(
+            sa.text(
+                "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000)"
+                " SELECT count(*) FROM n"
+            )
+        )
+
+    def count(_: object) -> None:
+        nonlocal done
+        done += 1
+
+    futures = [writes.submit(slow, key="t") for _ in range(1_000)]
+    for future in futures:
+        future.add_done_callback(count)
+    line = 0
+    while done < len(futures):
+        with database.writing(urgent=True) as connection:
+            insert(connection, line)
+        behind.append(done)
+        line += 1
+    # Rows were committed again and again between the groups.
+    assert len({at for at in behind if 0 < at < len(futures)}) >= 2
+
+
+def test_a_catalog_that_is_away_fails_every_write_with_its_own_error(tmp_path):
+    database = open_database(str(new_catalog(tmp_path / "catalog.db")))
+    writes = GroupedWrites(database, SystemClock())
+    with ThreadPoolExecutor(1) as pool:
+        database.close()
+        (tmp_path / "catalog.db").unlink()
+        (tmp_path / "catalog.db").mkdir()
+        futures = [writes.submit(lambda c: insert(c, 1), key="t") for _ in range(3)]
+        pool.submit(writes.close).result(LONG_S)
+    for future in futures:
+        with pytest.raises(CatalogUnavailable):
+            future.result(0)
+
+
+def test_a_busy_catalog_is_waited_for_once_by_a_whole_group(tmp_path):
+    """Counted in transactions: one by one, each write would wait as long again."""
+    path = new_catalog(tmp_path / "catalog.db")
+    database = open_database(str(path), busy_timeout_s=0.2)
+    writes = GroupedWrites(database, SystemClock())
+    begins = 0
+    original = database.writing
+
+    def counted(**options: bool):
+        nonlocal begins
+        begins += 1
+        return original(**options)
+
+    database.writing = counted
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        futures = [writes.submit(lambda c: insert(c, 1), key="t") for _ in range(30)]
+        for future in futures:
+            with pytest.raises(CatalogBusy):
+                future.result(LONG_S)
+    assert begins < 30
+    writes.close()
+    database.close()

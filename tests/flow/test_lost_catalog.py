@@ -1,0 +1,59 @@
+"""A catalog that is deleted under a service, and ports that are taken before it starts."""
+
+from __future__ import annotations
+
+import datetime as dt
+import socket
+import subprocess
+import sys
+
+import httpx
+import pytest
+
+from snowmelt.errors import CommitTimeout
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def service(loading_service):
+    return loading_service
+
+
+@pytest.mark.parametrize("happened", ["deleted", "replaced"])
+def test_a_service_whose_catalog_is_gone_says_so_and_commits_nothing(happened, service, connect):
+    channel = connect().open_channel("c", table="demo.public.t")
+    channel.insert_row({"id": 1}, "1")
+    channel.wait_for_commit("1")
+    catalog = service.data_dir / "catalog.db"
+    kept = catalog.rename(service.data_dir / "kept.db")
+    if happened == "replaced":
+        catalog.write_bytes(kept.read_bytes())
+    answer = httpx.get(f"{service.url}/healthz", trust_env=False)
+    assert answer.status_code == 503
+    assert f"catalog.db was {happened} while in use" in answer.json()["catalog"]
+    channel.insert_row({"id": 2}, "2")
+    with pytest.raises(CommitTimeout):
+        channel.wait_for_commit("2", timeout=dt.timedelta(seconds=3))
+    # Back where it was, it is the same file: the service goes on with it.
+    kept.rename(catalog)
+    assert httpx.get(f"{service.url}/healthz", trust_env=False).status_code == 200
+
+
+@pytest.mark.parametrize("setting", ["port", "s3_port"])
+def test_a_service_whose_port_is_taken_leaves_no_folder_behind(setting, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = str(taken.getsockname()[1])
+        ports = {"port": "0", "s3_port": "0"} | {setting: number}
+        options = [f"--{name.replace('_', '-')}={value}" for name, value in ports.items()]
+        ended = subprocess.run(
+            [sys.executable, "-m", "snowmelt", "--data-dir", "data", "serve", *options],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+    assert ended.returncode == 1
+    assert f"127.0.0.1:{number} cannot be listened on" in ended.stderr
+    assert not (tmp_path / "data").exists()

@@ -1,0 +1,189 @@
+"""Each member of each S3 operation is carried out, harmless for a stated reason, or refused by name.
+
+What operations have which members is botocore's own service model, not a list of ours.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import botocore.session
+import pytest
+from botocore.exceptions import ClientError
+
+from snowmelt.server.s3 import members, routing
+
+PAGE = (Path(__file__).parents[2] / "docs" / "s3-select.md").read_text()
+MODEL = botocore.session.get_session().get_service_model("s3")
+# How boto3 names what the endpoint serves.
+SERVED = {
+    "list_buckets": "ListBuckets",
+    "create_bucket": "CreateBucket",
+    "head_bucket": "HeadBucket",
+    "delete_bucket": "DeleteBucket",
+    "get_location": "GetBucketLocation",
+    "get_versioning": "GetBucketVersioning",
+    "list_objects": "ListObjects",
+    "list_objects_v2": "ListObjectsV2",
+    "list_versions": "ListObjectVersions",
+    "list_uploads": "ListMultipartUploads",
+    "delete_objects": "DeleteObjects",
+    "get_object": "GetObject",
+    "head_object": "HeadObject",
+    "put_object": "PutObject",
+    "copy_object": "CopyObject",
+    "upload_part": "UploadPart",
+    "upload_part_copy": "UploadPartCopy",
+    "delete_object": "DeleteObject",
+    "create_upload": "CreateMultipartUpload",
+    "complete_upload": "CompleteMultipartUpload",
+    "abort_upload": "AbortMultipartUpload",
+    "list_parts": "ListParts",
+    "selected": "SelectObjectContent",
+}
+# Those that HTTP itself carries out, and those that say which object is meant.
+OF_HTTP = {
+    *("ContentLength", "ContentMD5", "ContentType", "ContentEncoding", "ContentLanguage"),
+    *("ContentDisposition", "CacheControl", "Expires", "Body", "Bucket", "Key", "Metadata"),
+}
+DOCUMENTS = {"Delete": "Delete", "MultipartUpload": "CompleteMultipartUpload"}
+
+
+def members_of(operation):
+    """Yield the members of an operation that stand in headers and in the address."""
+    shape = MODEL.operation_model(operation).input_shape
+    for name, member in shape.members.items():
+        place = member.serialization.get("location")
+        if name not in OF_HTTP and place in {"header", "querystring"}:
+            wire = member.serialization["name"]
+            yield name, wire if place == "querystring" else wire.lower(), member
+
+
+def is_understood(handler, wire):
+    return (
+        wire in members.HEEDED[handler]
+        or wire in members.IGNORED
+        or wire in {"x-amz-expected-bucket-owner", "x-amz-sdk-checksum-algorithm"}
+    )
+
+
+REFUSED = [
+    (operation, name, wire)
+    for handler, operation in SERVED.items()
+    for name, wire, _ in members_of(operation)
+    if not is_understood(handler, wire)
+]
+
+
+def test_every_served_operation_has_its_members_listed():
+    tables = (routing._SERVICE, routing._BUCKET, routing._OBJECT)
+    served = {each.name for table in tables for each in table.values()} | {"selected"}
+    assert served == members.HEEDED.keys() == SERVED.keys()
+    known = {wire for operation in SERVED.values() for _, wire, _ in members_of(operation)} | {
+        "select",
+        "select-type",
+        "list-type",
+        "location",
+        "versioning",
+        "versions",
+        "uploads",
+        "delete",
+    }
+    claimed = frozenset().union(*members.HEEDED.values())
+    # These two HTTP and the AWS CLI know, and botocore's model does not.
+    assert claimed - known <= {"if-range"} | members._CHECKSUMS
+
+
+def test_every_harmless_member_is_on_the_page():
+    for wire in (*members.IGNORED, *members.HARMLESS):
+        assert f"`{wire}`" in PAGE, wire
+
+
+@pytest.fixture(scope="module")
+def arguments(s3):
+    client = s3.client()
+    bucket = "members"
+    client.create_bucket(Bucket=bucket)
+    client.put_object(Bucket=bucket, Key="k", Body=b"x")
+    upload = client.create_multipart_upload(Bucket=bucket, Key="u")["UploadId"]
+    return {
+        "Bucket": bucket,
+        "Key": "k",
+        "UploadId": upload,
+        "PartNumber": 1,
+        "CopySource": f"{bucket}/k",
+        "Delete": {"Objects": [{"Key": "k"}]},
+        "Expression": "select 1 from s3object",
+        "ExpressionType": "SQL",
+        "InputSerialization": {"CSV": {}},
+        "OutputSerialization": {"CSV": {}},
+    }
+
+
+def value_of(member):
+    if member.type_name in {"integer", "long"}:
+        return 1
+    if member.type_name == "boolean":
+        return True
+    if member.type_name == "timestamp":
+        return "2030-01-01"
+    # Last of the choices: the first is at times what is done anyway.
+    return member.enum[-1] if getattr(member, "enum", ()) else "a=b"
+
+
+@pytest.mark.parametrize(("operation", "name", "wire"), REFUSED)
+def test_a_member_that_is_not_carried_out_is_refused_by_name(s3, arguments, operation, name, wire):
+    client = s3.client()
+    shape = MODEL.operation_model(operation).input_shape
+    given = {each: arguments[each] for each in shape.required_members}
+    method = botocore.xform_name(operation)
+    with pytest.raises(ClientError) as refused:
+        getattr(client, method)(**given | {name: value_of(shape.members[name])})
+    error = refused.value.response["Error"]
+    status = refused.value.response["ResponseMetadata"]["HTTPStatusCode"]
+    if "SSECustomer" in name and status == 400:
+        # S3 answers so for an object without a key of its caller.
+        assert MODEL.operation_model(operation).http["method"] == "HEAD" or (
+            error["Code"] == "InvalidRequest"
+        )
+        return
+    assert status == 501
+    if MODEL.operation_model(operation).http["method"] != "HEAD":
+        assert error["Code"] == "NotImplemented"
+        assert re.search(rf"\b{re.escape(wire)}\b", error["Message"])
+    client.head_object(Bucket=arguments["Bucket"], Key="k")
+
+
+def test_every_element_of_a_document_is_understood_or_refused_by_name(s3, arguments):
+    client = s3.client()
+    for operation, member in (
+        ("DeleteObjects", "Delete"),
+        ("CompleteMultipartUpload", "MultipartUpload"),
+    ):
+        shape = MODEL.operation_model(operation).input_shape.members[member]
+        root = DOCUMENTS[member]
+        for name, child in shape.members.items():
+            wire = child.serialization.get("name", name)
+            if child.type_name == "list":
+                wire = child.member.serialization.get("name", wire)
+                inner = members.DOCUMENTS[wire]
+                unknown = {each for each in child.member.members if each not in inner}
+                assert all(each.startswith("Checksum") for each in unknown)
+            assert wire in members.DOCUMENTS[root]
+    for configuration, wire in (
+        ({"Location": {"Type": "AvailabilityZone", "Name": "x"}}, "Location"),
+        ({"Bucket": {"Type": "Directory"}}, "Bucket"),
+        ({"Tags": [{"Key": "a", "Value": "b"}]}, "Tags"),
+    ):
+        with pytest.raises(ClientError, match=f"<{wire}>") as refused:
+            client.create_bucket(Bucket="never-created", CreateBucketConfiguration=configuration)
+        assert refused.value.response["Error"]["Code"] == "NotImplemented"
+    with pytest.raises(ClientError) as refused:
+        client.complete_multipart_upload(
+            Bucket=arguments["Bucket"],
+            Key="u",
+            UploadId=arguments["UploadId"],
+            MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": "x", "ChecksumSHA512": "x"}]},
+        )
+    assert refused.value.response["Error"]["Code"] == "NotImplemented"

@@ -1,0 +1,78 @@
+"""INSERT and `df.write`: dates and times in Snowflake's forms, and zones of the session alone."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from snowmelt.errors import SnowmeltError
+from snowmelt.spark.format import register
+
+pytestmark = pytest.mark.spark
+# Skipped by Los Angeles, and there twice.
+CLOCKS = ["2024-03-10 02:30:00", "2024-11-03 01:30:00", "2024-07-01 12:00:00.123456"]
+
+
+@pytest.fixture
+def in_los_angeles(spark):
+    spark.conf.set("spark.sql.session.timeZone", "America/Los_Angeles")
+    yield spark
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def micros(lake, spark, table, column):
+    """Return a column as a count, which no zone of a reader changes."""
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    frame = lake.sql(f"SELECT {column} AS c FROM {table}")
+    return sorted(row.c for row in frame.collect())
+
+
+def test_a_timestamp_without_zone_is_stored_as_inserted_whatever_the_sessions_zone(
+    lakehouse, lake, in_los_angeles
+):
+    lakehouse.create()
+    lake.sql("CREATE TABLE demo.public.clocks (at TIMESTAMP_NTZ)")
+    register(in_los_angeles)
+    expected = list(map(dt.datetime.fromisoformat, CLOCKS))
+    for kind in ("", "TIMESTAMP_NTZ"):
+        values = ", ".join(f"({kind}'{text}')" for text in CLOCKS)
+        lake.sql(f"INSERT INTO demo.public.clocks VALUES {values}")
+    for frame in (
+        in_los_angeles.createDataFrame([(text,) for text in CLOCKS], "at string"),
+        in_los_angeles.createDataFrame([(at,) for at in expected], "at timestamp_ntz"),
+    ):
+        writer = frame.write.format("snowmelt").mode("append")
+        writer.option("data_dir", str(lakehouse.folder)).option(
+            "table", "demo.public.clocks"
+        ).save()
+    assert micros(lake, in_los_angeles, "demo.public.clocks", "at") == sorted(expected * 4)
+
+
+def test_values_without_a_zone_take_that_of_the_session(lakehouse, lake, in_los_angeles):
+    lakehouse.create()
+    lake.sql("CREATE TABLE demo.public.zoned (a TIMESTAMP_LTZ, b TIMESTAMP_LTZ, c TIMESTAMP_LTZ)")
+    register(in_los_angeles)
+    noon = "2024-07-01 12:00:00"
+    lake.sql(
+        f"INSERT INTO demo.public.zoned VALUES ('{noon}', TIMESTAMP_NTZ'{noon}', TIMESTAMP'{noon}')"
+    )
+    frame = in_los_angeles.createDataFrame([(noon, noon, noon)], "a string, b string, c string")
+    writer = frame.write.format("snowmelt").mode("append")
+    writer.option("data_dir", str(lakehouse.folder)).option("table", "demo.public.zoned").save()
+    stored = micros(lake, in_los_angeles, "demo.public.zoned", "array(a, b, c)")
+    assert stored == [[dt.datetime(2024, 7, 1, 19)] * 3] * 2
+
+
+def test_insert_reads_what_people_write_as_dates(lakehouse, lake):
+    lakehouse.create()
+    lake.sql("CREATE TABLE demo.public.dates (d DATE, at TIMESTAMP_NTZ)")
+    lake.sql(
+        "INSERT INTO demo.public.dates VALUES ('01/02/2024', '01/02/2024 03:04:05'), "
+        "('02-Jan-2024', 'Tue, 02 Jan 2024 03:04:05 +0000'), "
+        "('1704153600', '1704164645'), ('2024-01-02', '2024-01-02T03:04:05')"
+    )
+    found = {tuple(row) for row in lake.sql("SELECT d, at FROM demo.public.dates").collect()}
+    assert found == {(dt.date(2024, 1, 2), dt.datetime(2024, 1, 2, 3, 4, 5))}
+    with pytest.raises(SnowmeltError, match="Ambiguous digits"):
+        lake.sql("INSERT INTO demo.public.dates (d) VALUES ('20240102')")

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import itertools
+import threading
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from snowmelt.catalog.writer_turns import WriterTurns
+
+# Longer than any test takes: threads wait for the event, not for the time.
+LONG_S = 60.0
+
+
+def queue_up(turns: WriterTurns, order: list[tuple[int, bool]], number: int, *, urgent: bool):
+    """Start a thread that waits for its turn, and return once it is queued."""
+
+    def work() -> None:
+        assert turns.acquire(LONG_S, urgent=urgent)
+        order.append((number, urgent))
+        turns.release()
+
+    queue = turns._urgent if urgent else turns._ordinary
+    before = len(queue)
+    thread = threading.Thread(target=work)
+    thread.start()
+    while len(queue) == before:
+        pass
+    return thread
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.booleans(), min_size=1, max_size=12))
+def test_turns_are_in_order_of_arrival_and_neither_queue_starves(arrivals):
+    turns, order = WriterTurns(), []
+    assert turns.acquire(LONG_S, urgent=False)
+    threads = [
+        queue_up(turns, order, number, urgent=urgent) for number, urgent in enumerate(arrivals)
+    ]
+    turns.release()
+    for thread in threads:
+        thread.join(LONG_S)
+    for kind in (True, False):
+        numbers = [number for number, urgent in order if urgent == kind]
+        assert numbers == sorted(numbers)
+        assert len(numbers) == arrivals.count(kind)
+    # Two turns of one kind follow each other only once the other kind has none left.
+    kinds = [urgent for _, urgent in order]
+    repeated = next(
+        (at for at, pair in enumerate(itertools.pairwise(kinds)) if len(set(pair)) == 1), None
+    )
+    if repeated is not None:
+        assert len(set(kinds[repeated:])) == 1
+    assert not kinds or not any(arrivals) or kinds[0]
+
+
+def test_a_wait_that_expires_leaves_the_queue():
+    turns = WriterTurns()
+    assert turns.acquire(LONG_S, urgent=False)
+    assert not turns.acquire(0.01, urgent=True)
+    assert not turns.acquire(0.01, urgent=False)
+    turns.release()
+    assert turns.acquire(0, urgent=False)
