@@ -117,7 +117,7 @@ def main() -> None:
         settings = Settings.load(data_dir=folder)
         database = open_database(settings.catalog_url)
         execute(database, "CREATE DATABASE bench", user=None, clock=CLOCK)
-        lake = Snowmelt.local(folder)
+        lake = Snowmelt.local(folder, create=True)
         for kind, clustering in TABLES.items():
             table, name = f"bench.public.{kind}", TableName("BENCH", "PUBLIC", kind.upper())
             text = f"CREATE TABLE {table} ({DDL}){clustering}"

@@ -98,7 +98,7 @@ def main() -> int:
         make(folder, options.megabytes)
         spark = local_session("copy-files")
         size = sum(path.stat().st_size for path in (folder / "plain").iterdir()) / 1e6
-        with Snowmelt.local(folder / "lake", spark=spark) as lake:
+        with Snowmelt.local(folder / "lake", spark=spark, create=True) as lake:
             lake.sql("CREATE DATABASE bench")
             for kind, goal in (("plain", 3.0), ("gz", 3.0)):
                 measure_copy(report, spark, lake, folder / kind, size, goal, options.rounds)

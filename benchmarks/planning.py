@@ -78,14 +78,14 @@ def _measure(folder: str, files: int, chunks: int) -> None:
     """Measure in a process of its own, in which nothing was read yet; print JSON."""
     from snowmelt.spark.lake import Snowmelt
 
-    lake = Snowmelt.local(folder)
+    lake = Snowmelt.local(folder, create=True)
     # Spark's first query of all loads classes: a second or two that are not ours.
     lake.spark.range(10).selectExpr("sum(id)").collect()
     total = (files + chunks) * ROWS
     whole = f"SELECT sum(PRICE) FROM {TABLE}"
     half = whole + " WHERE ID >= {}"
     seconds = {"first query of a process": _timed(lambda: lake.sql(whole))}
-    with Snowmelt.local(folder, spark=lake.spark) as fresh:
+    with Snowmelt.local(folder, spark=lake.spark, create=True) as fresh:
         # As after a migration: manifests are known, the list of files is new.
         seconds["a new list of files"] = _timed(lambda: fresh.sql(whole))
     seconds["again"] = statistics.median(

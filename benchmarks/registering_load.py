@@ -76,7 +76,7 @@ class Connection(asyncio.Protocol):
         self.head = (
             f"Host: {self.host}:{self.port}\r\nAuthorization: Bearer {token}\r\n"
             "X-Snowflake-Authorization-Token-Type: KEYPAIR_JWT\r\nAccept: application/json\r\n"
-            "X-Snowmelt-Client: benchmark\r\nContent-Type: application/json; charset=UTF-8\r\n"
+            "Content-Type: application/json; charset=UTF-8\r\n"
         )
         self._received = b""
         self._answered: asyncio.Future[bytes] | None = None

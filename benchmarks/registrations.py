@@ -1,12 +1,13 @@
 """How many registrations a second does one service take, and how long does one take?
 
-    uv run python benchmarks/registrations.py [--seconds 10] [--per-s 5000] [--only sqlite]
+    uv run python benchmarks/registrations.py [--seconds 10] [--per-s 5000] [--only sqlite] [--only-blobs]
 
 Each of 64 connections owns a channel and registers one chunk after another, paced. "metadata" asks
 the service not to look at the stage (`verify=off`, a setting for this benchmark alone); "blobs"
-has real blobs on the stage, verified as shipped. Then the time of one registration on a table with
+has real blobs on the stage, decoded as shipped, and then of a user whom the administrator has opted
+out (`unverified_users`), in turns. Then the time of one registration on a table with
 10³ and with 10⁶ chunks already there. Processor time is that of the service and of the load, for
-each registration; on PostgreSQL that of its server comes on top.
+each registration, its inspecting processes included; on PostgreSQL that of its server comes on top.
 """
 
 from __future__ import annotations
@@ -82,9 +83,15 @@ def _grow(running: Running, chunks: int) -> None:
 
 
 def _processor_s(process_id: int) -> float:
-    """Return the processor time that a process has used so far, in seconds."""
+    """Return the processor time that a process and its children have used so far, in seconds."""
     fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    children = [
+        int(child)
+        for task in Path(f"/proc/{process_id}/task").iterdir()
+        for child in (task / "children").read_text().split()
+    ]
+    # Four numbers: of the process, and of children that have ended.
+    return sum(map(int, fields[11:15])) / _TICKS + sum(map(_processor_s, children))
 
 
 @contextmanager
@@ -137,16 +144,19 @@ def _measure(
     settings: Callable[[], dict[str, object]],
 ) -> None:
     create = f"CREATE OR REPLACE TABLE {TABLE} (id NUMBER(18,0) NOT NULL)"
-    for kind, verify, rates in (
-        ("metadata", "off", (*options.slower, options.per_s)),
-        ("blobs, verified as shipped", "footer", (options.blobs_per_s,)),
-    ):
-        staged = verify != "off"
-        with Running(verify=verify, **settings()) as running:
+    verified = ("blobs, verified as shipped", {})
+    opted_out = ("blobs, user opted out", {"unverified_users": "bench"})
+    loads = [("metadata", {"verify": "off"})] if not options.only_blobs else []
+    for kind, given in (*loads, *[verified, opted_out] * options.turns):
+        staged = "verify" not in given
+        rates = options.blobs_per_s if staged else (*options.slower, options.per_s)
+        with Running(**given, **settings()) as running:
             running.execute(create)
             drive(running, 500, 2, staged=staged)
             for per_s in rates:
                 _driven(report, (name, kind), running, per_s, options.seconds, staged)
+    if options.only_blobs:
+        return
     with Running(verify="off", **settings()) as running:
         running.execute(create)
         times = {}
@@ -168,11 +178,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--per-s", type=int, default=5_000)
     parser.add_argument("--slower", type=int, nargs="*", default=[1_000, 2_500])
-    parser.add_argument("--blobs-per-s", type=int, default=1_000)
+    parser.add_argument("--blobs-per-s", type=int, nargs="*", default=[1_000, 3_000])
+    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--only-blobs", action="store_true")
     parser.add_argument("--only", choices=("sqlite", "postgresql"))
     options = parser.parse_args()
     report = Report(
-        "registrations",
+        "registrations_verified" if options.only_blobs else "registrations",
         "Registrations per second through HTTP, 64 connections, paced",
         (
             *("catalog", "what", "asked /s", "reached /s"),

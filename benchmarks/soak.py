@@ -1,0 +1,135 @@
+"""Long loops of kills, faults and random comparisons, one after the other; results are kept.
+
+./run soak [LOOP]… [--rounds N] [--list]
+
+Each loop runs as a process of its own and fails if it finds a lost, doubled or wrong row. Its last
+line and the time it took are added to benchmarks/results/soak.md, whether it fails or not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from report import RESULTS, commit
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+PAGE = RESULTS / "soak.md"
+HEAD = """# Long loops of kills, faults and random comparisons
+
+Made by `./run soak`; a line for each run of a loop, the newest last.
+
+| date | commit | loop | minutes | found | last line |
+| --- | --- | --- | --- | --- | --- |
+"""
+
+
+class Loop(NamedTuple):
+    """A program that runs for minutes; `about` says what it would find."""
+
+    about: str
+    command: tuple[str, ...]
+
+
+def _search(*paths: str) -> tuple[str, ...]:
+    return ("-m", "pytest", "-q", "--hypothesis-profile=search", "-m", "not spark", *paths)
+
+
+def _faults(*paths: str) -> tuple[str, ...]:
+    return ("-m", "pytest", "-q", *paths)
+
+
+LOOPS = {
+    "kills": Loop(
+        "rows lost or doubled by 20 kills at each point of the streaming path",
+        (str(HERE / "kills.py"), "--kills", "20"),
+    ),
+    "kills-spark": Loop(
+        "the same with Spark as the migrator",
+        (str(HERE / "kills.py"), "--kills", "20", "--engine", "spark"),
+    ),
+    "together": Loop(
+        "COPY, migration, compaction, streaming and queries at once, all of them killed",
+        (str(HERE / "copy_together.py"), "--seconds", "600"),
+    ),
+    "streaming-model": Loop(
+        "a state machine of channels, crashes and migrations, with new seeds",
+        _search("tests/model"),
+    ),
+    "select": Loop(
+        "S3 Select against its evaluator and an independent one, with new seeds",
+        _search("tests/unit/select"),
+    ),
+    "values": Loop(
+        "values by each way in, converted by rows and by columns, with new seeds",
+        _search("tests/unit/schema", "tests/unit/ingest"),
+    ),
+    "copy": Loop(
+        "COPY's filters, parsers and functions, with new seeds", _search("tests/unit/load")
+    ),
+    "functions": Loop(
+        "values of external functions, with new seeds", _search("tests/unit/functions")
+    ),
+    "faults": Loop(
+        "all tests that kill processes or take a disk, a stage or a catalog away",
+        _faults("tests/fault"),
+    ),
+}
+
+
+def run(name: str, loop: Loop) -> bool:
+    """Run a loop, show what it prints, and add a line to the page; return whether it is sound."""
+    print(f"--- {name}: {loop.about}", flush=True)
+    began, last = time.monotonic(), ""
+    with subprocess.Popen(
+        [sys.executable, *loop.command],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            last = line.strip() or last
+    minutes = (time.monotonic() - began) / 60
+    found = "nothing" if process.returncode == 0 else f"exit code {process.returncode}"
+    text = PAGE.read_text() if PAGE.exists() else HEAD
+    cells = (
+        *(dt.datetime.now(dt.UTC).date(), commit(), name, f"{minutes:.1f}", found),
+        last.replace("|", "\\|")[:160],
+    )
+    PAGE.write_text(text + "| " + " | ".join(map(str, cells)) + " |\n")
+    return process.returncode == 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="./run soak", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("loops", nargs="*", metavar="LOOP", help="default: all of them, in order")
+    parser.add_argument("--rounds", type=int, default=1, help="how often (default: 1)")
+    parser.add_argument("--list", action="store_true", help="print the loops and what they find")
+    options = parser.parse_args()
+    if options.list:
+        for name, loop in LOOPS.items():
+            print(f"{name:16} {loop.about}")
+        return 0
+    unknown = [name for name in options.loops if name not in LOOPS]
+    if unknown:
+        parser.error(f"unknown loop {unknown[0]!r}. Valid: {', '.join(LOOPS)}.")
+    chosen = options.loops or list(LOOPS)
+    failed = [name for _ in range(options.rounds) for name in chosen if not run(name, LOOPS[name])]
+    if failed:
+        print(f"Failed: {', '.join(failed)}. See {PAGE.relative_to(ROOT)}.", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
