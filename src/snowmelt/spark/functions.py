@@ -144,8 +144,8 @@ class Functions:
             return _expression(
                 registered,
                 [
-                    types.argument(argument.type, each.text if each else argument.default or "NULL")
-                    for argument, each in zip(arguments, places, strict=True)
+                    types.argument(declared.type, each.text if each else declared.default or "NULL")
+                    for declared, each in zip(arguments, places, strict=True)
                 ],
             )
 

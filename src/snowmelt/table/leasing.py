@@ -37,12 +37,12 @@ def renewed(database: Database, lease: Lease, *, ttl_s: float, clock: Clock) -> 
     """
     done = threading.Event()
 
-    def renew() -> None:
+    def keep_renewing() -> None:
         while not done.wait(ttl_s / 3):
             with contextlib.suppress(Exception), database.writing() as connection:
                 leases.renew(connection, lease, ttl_s=ttl_s, now=clock.now())
 
-    thread = threading.Thread(target=renew, name="lease", daemon=True)
+    thread = threading.Thread(target=keep_renewing, name="lease", daemon=True)
     thread.start()
     try:
         yield

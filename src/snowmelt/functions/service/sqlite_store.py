@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from snowmelt.clock import Clock
 
-DEFAULT_BYTES = 1024 * 1024 * 1024
+DEFAULT_SQLITE_STORE_BYTES = 1024 * 1024 * 1024
 _TIMEOUT_S = 60
 _SWEEP_EVERY = 256  # answers between two looks for what may go
 
@@ -46,7 +46,7 @@ class SqliteStore:
         path: str | Path,
         *,
         lease_s: float = 15.0,
-        max_bytes: int = DEFAULT_BYTES,
+        max_bytes: int = DEFAULT_SQLITE_STORE_BYTES,
         clock: Clock | None = None,
     ) -> None:
         """Open or make the file.

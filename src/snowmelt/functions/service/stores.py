@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from snowmelt.clock import Clock
 
-DEFAULT_BYTES = 64 * 1024 * 1024
+DEFAULT_MEMORY_STORE_BYTES = 64 * 1024 * 1024
 _ENTRY_BYTES = 400  # of an entry without its body, roughly
 
 
@@ -76,7 +76,9 @@ class MemoryStore:
     blocking = False
     renew_every_s = None
 
-    def __init__(self, max_bytes: int = DEFAULT_BYTES, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, max_bytes: int = DEFAULT_MEMORY_STORE_BYTES, *, clock: Clock | None = None
+    ) -> None:
         self._clock = clock or SystemClock()
         self._max_bytes = max_bytes
         self._bytes = 0

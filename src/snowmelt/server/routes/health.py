@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.database import Database
     from snowmelt.storage.store import Store
 
-PATH = "/healthz"
+HEALTH_PATH = "/healthz"
 # Any path: whether the stage answers is the question, not whether the object is there.
 _PROBE = "healthz/probe"
 
@@ -34,13 +34,13 @@ def health_route(database: Database, stage: Store, threads: Executor) -> Route:
         return {"catalog": _state(lambda: _ping(database)), "stage": _state(lambda: _look(stage))}
 
     async def health(request: Request) -> JSONResponse:
-        request.scope[ROUTE] = PATH
+        request.scope[ROUTE] = HEALTH_PATH
         parts = await asyncio.get_running_loop().run_in_executor(threads, look)
         is_well = all(state == "ok" for state in parts.values())
         status = HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE
         return JSONResponse({"status": "ok" if is_well else "failing", **parts}, status)
 
-    return Route(PATH, health, methods=["GET"])
+    return Route(HEALTH_PATH, health, methods=["GET"])
 
 
 def _state(check: Callable[[], object]) -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.server.metrics import CatalogFacts, Sources
 
-PATH = "/metrics"
+METRICS_PATH = "/metrics"
 # Prometheus gives up on a page after ten seconds; the rest of it must not wait for the catalog.
 _CATALOG_S = 3.0
 
@@ -63,10 +63,10 @@ class MetricsPage:
 
     def route(self) -> Route:
         """Return the route."""
-        return Route(PATH, self._answer, methods=["GET"])
+        return Route(METRICS_PATH, self._answer, methods=["GET"])
 
     async def _answer(self, request: Request) -> Response:
-        request.scope[ROUTE] = PATH
+        request.scope[ROUTE] = METRICS_PATH
         if not self._may_read(request):
             return PlainTextResponse(
                 "The metrics are for those who present the token of metrics_token_file.\n",
