@@ -21,23 +21,23 @@ import pyarrow.compute as pc
 from report import Report
 from workload import DDL, rows
 
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.execution import execute
-from snowmelt.catalog.loads import LoadTotals
-from snowmelt.catalog.maintenance import runs_of
+from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.jobs.loads import LoadTotals
+from snowmelt.catalog.jobs.maintenance import runs_of
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
-from snowmelt.schema.native import to_native
-from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.conversion.row_converter import RowConverter
+from snowmelt.schema.native_types import to_native
 from snowmelt.schema.types import TableName
 from snowmelt.spark.lake import Snowmelt
-from snowmelt.table.loading import LoadRequest, LoadResult, begin_load, commit_load
-from snowmelt.table.native import write_file
+from snowmelt.table.load_commit import LoadRequest, LoadResult, begin_load, commit_load
+from snowmelt.table.native_writer import write_file
 from snowmelt.table.snapshot import take_snapshots
 from snowmelt.table.warehouse import open_warehouse
 
 if TYPE_CHECKING:
-    from snowmelt.catalog.database import Database
+    from snowmelt.catalog.db.database import Database
 
 QUERIES = {
     "full scan": "SELECT bit_xor(xxhash64(*)) FROM {t}",

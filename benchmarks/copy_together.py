@@ -12,7 +12,7 @@ from pathlib import Path
 
 from report import Report
 
-from snowmelt.testing.together import Together
+from snowmelt.testing.soak import Together
 
 COLUMNS = (
     *("seconds", "kills", "loads", "loads lost", "compactions", "queries", "queries wrong"),

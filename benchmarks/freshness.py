@@ -14,7 +14,7 @@ from harness import Running
 from report import Report
 from workload import DDL, rows
 
-from snowmelt.catalog.database import open_database
+from snowmelt.catalog.db.database import open_database
 from snowmelt.clock import SystemClock
 from snowmelt.schema.types import TableName
 from snowmelt.spark.lake import Snowmelt

@@ -34,12 +34,11 @@ import uvloop
 from report import Report
 
 from snowmelt.config import Settings
-from snowmelt.functions.calling.engine import call
-from snowmelt.functions.calling.ledger import ListLedger
-from snowmelt.functions.calling.plan import CallerOptions, CallPlan, Place
+from snowmelt.functions.caller.call_log import ListLedger
+from snowmelt.functions.caller.engine import call
+from snowmelt.functions.caller.plan import CallerOptions, CallPlan, Place
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction
-from snowmelt.functions.signature import Argument, Signature
-from snowmelt.functions.types import parse_type
+from snowmelt.functions.signature import Argument, Signature, parse_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

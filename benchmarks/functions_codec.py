@@ -20,16 +20,15 @@ import msgspec
 import pyarrow as pa
 from report import Report
 
-from snowmelt.functions.calling.batching import Batcher
-from snowmelt.functions.calling.decoding import AnswerReader
-from snowmelt.functions.calling.encoding import ColumnWriter
-from snowmelt.functions.calling.forms import arrow_form
-from snowmelt.functions.calling.plan import CallPlan, Place
-from snowmelt.functions.calling.sending import Composer
+from snowmelt.functions.caller.arrow_types import arrow_form
+from snowmelt.functions.caller.batcher import Batcher
+from snowmelt.functions.caller.plan import CallPlan, Place
+from snowmelt.functions.caller.request_builder import Composer
+from snowmelt.functions.caller.request_encoder import ColumnWriter
+from snowmelt.functions.caller.response_decoder import AnswerReader
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction
-from snowmelt.functions.signature import Argument, Signature
-from snowmelt.functions.types import parse_type
-from snowmelt.functions.wire.requests import RequestWriter
+from snowmelt.functions.signature import Argument, Signature, parse_type
+from snowmelt.functions.wire.messages import RequestWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -28,7 +28,7 @@ from snowmelt.catalog import model
 from snowmelt.embedded import Embedded
 from snowmelt.schema.types import TableName
 from snowmelt.table.migration import MigrationSettings, abandon_migration, plan_migration
-from snowmelt.table.scan import Comparison, prune_chunks
+from snowmelt.table.pruning import Comparison, prune_chunks
 from snowmelt.table.snapshot import take_snapshots
 from snowmelt.wire.streaming import OpenRequest
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from snowmelt.load.library import load_library
-from snowmelt.load.reader import Reader
+from snowmelt.load.phases import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from report import RESULTS, Report, commit
 
-from snowmelt.faults import Point
-from snowmelt.testing.crashes import (
+from snowmelt.failpoints import Point
+from snowmelt.testing.crash_harness import (
     CLIENT_POINTS,
     MIGRATION_POINTS,
     SERVICE_POINTS,
@@ -24,7 +24,7 @@ from snowmelt.testing.crashes import (
 )
 
 if TYPE_CHECKING:
-    from snowmelt.testing.crashes import Outcome
+    from snowmelt.testing.crash_harness import Outcome
 
 SUBJECT = "kills"
 COLUMNS = ("point", "migrations by", "kills", "rows", "lost", "doubled", "commit")

@@ -33,8 +33,8 @@ from isal import igzip_lib, isal_zlib
 from report import Report
 
 from snowmelt.load.filters import definition
+from snowmelt.load.phases import Reader
 from snowmelt.load.portion import Portion
-from snowmelt.load.reader import Reader
 from snowmelt.load.sources.files import FileSource, list_files
 
 if TYPE_CHECKING:

@@ -23,11 +23,10 @@ from hosted_code import bare_rows, row_parser
 from load_filters import MIB, best, cut, drop
 from report import Report
 
-from snowmelt.load.parsed import ColumnOptions, Target
 from snowmelt.load.parsers import definition
+from snowmelt.load.phases import ColumnOptions, Reader, Target
 from snowmelt.load.portion import InputFile, Portion
-from snowmelt.load.reader import Reader
-from snowmelt.schema.native import native_schema
+from snowmelt.schema.native_types import native_schema
 from snowmelt.schema.types import Column, Kind, TableSchema
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from harness import Running
 from report import Report
 from workload import DDL, rows
 
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.keys import KeyRing, load_master_key
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
 from snowmelt.table.migration import MigrationSettings, migrate_locally
 

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from snowmelt.blob.layout import blob_path
+from snowmelt.blob.bdec import blob_path
 from snowmelt.blob.writer import ChunkSource, build_blob
-from snowmelt.client.tokens import KeyPairTokens, load_private_key
+from snowmelt.client.auth import KeyPairTokens, load_private_key
 from snowmelt.clock import SystemClock
-from snowmelt.schema.arrow import chunk_schema
+from snowmelt.schema.chunk_types import chunk_schema
 from snowmelt.schema.statistics import collect
 from snowmelt.schema.types import Column, Kind, TableSchema
-from snowmelt.wire.eps import to_wire
+from snowmelt.wire.column_statistics import to_wire
 from snowmelt.wire.streaming import (
     BlobMetadata,
     ChunkChannel,

@@ -28,8 +28,8 @@ from registering_load import STATISTICS, TABLE, Measured, drive
 from report import Report
 
 from snowmelt.catalog import model
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.tables import find_table
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.objects.tables import find_table
 from snowmelt.schema.types import TableName
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from sdk_speed import cpu_of
 from workload import rows
 
 from snowmelt.catalog import model
-from snowmelt.catalog.database import open_database
+from snowmelt.catalog.db.database import open_database
 
 if TYPE_CHECKING:
     from harness import Running

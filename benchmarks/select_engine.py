@@ -48,7 +48,7 @@ TEXTS = {
 
 
 def ours(path: Path, threads: int, form: str) -> dict[str, Callable[[], object]]:
-    from snowmelt.select.engine import EngineSettings
+    from snowmelt.select.execution.engine import EngineSettings
     from snowmelt.select.local import run_locally
     from snowmelt.select.request import (
         Compression,

@@ -30,9 +30,9 @@ from memory import resident_mib
 from report import Report
 from select_engine import QUERIES, TEXTS
 
-from snowmelt.catalog.access_keys import create_access_key
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.keys import KeyRing, load_master_key
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.security.access_keys import create_access_key
+from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 
 CSV = {"CSV": {"FileHeaderInfo": "USE"}, "CompressionType": "NONE"}
 

@@ -19,11 +19,16 @@ import duckdb
 import numpy as np
 import select_data
 
-from snowmelt.select.csv_rules import csv_rules
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.reading import PADDING
+from snowmelt.select.formats.blocks import PADDING
+from snowmelt.select.formats.csv_dialect import csv_rules
+from snowmelt.select.formats.csv_tokenizer import (
+    RecordCounter,
+    RecordCutter,
+    RecordFinder,
+    first_bad_byte,
+)
 from snowmelt.select.request import CsvInput
-from snowmelt.select.tokenizer import RecordCounter, RecordCutter, RecordFinder, first_bad_byte
 
 if TYPE_CHECKING:
     from collections.abc import Callable

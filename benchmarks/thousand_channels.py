@@ -30,7 +30,7 @@ from report import Report
 from workload import DDL, rows
 
 from snowmelt.catalog import model
-from snowmelt.catalog.database import open_database
+from snowmelt.catalog.db.database import open_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

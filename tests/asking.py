@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from snowmelt.select.accumulators import make
-from snowmelt.select.binding import bind
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.evaluator import Scope, evaluate, holds
-from snowmelt.select.parser import parse
-from snowmelt.select.paths import follow
-from snowmelt.select.query import CsvFields, JsonFields
-from snowmelt.select.refusals import SelectError
-from snowmelt.select.syntax import MISSING
+from snowmelt.select.errors import SelectError
+from snowmelt.select.scalar.aggregates import make
+from snowmelt.select.scalar.evaluator import Scope, evaluate, holds
+from snowmelt.select.scalar.paths import follow
+from snowmelt.select.sql.ast import MISSING
+from snowmelt.select.sql.binder import bind
+from snowmelt.select.sql.bound_query import CsvFields, JsonFields
+from snowmelt.select.sql.parser import parse
 from snowmelt.select.timestamps import parse_iso
 from snowmelt.select.values import print_value
 

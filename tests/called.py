@@ -9,11 +9,10 @@ import pyarrow as pa
 
 import calls
 from snowmelt.clock import ManualClock
-from snowmelt.functions.calling import engine
-from snowmelt.functions.calling.ledger import ListLedger
-from snowmelt.functions.calling.plan import CallerOptions
-from snowmelt.functions.signature import Argument, Signature
-from snowmelt.functions.types import parse_type
+from snowmelt.functions.caller import engine
+from snowmelt.functions.caller.call_log import ListLedger
+from snowmelt.functions.caller.plan import CallerOptions
+from snowmelt.functions.signature import Argument, Signature, parse_type
 
 
 def signature(name="echo", arguments=("VARCHAR",), returns="VARCHAR"):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from snowmelt.functions.calling.plan import CallerOptions, CallPlan, Place
+from snowmelt.functions.caller.plan import CallerOptions, CallPlan, Place
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction
-from snowmelt.functions.signature import Argument, Signature
-from snowmelt.functions.types import parse_type
+from snowmelt.functions.signature import Argument, Signature, parse_type
 
 URL = "http://service.test:8080/f"
 

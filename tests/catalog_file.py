@@ -9,7 +9,7 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
-from snowmelt.catalog.database import open_database
+from snowmelt.catalog.db.database import open_database
 
 
 def new_catalog(path: Path) -> Path:

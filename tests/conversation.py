@@ -18,11 +18,12 @@ import msgspec
 import pyarrow.parquet as pq
 from cryptography.hazmat.primitives import serialization
 
-from snowmelt.blob import crypto, layout
+from snowmelt.blob import bdec
 from snowmelt.schema import statistics
-from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import TableSchema
-from snowmelt.wire import columns, eps
+from snowmelt.wire import column_statistics
+from snowmelt.wire import streaming as columns
 from snowmelt.wire.streaming import ColumnMetadata
 
 HEADERS = {
@@ -124,9 +125,7 @@ class Conversation:
         return self.say("channels/drop", {"request_id": self.request_id(), **names, **more})
 
     def path(self) -> str:
-        return layout.blob_path(
-            dt.datetime.now(dt.UTC), self.client_prefix, 18, next(self._counter)
-        )
+        return bdec.blob_path(dt.datetime.now(dt.UTC), self.client_prefix, 18, next(self._counter))
 
     def blob(
         self,
@@ -155,12 +154,12 @@ class Conversation:
             **options,
         )
         parquet = file.getvalue()
-        padded = parquet + bytes(layout.padded_length(len(parquet)) - len(parquet))
-        key = crypto.derive_key(first.data_key, path)
-        data = crypto.apply_ctr(padded, key=key, offset=0)
+        padded = parquet + bytes(bdec.padded_length(len(parquet)) - len(parquet))
+        key = bdec.derive_key(first.data_key, path)
+        data = bdec.apply_ctr(padded, key=key, offset=0)
         if put:
             self.put(path, data)
-        stats = eps.to_wire(schema, statistics.collect(converted.table, schema))
+        stats = column_statistics.to_wire(schema, statistics.collect(converted.table, schema))
         return {
             "path": path,
             "md5": hashlib.md5(data).hexdigest(),

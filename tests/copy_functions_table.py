@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from snowmelt.load.expression_functions import REJECTED
-from snowmelt.load.templates import REJECTED_PATTERNS
+from snowmelt.load.expressions.datetime_templates import REJECTED_PATTERNS
+from snowmelt.load.expressions.functions import REJECTED
 
 MOMENT = "2024-03-05 14:05:09.123456"
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from snowmelt.schema.arrow import chunk_schema, chunk_type, decimal_from_unscaled
+from snowmelt.schema.chunk_types import chunk_schema, chunk_type, decimal_from_unscaled
 from snowmelt.schema.types import TIMESTAMPS, Column, Kind, TableSchema
 
 PATH = "2026/11/21/1/40/totwo8_abc_4711_18_0.bdec"

@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from snowmelt.catalog import access, channels, keys, namespaces, registration, stages, tables
-from snowmelt.catalog.registration import ChannelAdvance, ChunkOffer
+from snowmelt.catalog.objects import namespaces, tables
+from snowmelt.catalog.security import access_control, encryption_keys
+from snowmelt.catalog.streaming import channels, registration, stages
+from snowmelt.catalog.streaming.registration import ChannelAdvance, ChunkOffer
 from snowmelt.clock import ManualClock
 from snowmelt.schema.types import Column, Kind, TableName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from snowmelt.catalog.channels import Opened
-    from snowmelt.catalog.database import Database
-    from snowmelt.catalog.registration import Verdict
-    from snowmelt.catalog.tables import TableRecord
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.streaming.channels import Opened
+    from snowmelt.catalog.streaming.registration import Verdict
 
 NAME = TableName("DB", "PUBLIC", "T")
 COLUMNS = (
@@ -29,7 +31,7 @@ COLUMNS = (
     Column("B", Kind.TEXT, 2, length=16, byte_length=64),
 )
 START = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
-KEYRING = keys.KeyRing(bytes(32))
+KEYRING = encryption_keys.KeyRing(bytes(32))
 
 
 @dataclass
@@ -90,11 +92,11 @@ class World:
         self.clock = ManualClock(START)
         with database.writing() as connection:
             now = self.now
-            namespaces.create_database(connection, "DB", owner=access.ACCOUNTADMIN, now=now)
-            access.create_role(connection, "WRITER", now=now)
+            namespaces.create_database(connection, "DB", owner=access_control.ACCOUNTADMIN, now=now)
+            access_control.create_role(connection, "WRITER", now=now)
             for user in ("LOADER", "OTHER"):
-                access.create_user(connection, user, default_role=None, now=now)
-                access.grant_role(connection, "WRITER", user)
+                access_control.create_user(connection, user, default_role=None, now=now)
+                access_control.grant_role(connection, "WRITER", user)
         self.create_table()
 
     @property
@@ -106,11 +108,16 @@ class World:
         """Create a table that WRITER may insert into."""
         with self.database.writing() as connection:
             table = tables.create_table(
-                connection, name, COLUMNS, owner=access.ACCOUNTADMIN, now=self.now, **options
+                connection,
+                name,
+                COLUMNS,
+                owner=access_control.ACCOUNTADMIN,
+                now=self.now,
+                **options,
             )
-            access.grant(connection, "USAGE", "DATABASE", table.database_id, "WRITER")
-            access.grant(connection, "USAGE", "SCHEMA", table.schema_id, "WRITER")
-            access.grant(connection, "INSERT", "TABLE", table.table_id, "WRITER")
+            access_control.grant(connection, "USAGE", "DATABASE", table.database_id, "WRITER")
+            access_control.grant(connection, "USAGE", "SCHEMA", table.schema_id, "WRITER")
+            access_control.grant(connection, "INSERT", "TABLE", table.table_id, "WRITER")
         return table
 
     def table(self, name: TableName = NAME) -> TableRecord:

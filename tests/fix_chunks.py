@@ -12,27 +12,27 @@ import pyarrow as pa
 import pytest
 
 from catalog_file import new_catalog
-from snowmelt.blob.layout import blob_path
+from snowmelt.blob.bdec import blob_path
 from snowmelt.blob.writer import ChunkSource, build_blob
-from snowmelt.catalog.access import create_user, grant_role
-from snowmelt.catalog.channels import find_channel, open_channel
-from snowmelt.catalog.database import Database, open_database
-from snowmelt.catalog.execution import execute
-from snowmelt.catalog.keys import KeyRing, load_master_key
-from snowmelt.catalog.namespaces import create_database, create_schema
-from snowmelt.catalog.registration import ChannelAdvance, ChunkOffer, register
-from snowmelt.catalog.stages import issue_prefix
-from snowmelt.catalog.tables import create_table, drop_table, find_table
+from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.db.database import Database, open_database
+from snowmelt.catalog.objects.namespaces import create_database, create_schema
+from snowmelt.catalog.objects.tables import create_table, drop_table, find_table
+from snowmelt.catalog.security.access_control import create_user, grant_role
+from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
+from snowmelt.catalog.streaming.channels import find_channel, open_channel
+from snowmelt.catalog.streaming.registration import ChannelAdvance, ChunkOffer, register
+from snowmelt.catalog.streaming.stages import issue_prefix
 from snowmelt.clock import Clock, SystemClock
-from snowmelt.schema.arrow import chunk_schema
+from snowmelt.schema.chunk_types import chunk_schema
 from snowmelt.schema.statistics import collect
 from snowmelt.schema.types import Column, Kind, TableName, TableSchema
-from snowmelt.storage.local import LocalStore
-from snowmelt.table.cleanup import collect as collect_garbage
+from snowmelt.storage.local_store import LocalStore
+from snowmelt.table.garbage_collection import collect as collect_garbage
 from snowmelt.table.migration import MigrationSettings, migrate_locally
-from snowmelt.table.reading import read_table
+from snowmelt.table.table_reader import read_table
 from snowmelt.table.warehouse import open_warehouse
-from snowmelt.wire.eps import to_wire
+from snowmelt.wire.column_statistics import to_wire
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fix_chunks import ROLE
-from snowmelt.bulk.copying import CopyContext, copy_into
-from snowmelt.bulk.local import LocalRunner
-from snowmelt.catalog import loads
-from snowmelt.catalog.execution import execute
+from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.jobs import loads
+from snowmelt.loaders.copy_job import CopyContext, copy_into
+from snowmelt.loaders.task_runner import LocalRunner
 
 
 class Copying:

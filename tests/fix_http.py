@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pytest
 
 from raw_service import RawService, reply
-from snowmelt.functions.calling.connection import Bounds
-from snowmelt.functions.calling.http import (
+from snowmelt.functions.caller.http_client import (
+    Bounds,
     HttpClient,
     Target,
     header_lines,

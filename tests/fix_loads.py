@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from snowmelt.catalog.loads import FileRecord, FileState, LoadTotals
-from snowmelt.schema.native import native_schema, to_native
+from snowmelt.catalog.jobs.loads import FileRecord, FileState, LoadTotals
+from snowmelt.schema.native_types import native_schema, to_native
 from snowmelt.schema.types import TableSchema
-from snowmelt.table.loading import LoadRequest, LoadResult, begin_load, commit_load
-from snowmelt.table.native import NativeWriter
+from snowmelt.table.load_commit import LoadRequest, LoadResult, begin_load, commit_load
+from snowmelt.table.native_writer import NativeWriter
 from snowmelt.table.rejects import RejectedRow, RejectOrigin, rejects_of
 
 from fix_chunks import COLUMNS, NUMBERS, ROLE, numbers  # isort: skip

@@ -18,12 +18,12 @@ import pytest
 
 from catalog_file import new_catalog
 from ports import free_port
-from snowmelt.catalog.database import open_database
+from snowmelt.catalog.db.database import open_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from snowmelt.catalog.database import Database
+    from snowmelt.catalog.db.database import Database
 
 _numbers = itertools.count()
 

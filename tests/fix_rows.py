@@ -17,12 +17,12 @@ import warm
 from conversation import token
 from fix_service import KeyPair, ServiceProcess, prepare_loading
 from ports import free_port
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.execution import Result, execute
-from snowmelt.catalog.keys import KeyRing, load_master_key
+from snowmelt.catalog.commands.executor import Result, execute
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
-from snowmelt.storage.opening import open_store
-from snowmelt.table.reading import read_table
+from snowmelt.storage.store_factory import open_store
+from snowmelt.table.table_reader import read_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

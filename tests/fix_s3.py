@@ -20,11 +20,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from fix_service import ServiceProcess
 from ports import free_port
-from snowmelt.catalog import access_keys, keys
-from snowmelt.catalog.database import open_database
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.security import access_keys, encryption_keys
 
 if TYPE_CHECKING:
-    from snowmelt.catalog.access_keys import AccessKey
+    from snowmelt.catalog.security.access_keys import AccessKey
 
 REGION = "us-east-1"
 
@@ -62,7 +62,7 @@ class S3Process:
 
     def add_key(self, name: str) -> AccessKey:
         settings = self.service.settings
-        keyring = keys.KeyRing(keys.load_master_key(settings.keys_dir))
+        keyring = encryption_keys.KeyRing(encryption_keys.load_master_key(settings.keys_dir))
         database = open_database(settings.catalog_url)
         try:
             with database.writing() as connection:

@@ -8,13 +8,13 @@ import datetime as dt
 import pytest
 
 import snowmelt
-from snowmelt import faults
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.keys import KeyRing, load_master_key
+from snowmelt import failpoints
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.config import Settings
 from snowmelt.schema.types import TableName
-from snowmelt.storage.opening import open_store
-from snowmelt.table.reading import read_table
+from snowmelt.storage.store_factory import open_store
+from snowmelt.table.table_reader import read_table
 
 QUICK = dt.timedelta(milliseconds=100)
 
@@ -33,7 +33,7 @@ def connect(service, key_pair):
         return client
 
     yield connected
-    faults.disarm()
+    failpoints.disarm()
     for client in clients:
         with contextlib.suppress(snowmelt.SnowmeltError):
             client.close(timeout=dt.timedelta(0))

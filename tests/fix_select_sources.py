@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snowmelt.select.compression import ManyReaders
+from snowmelt.select.formats.decompression import ManyReaders
 
 
 class MemoryObject:

@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 import warm
 from catalog_file import new_catalog
 from ports import free_port
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.execution import Result, execute
+from snowmelt.catalog.commands.executor import Result, execute
+from snowmelt.catalog.db.database import open_database
 from snowmelt.config import Settings
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zoneinfo import ZoneInfo
 
-from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, Kind, TableName, TableSchema
 
 TYPES = TableName("DEMO", "PUBLIC", "TYPES")

@@ -9,7 +9,7 @@ import json
 import httpx
 
 from snowmelt.functions.service.messages import Request
-from snowmelt.server.listening import Listener, listen
+from snowmelt.server.listener import Listener, listen
 
 BATCH = "sf-external-function-query-batch-id"
 

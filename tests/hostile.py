@@ -11,10 +11,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from snowmelt.blob import crypto, layout
+from snowmelt.blob import bdec
 from snowmelt.schema import statistics
-from snowmelt.schema.arrow import chunk_schema
-from snowmelt.wire import eps
+from snowmelt.schema.chunk_types import chunk_schema
+from snowmelt.wire import column_statistics
 
 if TYPE_CHECKING:
     from conversation import Conversation, Opened
@@ -46,7 +46,7 @@ def encoded(table: pa.Table, **options: object) -> bytes:
 
 def claims(table: pa.Table, schema: TableSchema) -> dict:
     """The statistics of rows in chunk form, as a client sends them."""
-    return msgspec.to_builtins(eps.to_wire(schema, statistics.collect(table, schema)))
+    return msgspec.to_builtins(column_statistics.to_wire(schema, statistics.collect(table, schema)))
 
 
 def with_column(table: pa.Table, schema: TableSchema, name: str, values: pa.Array) -> pa.Table:
@@ -80,8 +80,8 @@ def page_of(parquet: bytes, column: int) -> tuple[int, int]:
 def describe(client: Conversation, opened: Opened, sequence: int, lie: Lie) -> dict:
     """Stage a lie, with right checksums everywhere, and return the message that registers it."""
     path = client.path()
-    padded = lie.parquet + bytes(layout.padded_length(len(lie.parquet)) - len(lie.parquet))
-    data = crypto.apply_ctr(padded, key=crypto.derive_key(opened.data_key, path), offset=0)
+    padded = lie.parquet + bytes(bdec.padded_length(len(lie.parquet)) - len(lie.parquet))
+    data = bdec.apply_ctr(padded, key=bdec.derive_key(opened.data_key, path), offset=0)
     client.put(path, data)
     channel = {
         "channel_name": opened.answer["channel"],

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from calls import URL, plan
 from snowmelt.clock import SystemClock
-from snowmelt.functions.calling.limits import Limits
+from snowmelt.functions.caller.limits import Limits
 
 
 @dataclass(frozen=True)

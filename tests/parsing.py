@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from snowmelt.load.parsed import Target
 from snowmelt.load.parsers import definition
+from snowmelt.load.phases import Reader, Target
 from snowmelt.load.portion import InputFile, Portion
-from snowmelt.load.reader import Reader
 
 FILE = InputFile("x")
 WHOLE = Portion(FILE)

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import threading
 
+from snowmelt.functions.errors import BatchInvalid, BatchTooLarge
 from snowmelt.functions.proxy import http1
-from snowmelt.functions.refusals import BatchInvalid, BatchTooLarge
 
 
 def reply(status=200, body=b"", **headers):

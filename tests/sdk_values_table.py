@@ -16,9 +16,8 @@ import numpy as np
 import pandas as pd
 
 from snowmelt.errors import InvalidRow
-from snowmelt.schema.compatibility import Compatibility
-from snowmelt.schema.types import Column, Kind
-from snowmelt.schema.values import rule_of
+from snowmelt.schema.conversion.value_rules import rule_of
+from snowmelt.schema.types import Column, Compatibility, Kind
 
 
 class Sample(Enum):

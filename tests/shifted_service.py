@@ -8,8 +8,8 @@ import sys
 
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
+from snowmelt.server.lifecycle import RunningService
 from snowmelt.server.logs import configure_logging
-from snowmelt.server.running import RunningService
 
 
 class Shifted(SystemClock):

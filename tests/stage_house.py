@@ -6,18 +6,18 @@ import datetime as dt
 
 import snowmelt
 from fix_service import KeyPair, prepare_loading
-from snowmelt.catalog import deployment
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.keys import KeyRing, load_master_key
-from snowmelt.client.calls import Calls
-from snowmelt.client.tokens import KeyPairTokens, load_private_key
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.jobs import services
+from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
+from snowmelt.client.api import Calls
+from snowmelt.client.auth import KeyPairTokens, load_private_key
 from snowmelt.client.transport import Transport, parse_url
 from snowmelt.clock import ManualClock, SystemClock
 from snowmelt.schema.types import TableName
-from snowmelt.storage.opening import open_store
-from snowmelt.table.cleanup import collect
+from snowmelt.storage.store_factory import open_store
+from snowmelt.table.garbage_collection import collect
 from snowmelt.table.migration import MigrationSettings, migrate_locally
-from snowmelt.table.reading import read_table
+from snowmelt.table.table_reader import read_table
 
 T = "demo.public.t"
 NAME = TableName("DEMO", "PUBLIC", "T")
@@ -83,4 +83,4 @@ class House:
     @property
     def suffix(self) -> str:
         with self.database.reading() as connection:
-            return f"_{deployment.deployment_id(connection)}"
+            return f"_{services.deployment_id(connection)}"

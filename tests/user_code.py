@@ -6,9 +6,8 @@ from textwrap import dedent
 from typing import TYPE_CHECKING
 
 from snowmelt.load.library import load_library
-from snowmelt.load.parsed import Target
+from snowmelt.load.phases import Reader, Target
 from snowmelt.load.portion import InputFile, Portion
-from snowmelt.load.reader import Reader
 from snowmelt.schema.types import Column, Kind, TableSchema
 
 if TYPE_CHECKING:

@@ -27,12 +27,12 @@ import polars as pl
 import pyarrow as pa
 from pyiceberg.table import StaticTable
 
-from snowmelt.bulk.copying import CopyContext, copy_into
-from snowmelt.bulk.local import LocalRunner
-from snowmelt.catalog.keys import KeyRing, load_master_key
-from snowmelt.catalog.parsing import parse_table_name
-from snowmelt.catalog.tables import find_table
+from snowmelt.catalog.objects.tables import find_table
+from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
+from snowmelt.catalog.sql.parser import parse_table_name
 from snowmelt.clock import SystemClock
+from snowmelt.loaders.copy_job import CopyContext, copy_into
+from snowmelt.loaders.task_runner import LocalRunner
 from snowmelt.table.migration import MigrationSettings, migrate_locally
 from snowmelt.testing import LocalService
 

@@ -26,11 +26,11 @@ _IMPORTED = (
     "httpx",
     "snowmelt.client",
     "snowmelt.cli.main",
-    "snowmelt.cli.migrate",
-    "snowmelt.cli.replay",
-    "snowmelt.cli.serve",
-    "snowmelt.server.running",
-    "snowmelt.table.reading",
+    "snowmelt.cli.commands.migrate",
+    "snowmelt.cli.commands.replay",
+    "snowmelt.cli.commands.serve",
+    "snowmelt.server.lifecycle",
+    "snowmelt.table.table_reader",
 )
 _STATUS = struct.Struct("!i")
 _LONGEST, _MOST_FILES = 1 << 20, 16
@@ -105,7 +105,7 @@ def _become(command: list[str]) -> None:
     """Do what Python does with these arguments."""
     kind, what, *arguments = [*command, ""] if len(command) == 1 else command
     # What reads the environment when it is imported.
-    faults = sys.modules["snowmelt.faults"]
+    faults = sys.modules["snowmelt.failpoints"]
     faults.disarm()
     faults.arm_from_environment()
     given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))

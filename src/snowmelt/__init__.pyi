@@ -1,13 +1,13 @@
 from snowmelt import errors as errors
+from snowmelt.client.auth import OAuth as OAuth
 from snowmelt.client.channel import Channel as Channel
 from snowmelt.client.channel import InsertResult as InsertResult
 from snowmelt.client.channel import OnError as OnError
 from snowmelt.client.client import Client as Client
-from snowmelt.client.oauth import OAuth as OAuth
 from snowmelt.client.streaming import stream as stream
 from snowmelt.embedded import embedded as embedded
 from snowmelt.errors import SnowmeltError as SnowmeltError
-from snowmelt.schema.rows import RowError as RowError
+from snowmelt.schema.conversion.row_converter import RowError as RowError
 
 __version__: str
 

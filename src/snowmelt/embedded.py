@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Self, Unpack
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from snowmelt.catalog import access
-from snowmelt.catalog.execution import execute
+from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.security import access_control
 from snowmelt.client.client import Client
 from snowmelt.config import Settings
 from snowmelt.errors import NotFound
-from snowmelt.server.running import RunningService
-from snowmelt.storage.files import create_file
+from snowmelt.server.lifecycle import RunningService
+from snowmelt.storage.local_store import create_file
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from snowmelt.catalog.results import Result
+    from snowmelt.catalog.commands.session import Result
     from snowmelt.client.settings import Options
     from snowmelt.clock import Clock
     from snowmelt.server.app import Service
@@ -99,7 +99,7 @@ class Embedded:
             self.url,
             user=USER,
             private_key=self._private_key,
-            role=access.ACCOUNTADMIN,
+            role=access_control.ACCOUNTADMIN,
             **options,
         )
 
@@ -135,7 +135,7 @@ class EmbeddedClient(Client):
                 self._embedded.url,
                 user=USER,
                 private_key=self._embedded._private_key,  # noqa: SLF001 - same module
-                role=access.ACCOUNTADMIN,
+                role=access_control.ACCOUNTADMIN,
                 **options,
             )
         except BaseException:
@@ -189,11 +189,11 @@ def _prepare_user(service: Service, folder: Path) -> str:
     )
     with service.database.writing() as connection:
         try:
-            access.user_by_name(connection, USER)
+            access_control.user_by_name(connection, USER)
         except NotFound:
-            access.create_user(
-                connection, USER, default_role=access.ACCOUNTADMIN, now=service.clock.now()
+            access_control.create_user(
+                connection, USER, default_role=access_control.ACCOUNTADMIN, now=service.clock.now()
             )
-        access.set_public_key(connection, USER, public_key.decode())
-        access.grant_role(connection, access.ACCOUNTADMIN, USER)
+        access_control.set_public_key(connection, USER, public_key.decode())
+        access_control.grant_role(connection, access_control.ACCOUNTADMIN, USER)
     return pem

@@ -33,7 +33,7 @@ def test_importing_the_client_loads_nothing_heavy():
 def test_a_service_starts_without_what_it_may_never_need():
     late = ("pyspark", "pandas", "pyiceberg", "alembic", "httpx", "obstore", "polars")
     code = (
-        "import sys, snowmelt.server.running; "
+        "import sys, snowmelt.server.lifecycle; "
         f"print(sorted(set({late!r}) & set(m.partition('.')[0] for m in sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,10 +8,8 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from snowmelt.catalog.backlogs import MigrationCount, TableBacklog
-from snowmelt.catalog.history import MigrationState
-from snowmelt.ingest.rows.tally import RowTally
-from snowmelt.ingest.tally import Tally
+from snowmelt.catalog.jobs.migrations import MigrationCount, MigrationState, TableBacklog
+from snowmelt.ingest.metrics import RowTally, Tally
 from snowmelt.schema.types import TableName
 from snowmelt.server.logs import CONTEXT
 from snowmelt.server.metrics import CatalogFacts, Sources, page

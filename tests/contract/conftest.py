@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from snowmelt.catalog.database import Database
+    from snowmelt.catalog.db.database import Database
 
 
 @pytest.fixture

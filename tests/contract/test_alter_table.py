@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fix_catalog import NAME, advance
-from snowmelt.catalog import access, channels, tables
-from snowmelt.catalog.execution import execute
+from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.objects import tables
+from snowmelt.catalog.security import access_control
+from snowmelt.catalog.streaming import channels
 from snowmelt.errors import (
     AlreadyExists,
     PrivilegeMissing,
@@ -145,7 +147,7 @@ def test_the_owner_alters_and_evolvers_add_columns(world, run):
         run("ALTER TABLE t ADD COLUMN c INT", **who)
     with world.database.writing() as connection:
         table_id = world.table().table_id
-        access.grant(connection, "EVOLVE SCHEMA", "TABLE", table_id, "WRITER")
+        access_control.grant(connection, "EVOLVE SCHEMA", "TABLE", table_id, "WRITER")
     run("ALTER TABLE t ADD COLUMN c INT", **who)
     run("ALTER TABLE t ALTER COLUMN a DROP NOT NULL", **who)
     for text in ("DROP COLUMN c", "RENAME TO u", "ALTER COLUMN b TYPE VARCHAR(17)"):

@@ -7,7 +7,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from fix_catalog import NAME
-from snowmelt.catalog import access, namespaces, tables
+from snowmelt.catalog.objects import namespaces, tables
+from snowmelt.catalog.security import access_control
 from snowmelt.errors import (
     AlreadyExists,
     DatabaseNotFound,
@@ -37,8 +38,8 @@ def _pem(key) -> str:
 
 def test_a_key_is_the_same_as_pem_and_as_base64(world, writing):
     body = "".join(_pem(_RSA).splitlines()[1:-1])
-    one = access.create_user(writing, "ONE", public_key=_pem(_RSA), now=world.now)
-    two = access.create_user(writing, "TWO", public_key=body, now=world.now)
+    one = access_control.create_user(writing, "ONE", public_key=_pem(_RSA), now=world.now)
+    two = access_control.create_user(writing, "TWO", public_key=body, now=world.now)
     assert one.fingerprints == two.fingerprints
     assert one.public_keys == two.public_keys == (body,)
     assert one.fingerprints[0].startswith("SHA256:")
@@ -47,11 +48,11 @@ def test_a_key_is_the_same_as_pem_and_as_base64(world, writing):
 
 def test_a_user_has_two_keys_to_change_over(world, writing):
     other = rsa.generate_private_key(65537, 2048)
-    access.create_user(writing, "U", public_key=_pem(_RSA), now=world.now)
-    access.set_public_key(writing, "U", _pem(other), slot=2)
-    assert len(set(access.user_by_name(writing, "U").fingerprints)) == 2
-    access.set_public_key(writing, "U", None)
-    assert len(access.user_by_name(writing, "U").fingerprints) == 1
+    access_control.create_user(writing, "U", public_key=_pem(_RSA), now=world.now)
+    access_control.set_public_key(writing, "U", _pem(other), slot=2)
+    assert len(set(access_control.user_by_name(writing, "U").fingerprints)) == 2
+    access_control.set_public_key(writing, "U", None)
+    assert len(access_control.user_by_name(writing, "U").fingerprints) == 1
 
 
 @pytest.mark.parametrize(
@@ -66,40 +67,40 @@ def test_a_user_has_two_keys_to_change_over(world, writing):
 )
 def test_a_key_that_is_no_good_is_refused(world, writing, key, reason):
     with pytest.raises(InvalidPublicKey, match=reason):
-        access.create_user(writing, "U", public_key=key, now=world.now)
+        access_control.create_user(writing, "U", public_key=key, now=world.now)
 
 
 def test_users_and_roles_exist_once(world, writing):
     with pytest.raises(AlreadyExists):
-        access.create_user(writing, "LOADER", now=world.now)
+        access_control.create_user(writing, "LOADER", now=world.now)
     with pytest.raises(AlreadyExists):
-        access.create_role(writing, "WRITER", now=world.now)
+        access_control.create_role(writing, "WRITER", now=world.now)
     with pytest.raises(NotFound):
-        access.create_user(writing, "U", default_role="NONE", now=world.now)
+        access_control.create_user(writing, "U", default_role="NONE", now=world.now)
     with pytest.raises(NotFound):
-        access.user_by_name(writing, "NOBODY")
-    assert [user.name for user in access.users_of(writing)] == ["LOADER", "OTHER"]
-    assert access.roles(writing) == ["ACCOUNTADMIN", "PUBLIC", "WRITER"]
+        access_control.user_by_name(writing, "NOBODY")
+    assert [user.name for user in access_control.users_of(writing)] == ["LOADER", "OTHER"]
+    assert access_control.roles(writing) == ["ACCOUNTADMIN", "PUBLIC", "WRITER"]
 
 
 def test_the_effective_role_is_one_that_was_granted(world, writing):
-    assert access.effective_role(writing, "LOADER", "WRITER") == "WRITER"
-    assert access.effective_role(writing, "LOADER", None) == "PUBLIC"
-    access.set_default_role(writing, "LOADER", "WRITER")
-    assert access.effective_role(writing, "LOADER", None) == "WRITER"
+    assert access_control.effective_role(writing, "LOADER", "WRITER") == "WRITER"
+    assert access_control.effective_role(writing, "LOADER", None) == "PUBLIC"
+    access_control.set_default_role(writing, "LOADER", "WRITER")
+    assert access_control.effective_role(writing, "LOADER", None) == "WRITER"
     with pytest.raises(RoleNotGranted):
-        access.effective_role(writing, "LOADER", "ACCOUNTADMIN")
-    access.revoke_role(writing, "WRITER", "LOADER")
+        access_control.effective_role(writing, "LOADER", "ACCOUNTADMIN")
+    access_control.revoke_role(writing, "WRITER", "LOADER")
     with pytest.raises(RoleNotGranted):
-        access.effective_role(writing, "LOADER", None)
+        access_control.effective_role(writing, "LOADER", None)
 
 
 def test_each_privilege_opens_one_more_door(world, writing):
     table = tables.find_table(writing, NAME)
-    access.create_role(writing, "R", now=world.now)
+    access_control.create_role(writing, "R", now=world.now)
 
     def require() -> None:
-        access.require_table(writing, "R", table, "INSERT")
+        access_control.require_table(writing, "R", table, "INSERT")
 
     for error, privilege, kind, object_id in (
         (DatabaseNotFound, "USAGE", "DATABASE", table.database_id),
@@ -108,85 +109,87 @@ def test_each_privilege_opens_one_more_door(world, writing):
     ):
         with pytest.raises(error):
             require()
-        access.grant(writing, privilege, kind, object_id, "R")
-        access.grant(writing, privilege, kind, object_id, "R")
+        access_control.grant(writing, privilege, kind, object_id, "R")
+        access_control.grant(writing, privilege, kind, object_id, "R")
     require()
     with pytest.raises(TableNotFound):
-        access.require_table(writing, "R", table, "SELECT")
-    access.require_table(writing, "R", table, "SELECT", "INSERT")
-    access.revoke(writing, "INSERT", "TABLE", table.table_id, "R")
+        access_control.require_table(writing, "R", table, "SELECT")
+    access_control.require_table(writing, "R", table, "SELECT", "INSERT")
+    access_control.revoke(writing, "INSERT", "TABLE", table.table_id, "R")
     with pytest.raises(TableNotFound):
         require()
 
 
 def test_the_owner_may_do_everything_with_its_object(world, writing):
     table = tables.find_table(writing, NAME)
-    access.create_role(writing, "R", now=world.now)
+    access_control.create_role(writing, "R", now=world.now)
     for kind, object_id in (
         ("DATABASE", table.database_id),
         ("SCHEMA", table.schema_id),
         ("TABLE", table.table_id),
     ):
-        access.grant(writing, "OWNERSHIP", kind, object_id, "R")
-    access.require_table(writing, "R", table, "SELECT")
-    owned = access.grants_of(writing, role="R")
+        access_control.grant(writing, "OWNERSHIP", kind, object_id, "R")
+    access_control.require_table(writing, "R", table, "SELECT")
+    owned = access_control.grants_of(writing, role="R")
     assert {grant.privilege for grant in owned} == {"OWNERSHIP"}
     assert len(owned) == 3
-    access.drop_role(writing, "R")
-    assert tables.find_table(writing, NAME).owner == access.ACCOUNTADMIN
+    access_control.drop_role(writing, "R")
+    assert tables.find_table(writing, NAME).owner == access_control.ACCOUNTADMIN
 
 
 def test_what_public_may_everyone_may(world, writing):
     table = tables.find_table(writing, NAME)
-    access.create_role(writing, "R", now=world.now)
-    access.grant(writing, "USAGE", "DATABASE", table.database_id, "PUBLIC")
-    access.grant(writing, "USAGE", "SCHEMA", table.schema_id, "PUBLIC")
-    access.grant(writing, "SELECT", "TABLE", table.table_id, "PUBLIC")
-    access.require_table(writing, "R", table, "SELECT")
+    access_control.create_role(writing, "R", now=world.now)
+    access_control.grant(writing, "USAGE", "DATABASE", table.database_id, "PUBLIC")
+    access_control.grant(writing, "USAGE", "SCHEMA", table.schema_id, "PUBLIC")
+    access_control.grant(writing, "SELECT", "TABLE", table.table_id, "PUBLIC")
+    access_control.require_table(writing, "R", table, "SELECT")
 
 
 def test_a_role_of_an_old_name_starts_without_privileges(world, writing):
     table = tables.find_table(writing, NAME)
-    access.drop_role(writing, "WRITER")
-    access.create_role(writing, "WRITER", now=world.now)
-    assert access.grants_of(writing, role="WRITER") == []
-    assert access.roles_of(writing, "LOADER") == ("PUBLIC",)
-    assert not access.has(writing, "WRITER", "TABLE", table.table_id, "INSERT")
+    access_control.drop_role(writing, "WRITER")
+    access_control.create_role(writing, "WRITER", now=world.now)
+    assert access_control.grants_of(writing, role="WRITER") == []
+    assert access_control.roles_of(writing, "LOADER") == ("PUBLIC",)
+    assert not access_control.has(writing, "WRITER", "TABLE", table.table_id, "INSERT")
     with pytest.raises(NotFound, match="built in"):
-        access.drop_role(writing, "ACCOUNTADMIN")
+        access_control.drop_role(writing, "ACCOUNTADMIN")
 
 
 def test_a_privilege_that_does_not_exist_is_refused(writing):
     with pytest.raises(NotFound, match="Table privilege FLY"):
-        access.grant(writing, "FLY", "TABLE", 1, "WRITER")
+        access_control.grant(writing, "FLY", "TABLE", 1, "WRITER")
     with pytest.raises(NotFound, match="Role NONE"):
-        access.grant(writing, "INSERT", "TABLE", 1, "NONE")
+        access_control.grant(writing, "INSERT", "TABLE", 1, "NONE")
 
 
 def test_a_dropped_table_is_in_no_list_of_grants(world, writing):
     tables.drop_table(writing, NAME, world.now)
-    kinds = {grant.kind for grant in access.grants_of(writing, role="WRITER")}
+    kinds = {grant.kind for grant in access_control.grants_of(writing, role="WRITER")}
     assert kinds == {"DATABASE", "SCHEMA"}
 
 
 def test_a_dropped_user_is_gone_with_keys_and_roles(world, writing):
-    access.set_public_key(writing, "LOADER", _pem(_RSA))
-    access.drop_user(writing, "LOADER")
-    again = access.create_user(writing, "LOADER", now=world.now)
-    assert (again.fingerprints, access.roles_of(writing, "LOADER")) == ((), ("PUBLIC",))
+    access_control.set_public_key(writing, "LOADER", _pem(_RSA))
+    access_control.drop_user(writing, "LOADER")
+    again = access_control.create_user(writing, "LOADER", now=world.now)
+    assert (again.fingerprints, access_control.roles_of(writing, "LOADER")) == ((), ("PUBLIC",))
 
 
 def test_namespaces_are_guarded_alike(world, writing):
     schema = namespaces.find_schema(writing, "DB", "PUBLIC")
     ids = {"database_id": schema.database_id, "schema_id": schema.schema_id}
-    access.create_role(writing, "R", now=world.now)
+    access_control.create_role(writing, "R", now=world.now)
     with pytest.raises(DatabaseNotFound):
-        access.require_namespace(writing, "R", "USAGE", database_id=schema.database_id, name="DB")
+        access_control.require_namespace(
+            writing, "R", "USAGE", database_id=schema.database_id, name="DB"
+        )
     with pytest.raises(DatabaseNotFound):
-        access.require_namespace(writing, "R", "CREATE TABLE", **ids, name="DB.PUBLIC")
-    access.grant(writing, "USAGE", "DATABASE", schema.database_id, "R")
+        access_control.require_namespace(writing, "R", "CREATE TABLE", **ids, name="DB.PUBLIC")
+    access_control.grant(writing, "USAGE", "DATABASE", schema.database_id, "R")
     with pytest.raises(SchemaNotFound):
-        access.require_namespace(writing, "R", "CREATE TABLE", **ids, name="DB.PUBLIC")
-    access.grant(writing, "CREATE TABLE", "SCHEMA", schema.schema_id, "R")
-    access.require_namespace(writing, "R", "CREATE TABLE", **ids, name="DB.PUBLIC")
-    access.require_namespace(writing, "ACCOUNTADMIN", "OWNERSHIP", **ids, name="DB.PUBLIC")
+        access_control.require_namespace(writing, "R", "CREATE TABLE", **ids, name="DB.PUBLIC")
+    access_control.grant(writing, "CREATE TABLE", "SCHEMA", schema.schema_id, "R")
+    access_control.require_namespace(writing, "R", "CREATE TABLE", **ids, name="DB.PUBLIC")
+    access_control.require_namespace(writing, "ACCOUNTADMIN", "OWNERSHIP", **ids, name="DB.PUBLIC")

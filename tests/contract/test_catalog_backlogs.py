@@ -6,9 +6,9 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 import snowmelt
-from snowmelt.catalog.backlogs import backlogs, migration_counts, tables_with_more
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.keys import KeyRing, load_master_key
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.jobs.migrations import backlogs, migration_counts, tables_with_more
+from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
 from snowmelt.table.migration import MigrationSettings, migrate_locally
 

@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fix_catalog import KEYRING
-from snowmelt.catalog import access, access_keys, buckets, keys, objects, uploads
-from snowmelt.catalog.execution import execute
+from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.objects import s3_buckets, s3_objects
+from snowmelt.catalog.security import access_control, access_keys, encryption_keys
 from snowmelt.errors import (
     AlreadyExists,
     BucketNameInvalid,
@@ -25,29 +26,31 @@ from snowmelt.errors import (
 )
 
 NOW = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
-ROW = objects.ObjectRow(b"a", 3, "e1", NOW, {"content-type": "x/y"}, None, "1/f1")
+ROW = s3_objects.ObjectRow(b"a", 3, "e1", NOW, {"content-type": "x/y"}, None, "1/f1")
 
 
 @pytest.fixture
 def bucket(database):
     with database.writing() as connection:
-        access.create_role(connection, "R", now=NOW)
-        return buckets.create_bucket(connection, "raw", owner="R", now=NOW)
+        access_control.create_role(connection, "R", now=NOW)
+        return s3_buckets.create_bucket(connection, "raw", owner="R", now=NOW)
 
 
 def test_a_secret_opens_with_its_master_key_and_id_alone(database):
     with database.writing() as connection:
-        access.create_user(connection, "U", now=NOW)
+        access_control.create_user(connection, "U", now=NOW)
         one = access_keys.create_access_key(connection, KEYRING, "U", now=NOW)
         two = access_keys.create_access_key(connection, KEYRING, "U", now=NOW)
         assert access_keys.find_access_key(connection, KEYRING, one.access_key_id) == one
         assert one.secret not in repr(one)
         assert one.secret != two.secret
         with pytest.raises(ConfigurationError, match="master key"):
-            access_keys.find_access_key(connection, keys.KeyRing(b"1" * 32), one.access_key_id)
+            access_keys.find_access_key(
+                connection, encryption_keys.KeyRing(b"1" * 32), one.access_key_id
+            )
         access_keys.drop_access_key(connection, "U", one.access_key_id)
         assert access_keys.find_access_key(connection, KEYRING, one.access_key_id) is None
-        access.drop_user(connection, "U")
+        access_control.drop_user(connection, "U")
         assert access_keys.access_keys_of(connection) == []
 
 
@@ -60,21 +63,21 @@ def test_a_secret_opens_with_its_master_key_and_id_alone(database):
 )
 def test_names_that_s3_does_not_know_are_refused(database, name):
     with database.writing() as connection, pytest.raises(BucketNameInvalid):
-        buckets.create_bucket(connection, name, owner="PUBLIC", now=NOW)
+        s3_buckets.create_bucket(connection, name, owner="PUBLIC", now=NOW)
 
 
 def test_a_dropped_bucket_leaves_its_name_and_no_grants(database, bucket):
     with database.writing() as connection:
         with pytest.raises(AlreadyExists):
-            buckets.create_bucket(connection, "raw", owner="PUBLIC", now=NOW)
-        objects.put_object(connection, bucket.bucket_id, ROW)
+            s3_buckets.create_bucket(connection, "raw", owner="PUBLIC", now=NOW)
+        s3_objects.put_object(connection, bucket.bucket_id, ROW)
         with pytest.raises(NotEmpty):
-            buckets.drop_bucket(connection, bucket, NOW)
-        objects.delete_object(connection, bucket.bucket_id, b"a", now=NOW)
-        buckets.drop_bucket(connection, bucket, NOW)
+            s3_buckets.drop_bucket(connection, bucket, NOW)
+        s3_objects.delete_object(connection, bucket.bucket_id, b"a", now=NOW)
+        s3_buckets.drop_bucket(connection, bucket, NOW)
         with pytest.raises(NotFound):
-            objects.put_object(connection, bucket.bucket_id, ROW)
-        again = buckets.create_bucket(connection, "raw", owner="PUBLIC", now=NOW)
+            s3_objects.put_object(connection, bucket.bucket_id, ROW)
+        again = s3_buckets.create_bucket(connection, "raw", owner="PUBLIC", now=NOW)
         assert again.bucket_id != bucket.bucket_id
 
 
@@ -84,7 +87,7 @@ def test_privileges_reach_as_far_as_they_are_granted(database, bucket):
     execute(database, "GRANT READ ON BUCKET raw PREFIX 'in/' TO ROLE reader", **admin)
     execute(database, "GRANT WRITE ON BUCKET raw TO ROLE reader", **admin)
     with database.reading() as connection:
-        reach = buckets.reach(connection, {"READER"}, bucket)
+        reach = s3_buckets.reach(connection, {"READER"}, bucket)
     assert reach.allows("READ", b"in/a")
     assert not reach.allows("READ", b"in")
     assert not reach.allows("READ", b"")
@@ -97,7 +100,7 @@ def test_privileges_reach_as_far_as_they_are_granted(database, bucket):
     execute(database, "REVOKE READ ON BUCKET raw PREFIX 'in/' FROM ROLE reader", **admin)
     execute(database, "REVOKE WRITE ON BUCKET raw FROM ROLE reader", **admin)
     with database.reading() as connection:
-        assert buckets.reach(connection, {"READER"}, bucket).is_empty
+        assert s3_buckets.reach(connection, {"READER"}, bucket).is_empty
     with pytest.raises(NotFound):
         execute(database, "SHOW GRANTS ON BUCKET raw", role="READER")
 
@@ -119,20 +122,20 @@ def test_roles_may_be_let_to_create_buckets(database):
 
 def test_a_replaced_object_leaves_its_file_to_be_deleted(database, bucket):
     with database.writing() as connection:
-        objects.put_object(connection, bucket.bucket_id, ROW)
+        s3_objects.put_object(connection, bucket.bucket_id, ROW)
         newer = replace(ROW, etag="e2", file="1/f2", size=9)
-        objects.put_object(connection, bucket.bucket_id, newer)
-        assert objects.find_object(connection, bucket.bucket_id, b"a") == newer
-        assert objects.dropped_files(connection, 9) == ["1/f1"]
-        assert objects.unknown_files(connection, ["1/f1", "1/f2", "1/f3"]) == ["1/f3"]
-        objects.forget_files(connection, ["1/f1"])
-        assert objects.dropped_files(connection, 9) == []
+        s3_objects.put_object(connection, bucket.bucket_id, newer)
+        assert s3_objects.find_object(connection, bucket.bucket_id, b"a") == newer
+        assert s3_objects.dropped_files(connection, 9) == ["1/f1"]
+        assert s3_objects.unknown_files(connection, ["1/f1", "1/f2", "1/f3"]) == ["1/f3"]
+        s3_objects.forget_files(connection, ["1/f1"])
+        assert s3_objects.dropped_files(connection, 9) == []
 
 
 def test_conditions_are_decided_where_the_row_is(database, bucket):
-    absent, mine = objects.Condition(absent=True), objects.Condition(etag="e1")
+    absent, mine = s3_objects.Condition(absent=True), s3_objects.Condition(etag="e1")
     with database.writing() as connection:
-        put = objects.put_object
+        put = s3_objects.put_object
         with pytest.raises(ObjectMissing):
             put(connection, bucket.bucket_id, ROW, condition=mine)
         put(connection, bucket.bucket_id, ROW, condition=absent)
@@ -145,7 +148,7 @@ def test_conditions_are_decided_where_the_row_is(database, bucket):
             condition=mine,
         )
         with pytest.raises(ObjectChanged):
-            objects.delete_object(connection, bucket.bucket_id, b"a", now=NOW, condition=mine)
+            s3_objects.delete_object(connection, bucket.bucket_id, b"a", now=NOW, condition=mine)
 
 
 @given(keys=st.sets(st.binary(min_size=1, max_size=6), max_size=12), data=st.data())
@@ -155,13 +158,13 @@ def test_conditions_are_decided_where_the_row_is(database, bucket):
 def test_keys_are_in_the_order_of_their_bytes(database, keys, data):
     start = data.draw(st.binary(max_size=3))
     with database.writing() as connection:
-        bucket_id = buckets.create_bucket(
+        bucket_id = s3_buckets.create_bucket(
             connection, f"b{NOW.timestamp():.0f}", owner="PUBLIC", now=NOW
         ).bucket_id
         for at, key in enumerate(keys):
-            objects.put_object(connection, bucket_id, replace(ROW, key=key, file=f"{at}"))
-        end = uploads.end_of_prefix(start)
-        found = objects.objects_from(
+            s3_objects.put_object(connection, bucket_id, replace(ROW, key=key, file=f"{at}"))
+        end = s3_objects.end_of_prefix(start)
+        found = s3_objects.objects_from(
             connection, bucket_id, start, inclusive=True, before=end, limit=5
         )
         connection.rollback()
@@ -169,26 +172,26 @@ def test_keys_are_in_the_order_of_their_bytes(database, keys, data):
 
 
 def test_parts_replace_each_other_until_the_upload_ends(database, bucket):
-    upload = uploads.UploadRow(
-        uploads.new_upload_id(NOW), bucket.bucket_id, b"k", "U", NOW, {"a": "b"}, None
+    upload = s3_objects.UploadRow(
+        s3_objects.new_upload_id(NOW), bucket.bucket_id, b"k", "U", NOW, {"a": "b"}, None
     )
-    part = uploads.PartRow(2, 5, "e", NOW, None, "1/p1")
+    part = s3_objects.PartRow(2, 5, "e", NOW, None, "1/p1")
     with database.writing() as connection:
-        uploads.begin_upload(connection, upload)
+        s3_objects.begin_upload(connection, upload)
         with pytest.raises(NotEmpty):
-            buckets.drop_bucket(connection, bucket, NOW)
-        uploads.put_part(connection, upload, part)
-        uploads.put_part(connection, upload, replace(part, number=1, file="1/p2"))
-        uploads.put_part(connection, upload, replace(part, etag="f", file="1/p3"))
-        found = uploads.find_upload(connection, bucket.bucket_id, b"k", upload.upload_id)
+            s3_buckets.drop_bucket(connection, bucket, NOW)
+        s3_objects.put_part(connection, upload, part)
+        s3_objects.put_part(connection, upload, replace(part, number=1, file="1/p2"))
+        s3_objects.put_part(connection, upload, replace(part, etag="f", file="1/p3"))
+        found = s3_objects.find_upload(connection, bucket.bucket_id, b"k", upload.upload_id)
         assert found == upload
-        assert [(each.number, each.file) for each in uploads.parts_of(connection, found)] == [
+        assert [(each.number, each.file) for each in s3_objects.parts_of(connection, found)] == [
             (1, "1/p2"),
             (2, "1/p3"),
         ]
-        assert uploads.end_upload(connection, upload, NOW) == ["1/p2", "1/p3"]
-        assert set(objects.dropped_files(connection, 9)) == {"1/p1", "1/p2", "1/p3"}
+        assert s3_objects.end_upload(connection, upload, NOW) == ["1/p2", "1/p3"]
+        assert set(s3_objects.dropped_files(connection, 9)) == {"1/p1", "1/p2", "1/p3"}
         with pytest.raises(UploadNotFound):
-            uploads.put_part(connection, upload, part)
+            s3_objects.put_part(connection, upload, part)
         with pytest.raises(UploadNotFound):
-            uploads.find_upload(connection, bucket.bucket_id, b"other", upload.upload_id)
+            s3_objects.find_upload(connection, bucket.bucket_id, b"other", upload.upload_id)

@@ -6,7 +6,9 @@ import pytest
 import sqlalchemy as sa
 
 from fix_catalog import NAME, START, advance
-from snowmelt.catalog import channels, model, namespaces, tables
+from snowmelt.catalog import model
+from snowmelt.catalog.objects import namespaces, tables
+from snowmelt.catalog.streaming import channels
 from snowmelt.errors import ChannelFenced, ChannelNotFound, TableNotFound, TooManyChannels
 
 

@@ -12,12 +12,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from snowmelt.catalog import model
-from snowmelt.catalog.database import (
-    CatalogVersion,
-    catalog_version,
-    open_database,
-    server_time,
-)
+from snowmelt.catalog.db.database import CatalogVersion, catalog_version, open_database, server_time
 from snowmelt.clock import SystemClock
 from snowmelt.errors import CatalogBusy, CatalogUnavailable, ConfigurationError, UnknownOutcome
 
@@ -226,7 +221,7 @@ def test_a_database_elsewhere_tells_its_time(database):
 _WRITES_WITHOUT_PAUSE = """
 import sys
 import sqlalchemy as sa
-from snowmelt.catalog.database import open_database
+from snowmelt.catalog.db.database import open_database
 database = open_database(sys.argv[1])
 print("ready", flush=True)
 for number in range(1_000):

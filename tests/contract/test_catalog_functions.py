@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from snowmelt.catalog.calls import callable_function, callable_functions
-from snowmelt.catalog.execution import execute
-from snowmelt.catalog.external_functions import FunctionName, find_function, functions_of
-from snowmelt.catalog.parsing import parse
-from snowmelt.catalog.scripts import split_script
-from snowmelt.catalog.showing_functions import HIDDEN
+from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.show_functions import HIDDEN
+from snowmelt.catalog.objects.callable_functions import callable_function, callable_functions
+from snowmelt.catalog.objects.external_functions import FunctionName, find_function, functions_of
+from snowmelt.catalog.sql.lexer import split_script
+from snowmelt.catalog.sql.parser import parse
 from snowmelt.clock import ManualClock
 from snowmelt.errors import (
     AlreadyExists,
@@ -25,7 +25,7 @@ from snowmelt.errors import (
     UserError,
 )
 from snowmelt.functions.definition import Compression, Language
-from snowmelt.functions.refusals import DeclarationInvalid, IntegrationDisabled
+from snowmelt.functions.errors import DeclarationInvalid, IntegrationDisabled
 
 NOW = dt.datetime(2026, 3, 4, 5, 6, 7, tzinfo=dt.UTC)
 ECHO = FunctionName("DEMO", "PUBLIC", "ECHO")

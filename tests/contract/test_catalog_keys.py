@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from fix_catalog import KEYRING, NAME, START
-from snowmelt.catalog import stages, tables
-from snowmelt.catalog.keys import KeyRing
+from snowmelt.catalog.objects import tables
+from snowmelt.catalog.security.encryption_keys import KeyRing
+from snowmelt.catalog.streaming import stages
 from snowmelt.errors import ConfigurationError
 from snowmelt.schema.types import TableName
 

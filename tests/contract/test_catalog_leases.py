@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from fix_catalog import START
-from snowmelt.catalog import deployment, history, leases
-from snowmelt.catalog.history import MigrationRecord, MigrationState, Written
+from snowmelt.catalog.jobs import leases, migrations, services
+from snowmelt.catalog.jobs.migrations import MigrationRecord, MigrationState, Written
 from snowmelt.errors import NotFound
 
 
@@ -101,34 +101,34 @@ def test_of_many_that_try_at_once_one_gets_it(open_catalog):
 
 def test_a_migration_is_written_down_and_closed(writing):
     record = MigrationRecord("run-1", 7, 3, 0, 10, MigrationState.RUNNING, START)
-    history.start_migration(writing, record)
-    assert history.running_migrations(writing, 7) == [record]
+    migrations.start_migration(writing, record)
+    assert migrations.running_migrations(writing, 7) == [record]
     written = Written(rows=100, files=2, bytes=5000, snapshot_id=2**62)
-    history.finish_migration(
+    migrations.finish_migration(
         writing, "run-1", MigrationState.COMMITTED, now=_at(5), written=written
     )
-    closed = history.find_migration(writing, "run-1")
+    closed = migrations.find_migration(writing, "run-1")
     assert closed is not None
     assert (closed.state, closed.rows, closed.snapshot_id) == ("committed", 100, 2**62)
     assert closed.ended_at == _at(5)
-    assert history.running_migrations(writing, 7) == []
-    assert history.migrations_of(writing) == history.migrations_of(writing, 7) == [closed]
-    assert history.find_migration(writing, "run-2") is None
+    assert migrations.running_migrations(writing, 7) == []
+    assert migrations.migrations_of(writing) == migrations.migrations_of(writing, 7) == [closed]
+    assert migrations.find_migration(writing, "run-2") is None
     with pytest.raises(NotFound):
-        history.finish_migration(writing, "run-2", MigrationState.FAILED, now=START)
+        migrations.finish_migration(writing, "run-2", MigrationState.FAILED, now=START)
 
 
 def test_what_was_migrated_at_an_instant_counts_commits_only(writing):
     for number, state in enumerate((MigrationState.COMMITTED, MigrationState.LOST), start=1):
         run = MigrationRecord(f"run-{number}", 7, 1, 0, number * 10, MigrationState.RUNNING, START)
-        history.start_migration(writing, run)
-        history.finish_migration(writing, run.run_id, state, now=_at(5))
-    assert history.migrated_before(writing, 7, _at(4)) == 0
-    assert history.migrated_before(writing, 7, _at(5)) == 10
+        migrations.start_migration(writing, run)
+        migrations.finish_migration(writing, run.run_id, state, now=_at(5))
+    assert migrations.migrated_before(writing, 7, _at(4)) == 0
+    assert migrations.migrated_before(writing, 7, _at(5)) == 10
 
 
 def test_a_deployment_has_a_number(writing):
-    assert 0 < deployment.deployment_id(writing) < 2**31
+    assert 0 < services.deployment_id(writing) < 2**31
 
 
 def test_a_renewal_after_the_release_does_not_bring_the_lease_back(writing):

@@ -5,8 +5,8 @@ import datetime as dt
 import pytest
 
 from fix_catalog import START
-from snowmelt.catalog import maintenance
-from snowmelt.catalog.maintenance import Maintained, MaintenanceKind, MaintenanceState
+from snowmelt.catalog.jobs import maintenance
+from snowmelt.catalog.jobs.maintenance import Maintained, MaintenanceKind, MaintenanceState
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ from hypothesis.stateful import (
 )
 
 from fix_catalog import START, advance
-from snowmelt.catalog import channels, chunks, tables
+from snowmelt.catalog.objects import tables
+from snowmelt.catalog.streaming import channels, chunks
 from snowmelt.schema.types import TableName
 
 _tables = itertools.count()

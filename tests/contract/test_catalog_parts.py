@@ -8,7 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 from fix_catalog import advance
-from snowmelt.catalog import channels, chunks, model
+from snowmelt.catalog import model
+from snowmelt.catalog.streaming import channels, chunks
 
 
 @pytest.fixture

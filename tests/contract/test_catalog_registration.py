@@ -8,17 +8,11 @@ import pytest
 import sqlalchemy as sa
 
 from fix_catalog import COLUMNS, NAME, START, advance, advances
-from snowmelt.catalog import (
-    access,
-    channels,
-    chunks,
-    model,
-    namespaces,
-    registration,
-    stages,
-    tables,
-)
-from snowmelt.catalog.registration import ChannelAdvance
+from snowmelt.catalog import model
+from snowmelt.catalog.objects import namespaces, tables
+from snowmelt.catalog.security import access_control
+from snowmelt.catalog.streaming import channels, chunks, registration, stages
+from snowmelt.catalog.streaming.registration import ChannelAdvance
 from snowmelt.errors import SnowmeltError, TransactionConflict
 from snowmelt.schema.types import Column, Kind, TableName
 
@@ -167,7 +161,7 @@ def test_a_repetition_survives_checks_that_fail_by_now(world, client):
     offer = client.offer(advance("C", 0, 1))
     world.register(offer)
     with world.database.writing() as connection:
-        access.revoke_role(connection, "WRITER", "LOADER")
+        access_control.revoke_role(connection, "WRITER", "LOADER")
     assert world.codes(replace(offer, refusal=(38, "no file"))) == [[0]]
     fresh = client.offer(advance("C", 0, 2), refusal=(38, "no file"))
     assert world.codes(fresh) == [[38]]
@@ -286,24 +280,24 @@ def test_each_privilege_is_needed(world, client, kind, privilege, code):
     table = world.table()
     ids = {"DATABASE": table.database_id, "SCHEMA": table.schema_id, "TABLE": table.table_id}
     with world.database.writing() as connection:
-        access.revoke(connection, privilege, kind, ids[kind], "WRITER")
+        access_control.revoke(connection, privilege, kind, ids[kind], "WRITER")
     assert world.codes(client.offer(advance("C", 0, 1))) == [[code]]
     with world.database.writing() as connection:
-        access.grant(connection, privilege, kind, ids[kind], "PUBLIC")
+        access_control.grant(connection, privilege, kind, ids[kind], "PUBLIC")
     assert world.codes(client.offer(advance("C", 0, 1))) == [[0]]
 
 
 def test_ownership_of_the_table_lets_insert(world, client):
     table = world.table()
     with world.database.writing() as connection:
-        access.revoke(connection, "INSERT", "TABLE", table.table_id, "WRITER")
-        access.grant(connection, "OWNERSHIP", "TABLE", table.table_id, "WRITER")
+        access_control.revoke(connection, "INSERT", "TABLE", table.table_id, "WRITER")
+        access_control.grant(connection, "OWNERSHIP", "TABLE", table.table_id, "WRITER")
     assert world.codes(client.offer(advance("C", 0, 1))) == [[0]]
 
 
 def test_a_role_that_is_not_granted_is_refused(world, client):
     with world.database.writing() as connection:
-        access.create_role(connection, "ELSE", now=world.now)
+        access_control.create_role(connection, "ELSE", now=world.now)
     offers = [client.offer(advance("C", 0, 1), role=role) for role in ("ELSE", "ACCOUNTADMIN")]
     assert world.codes(*offers) == [[37], [37]]
 
@@ -312,7 +306,7 @@ def test_no_role_means_the_users_default(world, client):
     offer = client.offer(advance("C", 0, 1), role=None)
     assert world.codes(offer) == [[8]]
     with world.database.writing() as connection:
-        access.set_default_role(connection, "LOADER", "WRITER")
+        access_control.set_default_role(connection, "LOADER", "WRITER")
     assert world.codes(offer) == [[0]]
 
 

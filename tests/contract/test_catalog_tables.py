@@ -6,8 +6,11 @@ import pytest
 import sqlalchemy as sa
 
 from fix_catalog import COLUMNS, NAME, advance
-from snowmelt.catalog import access, channels, chunks, model, namespaces, tables
-from snowmelt.catalog.tables import Pointer
+from snowmelt.catalog import model
+from snowmelt.catalog.objects import namespaces, tables
+from snowmelt.catalog.objects.tables import Pointer
+from snowmelt.catalog.security import access_control
+from snowmelt.catalog.streaming import channels, chunks
 from snowmelt.errors import (
     AlreadyExists,
     CommitLost,
@@ -147,8 +150,11 @@ def test_namespaces_exist_once_unless_replaced(world, writing):
     with pytest.raises(AlreadyExists):
         namespaces.create_schema(writing, "DB", "PUBLIC", owner="WRITER", now=world.now)
     keep = {"owner": "WRITER", "now": world.now, "if_not_exists": True}
-    assert namespaces.create_database(writing, "DB", **keep).owner == access.ACCOUNTADMIN
-    assert namespaces.create_schema(writing, "DB", "PUBLIC", **keep).owner == access.ACCOUNTADMIN
+    assert namespaces.create_database(writing, "DB", **keep).owner == access_control.ACCOUNTADMIN
+    assert (
+        namespaces.create_schema(writing, "DB", "PUBLIC", **keep).owner
+        == access_control.ACCOUNTADMIN
+    )
     replace = {"owner": "WRITER", "now": world.now, "replace": True}
     assert namespaces.create_schema(writing, "DB", "PUBLIC", **replace).owner == "WRITER"
     assert tables.tables_of(writing) == []

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog import access, error_tables
-from snowmelt.catalog.execution import execute
+from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.objects import error_tables
+from snowmelt.catalog.security import access_control
 from snowmelt.errors import PrivilegeMissing, StatementError
-from snowmelt.schema.refused import ERROR_SCHEMA
+from snowmelt.schema.error_table import ERROR_SCHEMA
 
 
 @pytest.fixture
@@ -77,8 +78,8 @@ def test_who_may_name_one_and_who_may_feed_it(world, run):
     bad = target(world).table_id
     with world.database.reading() as connection:
         assert not error_tables.may_feed(connection, "LOADING", bad)
-        assert not access.has(connection, "LOADING", "TABLE", bad, "INSERT")
+        assert not access_control.has(connection, "LOADING", "TABLE", bad, "INSERT")
     run("GRANT INSERT ON TABLE t TO ROLE loading")
     with world.database.reading() as connection:
         assert error_tables.may_feed(connection, "LOADING", bad)
-        assert not access.has(connection, "LOADING", "TABLE", bad, "INSERT")
+        assert not access_control.has(connection, "LOADING", "TABLE", bad, "INSERT")

@@ -7,9 +7,14 @@ import threading
 import pytest
 
 from fix_catalog import NAME, advance
-from snowmelt.catalog import access
-from snowmelt.catalog.evolving import MAX_NEW_COLUMNS, Evolved, evolve_table, new_column
-from snowmelt.catalog.execution import execute
+from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.objects.table_changes import (
+    MAX_NEW_COLUMNS,
+    Evolved,
+    evolve_table,
+    new_column,
+)
+from snowmelt.catalog.security import access_control
 from snowmelt.errors import (
     EvolutionRefused,
     NotFound,
@@ -87,8 +92,8 @@ def test_it_takes_the_setting_and_the_privilege(world, evolve):
     with pytest.raises(PrivilegeMissing, match="Role WRITER lacks EVOLVE SCHEMA on table DB"):
         evolve(("C", "DATE"), role="WRITER")
     with world.database.writing() as connection:
-        access.grant(connection, "EVOLVE SCHEMA", "TABLE", world.table().table_id, "WRITER")
-        access.create_role(connection, "STRANGER", now=world.now)
+        access_control.grant(connection, "EVOLVE SCHEMA", "TABLE", world.table().table_id, "WRITER")
+        access_control.create_role(connection, "STRANGER", now=world.now)
     assert evolve(("C", "DATE"), role="WRITER").added == ("C",)
     with pytest.raises(Exception, match="does not exist, or this role may not use it"):
         evolve(("D", "DATE"), role="STRANGER")

@@ -11,10 +11,10 @@ import pytest
 import sqlalchemy as sa
 
 from catalog_file import new_catalog
-from snowmelt.catalog.database import open_database
+from snowmelt.catalog.db.database import open_database
 from snowmelt.clock import SystemClock
 from snowmelt.errors import CatalogBusy, CatalogUnavailable, RequestMalformed, ServiceBusy
-from snowmelt.ingest.grouped_writes import GroupedWrites
+from snowmelt.ingest.write_batcher import GroupedWrites
 
 LONG_S = 120
 

@@ -7,9 +7,9 @@ import datetime as dt
 import pytest
 
 from fix_catalog import NAME, advance
-from snowmelt.catalog import channels
+from snowmelt.catalog.streaming import channels
 from snowmelt.errors import TooManyChannels
-from snowmelt.table.cleanup import expire_channels
+from snowmelt.table.garbage_collection import expire_channels
 
 DAY_S = 86_400.0
 IDLE_S = 30 * DAY_S

@@ -18,8 +18,8 @@ from pyiceberg.table import StaticTable
 
 from fix_blobs import chunk_column, every_type
 from snowmelt.errors import CommitLost, TableInconsistent
-from snowmelt.schema.arrow import FIELD_ID, chunk_schema
-from snowmelt.schema.native import native_schema
+from snowmelt.schema.chunk_types import FIELD_ID, chunk_schema
+from snowmelt.schema.native_types import native_schema
 from snowmelt.schema.types import Column, Kind, TableName, TableSchema
 from snowmelt.table.iceberg import (
     Append,
@@ -29,7 +29,7 @@ from snowmelt.table.iceberg import (
     load_native,
     native_files,
 )
-from snowmelt.table.native import write_file
+from snowmelt.table.native_writer import write_file
 from snowmelt.table.snapshot import take_snapshots
 from snowmelt.table.warehouse import open_warehouse
 

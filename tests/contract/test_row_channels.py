@@ -7,7 +7,7 @@ import datetime as dt
 import sqlalchemy as sa
 
 from fix_catalog import START
-from snowmelt.catalog import row_channels
+from snowmelt.catalog.streaming import row_channels
 
 
 def test_old_requests_are_forgotten_and_young_ones_known(database):

@@ -11,10 +11,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from snowmelt.catalog.access import user_by_name
-from snowmelt.catalog.channels import open_channel
-from snowmelt.catalog.execution import Result, execute
-from snowmelt.catalog.tables import find_table
+from snowmelt.catalog.commands.executor import Result, execute
+from snowmelt.catalog.objects.tables import find_table
+from snowmelt.catalog.security.access_control import user_by_name
+from snowmelt.catalog.streaming.channels import open_channel
 from snowmelt.clock import ManualClock
 from snowmelt.errors import (
     AlreadyExists,

@@ -9,8 +9,8 @@ import obstore.store
 import pytest
 
 from snowmelt.errors import AlreadyExists, ObjectChanged, ObjectMissing, PathRefused
-from snowmelt.storage.local import LocalStore
-from snowmelt.storage.remote import RemoteStore
+from snowmelt.storage.local_store import LocalStore
+from snowmelt.storage.remote_store import RemoteStore
 
 ODD_NAME = "a b/ü+%20#?&=é~[1]{x}.b'd\"c"
 

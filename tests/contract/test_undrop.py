@@ -8,11 +8,14 @@ import threading
 import pytest
 
 from fix_catalog import NAME, advance
-from snowmelt.catalog import access, channels, chunks, keeping, tables
-from snowmelt.catalog.execution import execute
+from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.objects import retention as keeping
+from snowmelt.catalog.objects import tables
+from snowmelt.catalog.security import access_control
+from snowmelt.catalog.streaming import channels, chunks
 from snowmelt.errors import AlreadyExists, NotRestorable, PrivilegeMissing, TableNotFound
 from snowmelt.schema.types import TableName
-from snowmelt.table.cleanup import expire_channels
+from snowmelt.table.garbage_collection import expire_channels
 
 DAY_S = 86_400.0
 
@@ -340,4 +343,4 @@ def test_replaced_tables_pass_their_grants_on_when_asked(world, run):
     with world.database.reading() as connection:
         new = tables.find_table(connection, NAME)
         assert new.table_id != table.table_id
-        assert access.has(connection, "WRITER", "TABLE", new.table_id, "INSERT")
+        assert access_control.has(connection, "WRITER", "TABLE", new.table_id, "INSERT")

@@ -16,11 +16,11 @@ import snowmelt
 from fix_postgres import PostgresServer
 from fix_service import ServiceProcess, prepare_loading
 from ports import free_port
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.master_keys import open_keyring
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.security.encryption_keys import open_keyring
 from snowmelt.schema.types import TableName
-from snowmelt.storage.opening import open_store
-from snowmelt.table.reading import read_table
+from snowmelt.storage.store_factory import open_store
+from snowmelt.table.table_reader import read_table
 
 pytestmark = pytest.mark.postgres
 

@@ -14,7 +14,7 @@ import pytest
 import warm
 from fix_chunks import NUMBERS, Lakehouse
 from snowmelt.clock import ManualClock
-from snowmelt.faults import Point
+from snowmelt.failpoints import Point
 from snowmelt.table.compaction import compact
 from snowmelt.table.maintenance import MaintenanceSettings, expire
 from snowmelt.table.snapshot import take_snapshots

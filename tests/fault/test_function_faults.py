@@ -15,7 +15,7 @@ from fix_functions import Counted, counting
 from functions_service import hosted
 from snowmelt.clock import SystemClock
 from snowmelt.functions.service import Context, RemoteService
-from snowmelt.testing.crashes import SHORT_LIVED_JAVA
+from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -23,7 +23,7 @@ from functions_service import hosted
 from snowmelt.clock import SystemClock
 from snowmelt.functions.service import Context, RemoteService
 from snowmelt.spark.java import use_java
-from snowmelt.testing.crashes import SHORT_LIVED_JAVA
+from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -34,7 +34,7 @@ import json, sys, time
 from pyspark import TaskContext
 
 from snowmelt.spark import Snowmelt
-from snowmelt.spark.function_hosts import hosts_of
+from snowmelt.spark.functions.registry import hosts_of
 from snowmelt.spark.session import local_session
 
 folder, url, master = sys.argv[1:]

@@ -19,8 +19,8 @@ import pytest
 import called
 import calls
 from ports import free_port
-from snowmelt.functions.calling import engine
-from snowmelt.functions.calling.ledger import ListLedger, Result
+from snowmelt.functions.caller import engine
+from snowmelt.functions.caller.call_log import ListLedger, Result
 
 SERVICE = """
 import time

@@ -15,7 +15,7 @@ import warm
 from fix_chunks import Lakehouse
 from fix_copy import Copying
 from snowmelt.clock import ManualClock
-from snowmelt.faults import Point
+from snowmelt.failpoints import Point
 from snowmelt.schema.types import TableName
 from snowmelt.table.snapshot import take_snapshots
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.testing.together import Together
+from snowmelt.testing.soak import Together
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -14,7 +14,7 @@ import pytest
 import warm
 from fix_chunks import Lakehouse
 from snowmelt.clock import ManualClock
-from snowmelt.faults import Point
+from snowmelt.failpoints import Point
 from snowmelt.table.snapshot import take_snapshots
 
 pytestmark = pytest.mark.slow

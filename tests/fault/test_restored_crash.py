@@ -15,7 +15,7 @@ import warm
 from fix_chunks import NUMBERS, Lakehouse
 from snowmelt.clock import ManualClock
 from snowmelt.errors import NotRestorable
-from snowmelt.faults import Point
+from snowmelt.failpoints import Point
 from snowmelt.schema.types import TableName
 
 pytestmark = pytest.mark.slow

@@ -18,12 +18,12 @@ import shifted_service
 import snowmelt
 from fix_services import metric
 from snowmelt.catalog import model
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.master_keys import open_keyring
-from snowmelt.catalog.services import services_of
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.jobs.services import services_of
+from snowmelt.catalog.security.encryption_keys import open_keyring
 from snowmelt.schema.types import TableName
-from snowmelt.storage.opening import open_store
-from snowmelt.table.reading import read_table
+from snowmelt.storage.store_factory import open_store
+from snowmelt.table.table_reader import read_table
 
 pytestmark = pytest.mark.postgres
 

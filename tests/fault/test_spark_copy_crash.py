@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fix_chunks import Lakehouse
-from snowmelt.faults import Point
-from snowmelt.testing.crashes import SHORT_LIVED_JAVA
+from snowmelt.failpoints import Point
+from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -28,8 +28,8 @@ from pathlib import Path
 from executors import executors, workers
 from fix_chunks import Lakehouse
 from fix_copy import Copying
-from snowmelt import faults
-from snowmelt.spark.load import SparkRunner
+from snowmelt import failpoints as faults
+from snowmelt.spark.load_job import SparkRunner
 from snowmelt.spark.session import local_session
 
 folder, files, rows, *steps = sys.argv[1:]

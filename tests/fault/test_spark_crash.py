@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fix_chunks import Lakehouse
-from snowmelt.faults import Point
-from snowmelt.testing.crashes import SHORT_LIVED_JAVA
+from snowmelt.failpoints import Point
+from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -27,9 +27,9 @@ from pathlib import Path
 
 from executors import executors
 from fix_chunks import NUMBERS, Lakehouse
-from snowmelt import faults
+from snowmelt import failpoints as faults
 from snowmelt.clock import SystemClock
-from snowmelt.spark.migrate import migrate_table
+from snowmelt.spark.migration_job import migrate_table
 from snowmelt.spark.session import local_session
 from snowmelt.table.migration import MigrationSettings
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from fix_chunks import COLUMNS, NUMBERS, Lakehouse, numbers
-from snowmelt.catalog.loads import LoadState, loads_of
-from snowmelt.catalog.tables import create_table
+from snowmelt.catalog.jobs.loads import LoadState, loads_of
+from snowmelt.catalog.objects.tables import create_table
 from snowmelt.clock import SystemClock
 from snowmelt.schema.types import TableName
 from snowmelt.table.compaction import compact
 from snowmelt.table.maintenance import MaintenanceSettings
-from snowmelt.testing.crashes import SHORT_LIVED_JAVA
+from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 
 import warm
-from snowmelt.faults import Point
-from snowmelt.testing.crashes import CLIENT_POINTS, MIGRATION_POINTS, SERVICE_POINTS, CrashSite
+from snowmelt.failpoints import Point
+from snowmelt.testing.crash_harness import (
+    CLIENT_POINTS,
+    MIGRATION_POINTS,
+    SERVICE_POINTS,
+    CrashSite,
+)
 
 pytestmark = pytest.mark.slow
 

@@ -10,13 +10,13 @@ import pytest
 
 import snowmelt
 from fix_service import prepare_loading
-from snowmelt.catalog.backlogs import tables_with_more
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.keys import KeyRing, load_master_key
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.jobs.migrations import tables_with_more
+from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
-from snowmelt.storage.opening import open_store
+from snowmelt.storage.store_factory import open_store
 from snowmelt.table.migration import MigrationSettings, migrate_locally
-from snowmelt.table.reading import read_table
+from snowmelt.table.table_reader import read_table
 
 TABLE = TableName("DEMO", "PUBLIC", "T")
 

@@ -10,9 +10,10 @@ import pytest
 import sqlalchemy as sa
 
 from fix_service import prepare_loading
-from snowmelt.catalog import model, tables
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.tombstones import expire_channels
+from snowmelt.catalog import model
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.objects import tables
+from snowmelt.catalog.objects.channel_tombstones import expire_channels
 from snowmelt.errors import SnowmeltError
 from snowmelt.schema.types import TableName
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ports import free_port
-from snowmelt.bulk.work import run_work
-from snowmelt.catalog.loads import FileState
+from snowmelt.catalog.jobs.loads import FileState
 from snowmelt.errors import (
     LoadFailed,
     LoadOvertaken,
@@ -18,6 +17,7 @@ from snowmelt.errors import (
     StatementError,
     TableNotFound,
 )
+from snowmelt.loaders.task_runner import run_work
 from snowmelt.schema.types import TableName
 
 REJECTS = TableName("DEMO", "PUBLIC", "REJECTS")

@@ -7,8 +7,8 @@ import pickle
 
 import pytest
 
-from snowmelt.bulk.local import LocalRunner
 from snowmelt.errors import LoadFailed, StatementError, UserError
+from snowmelt.loaders.task_runner import LocalRunner
 from snowmelt.schema.types import TableName
 
 REJECTS = "REJECTED DATA AS TABLE demo.public.rejects"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.execution import execute
+from snowmelt.catalog.commands.executor import execute
 from snowmelt.errors import LoadFailed
 from snowmelt.schema.types import TableName
 

@@ -8,8 +8,8 @@ import pytest
 
 import copy_functions_table as page
 from snowmelt.errors import LoadFailed, LoadRefused
-from snowmelt.load.expression_functions import FUNCTIONS, REJECTED
-from snowmelt.load.templates import PATTERNS, REJECTED_PATTERNS
+from snowmelt.load.expressions.datetime_templates import PATTERNS, REJECTED_PATTERNS
+from snowmelt.load.expressions.functions import FUNCTIONS, REJECTED
 from snowmelt.schema.types import TableName
 
 FORMATTED = {"TO_CHAR", "TO_DATE", "TO_TIMESTAMP"}

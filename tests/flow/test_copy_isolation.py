@@ -10,10 +10,10 @@ from textwrap import dedent
 
 import pytest
 
-from snowmelt.bulk.local import LocalRunner
 from snowmelt.errors import LoadFailed, UserCodeFailed
-from snowmelt.load.hosting import isolation
-from snowmelt.load.hosting.progress import UserCodeLimits
+from snowmelt.load.udx import worker_process
+from snowmelt.load.udx.worker_progress import UserCodeLimits
+from snowmelt.loaders.task_runner import LocalRunner
 
 CODE = """
 import logging, os, re, signal, sys, warnings
@@ -96,7 +96,7 @@ def wild(copying):
     limits = UserCodeLimits(memory_bytes=1 << 30, output_bytes=1 << 22, call_s=2)
     copying.context = replace(copying.context, limits=limits)
     yield copying
-    isolation.close_idle()
+    worker_process.close_idle()
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_cancelled_load_ends_its_process(wild):
             def begun(cancel):
                 cancel()
 
-            from snowmelt.bulk.work import run_work
+            from snowmelt.loaders.task_runner import run_work
 
             for task in tasks:
                 yield run_work(plan, task, on_begin=begun)

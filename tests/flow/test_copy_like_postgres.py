@@ -12,10 +12,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from snowmelt.errors import InvalidValue, LoadRefused
-from snowmelt.load.expressions import Calculator
-from snowmelt.load.steps import Computed
-from snowmelt.load.templates import PATTERNS, TemplateReader
-from snowmelt.schema.native import native_schema
+from snowmelt.load.expressions.datetime_templates import PATTERNS, TemplateReader
+from snowmelt.load.expressions.evaluator import Calculator
+from snowmelt.load.task import Computed
+from snowmelt.schema.native_types import native_schema
 from snowmelt.schema.types import Column, Kind, TableSchema
 
 if TYPE_CHECKING:

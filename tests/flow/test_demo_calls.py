@@ -9,29 +9,29 @@ from contextlib import closing
 import pyarrow as pa
 import pytest
 
-from snowmelt.catalog.access import ACCOUNTADMIN
-from snowmelt.catalog.calls import callable_function
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.execution import execute
-from snowmelt.catalog.external_functions import FunctionName
-from snowmelt.cli.flights import calling, source
+from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.objects.callable_functions import callable_function
+from snowmelt.catalog.objects.external_functions import FunctionName
+from snowmelt.catalog.security.access_control import ACCOUNTADMIN
+from snowmelt.cli.flights_demo import dataset, function_chapter
 from snowmelt.clock import SystemClock
-from snowmelt.functions.calling.engine import call
-from snowmelt.functions.calling.ledger import ListLedger
-from snowmelt.functions.calling.plan import CallPlan, Place
+from snowmelt.functions.caller.call_log import ListLedger
+from snowmelt.functions.caller.engine import call
+from snowmelt.functions.caller.plan import CallPlan, Place
 
 
 @pytest.mark.slow
 def test_the_service_answers_for_each_route_what_the_source_comes_to(tmp_path):
-    flights = source.load()
-    expected = calling.expected(flights)
+    flights = dataset.load()
+    expected = function_chapter.expected(flights)
     routes = Counter(zip(flights["origin"].to_pylist(), flights["dest"].to_pylist(), strict=True))
     ledger = ListLedger()
     with (
         closing(open_database(str(tmp_path / "catalog.db"))) as database,
-        calling.AirportService(tmp_path / "airports.log") as service,
+        function_chapter.AirportService(tmp_path / "airports.log") as service,
     ):
-        for statement in ("CREATE DATABASE demo", *calling.statements(service.url)):
+        for statement in ("CREATE DATABASE demo", *function_chapter.statements(service.url)):
             execute(database, statement, user=None, clock=SystemClock())
 
         def ask(function: str, *columns: list[str]) -> list[object]:
@@ -59,7 +59,7 @@ def test_the_service_answers_for_each_route_what_the_source_comes_to(tmp_path):
 
 
 def test_the_service_ends_with_its_context(tmp_path):
-    with calling.AirportService(tmp_path / "airports.log") as service:
+    with function_chapter.AirportService(tmp_path / "airports.log") as service:
         process = service._process
         os.kill(process.pid, 0)
     assert process.returncode is not None

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.bulk.copying import CopyContext, copy_into
-from snowmelt.bulk.local import LocalRunner
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.execution import execute
-from snowmelt.cli.flights import files
+from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.db.database import open_database
+from snowmelt.cli.flights_demo import raw_files
 from snowmelt.clock import SystemClock
+from snowmelt.loaders.copy_job import CopyContext, copy_into
+from snowmelt.loaders.task_runner import LocalRunner
 
 
 @pytest.mark.slow
 def test_weather_and_planes_are_loaded_through_a_filter_written_for_vertica(tmp_path):
-    expected = files.make(tmp_path / "files")
+    expected = raw_files.make(tmp_path / "files")
     (tmp_path / "warehouse").mkdir()
     database = open_database(str(tmp_path / "catalog.db"))
     try:
         for statement in (
             "CREATE DATABASE demo",
-            *files.TABLES,
+            *raw_files.TABLES,
             f"CREATE LIBRARY stations AS '{tmp_path}/files/remarks.py' LANGUAGE 'Python'",
             "CREATE FILTER Remarks AS LANGUAGE 'Python' NAME 'RemarksFactory' LIBRARY stations",
         ):
             execute(database, statement, user=None, clock=SystemClock())
         context = CopyContext(database, str(tmp_path / "warehouse"), "ACCOUNTADMIN", SystemClock())
-        copies = files.copies(tmp_path / "files")
-        weather = copy_into(context, copies[files.WEATHER], LocalRunner())
-        planes = copy_into(context, copies[files.PLANES], LocalRunner())
-        again = copy_into(context, copies[files.WEATHER], LocalRunner())
+        copies = raw_files.copies(tmp_path / "files")
+        weather = copy_into(context, copies[raw_files.WEATHER], LocalRunner())
+        planes = copy_into(context, copies[raw_files.PLANES], LocalRunner())
+        again = copy_into(context, copies[raw_files.WEATHER], LocalRunner())
     finally:
         database.close()
     assert weather.totals.rows == len(expected.weather) > 26_000

@@ -19,10 +19,10 @@ from fix_functions import ECHOED, OPEN, echo_of
 from raw_service import RawService, reply
 from snowmelt.clock import SystemClock
 from snowmelt.errors import NotFound, SchemaNotFound
-from snowmelt.functions.calling.plan import CallerOptions
+from snowmelt.functions.caller.plan import CallerOptions
 from snowmelt.spark import Snowmelt
-from snowmelt.spark.function_calls import CallMalformed
-from snowmelt.spark.function_hosts import hosts_of
+from snowmelt.spark.functions.call_rewriter import CallMalformed
+from snowmelt.spark.functions.registry import hosts_of
 
 pytestmark = pytest.mark.spark
 

@@ -14,7 +14,7 @@ import pytest
 
 from conversation import Conversation, verdicts
 from hostile import Lie, claims, counting, describe, encoded, page_of, with_column
-from snowmelt.schema.arrow import chunk_schema
+from snowmelt.schema.chunk_types import chunk_schema
 from snowmelt.spark import Snowmelt
 
 if TYPE_CHECKING:

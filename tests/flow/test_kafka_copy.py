@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from snowmelt.bulk.work import run_work
-from snowmelt.catalog import loads
+from snowmelt.catalog.jobs import loads
 from snowmelt.errors import LoadOvertaken
+from snowmelt.loaders.task_runner import run_work
 from snowmelt.schema.types import TableName
 
 pytestmark = pytest.mark.slow

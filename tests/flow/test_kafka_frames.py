@@ -10,9 +10,9 @@ import threading
 import confluent_kafka as ck
 import pytest
 
-from snowmelt.bulk.frames import Frames, run_frames
-from snowmelt.bulk.local import LocalRunner
 from snowmelt.errors import BrokersSilent, LoadFailed
+from snowmelt.loaders.kafka import Frames, run_frames
+from snowmelt.loaders.task_runner import LocalRunner
 
 pytestmark = pytest.mark.slow
 

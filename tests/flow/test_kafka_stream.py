@@ -16,18 +16,18 @@ from contextlib import contextmanager
 import pytest
 
 from fix_service import prepare_loading
-from snowmelt.bulk.connector import Connector, ConnectorOptions
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.keys import KeyRing, load_master_key
-from snowmelt.catalog.tables import add_schema_version, find_table
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.objects.tables import add_schema_version, find_table
+from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.client.client import Client
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
 from snowmelt.errors import ChannelFenced, TableNotFound, UserError
 from snowmelt.load.kafka.connection import Connection
+from snowmelt.loaders.kafka import Connector, ConnectorOptions
 from snowmelt.schema.types import Column, Kind, TableName
-from snowmelt.storage.opening import open_store
-from snowmelt.table.reading import read_table
+from snowmelt.storage.store_factory import open_store
+from snowmelt.table.table_reader import read_table
 
 pytestmark = pytest.mark.slow
 

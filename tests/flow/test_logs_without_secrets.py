@@ -19,7 +19,7 @@ import snowmelt
 from authorisation import KEY, AuthorisationServer, integration, token
 from fix_s3 import S3Process
 from fix_service import prepare_loading
-from snowmelt.client.tokens import KeyPairTokens
+from snowmelt.client.auth import KeyPairTokens
 from snowmelt.clock import SystemClock
 
 WRONG_TOKEN = jwt.encode({"sub": "A.LOADER", "iss": "A.LOADER.x"}, "k" * 32, algorithm="HS256")

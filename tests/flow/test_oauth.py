@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.serialization import (
 import snowmelt
 from authorisation import AUDIENCE, ISSUER, AuthorisationServer, integration, token
 from fix_service import prepare_loading
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.execution import execute
+from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.db.database import open_database
 from snowmelt.errors import (
     AlreadyExists,
     AuthenticationFailed,

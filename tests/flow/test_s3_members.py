@@ -12,7 +12,8 @@ import botocore.session
 import pytest
 from botocore.exceptions import ClientError
 
-from snowmelt.server.s3 import members, routing
+from snowmelt.server.s3 import endpoint as routing
+from snowmelt.server.s3 import supported_parameters
 
 PAGE = (Path(__file__).parents[2] / "docs" / "s3-select.md").read_text()
 MODEL = botocore.session.get_session().get_service_model("s3")
@@ -62,8 +63,8 @@ def members_of(operation):
 
 def is_understood(handler, wire):
     return (
-        wire in members.HEEDED[handler]
-        or wire in members.IGNORED
+        wire in supported_parameters.HEEDED[handler]
+        or wire in supported_parameters.IGNORED
         or wire in {"x-amz-expected-bucket-owner", "x-amz-sdk-checksum-algorithm"}
     )
 
@@ -79,7 +80,7 @@ REFUSED = [
 def test_every_served_operation_has_its_members_listed():
     tables = (routing._SERVICE, routing._BUCKET, routing._OBJECT)
     served = {each.name for table in tables for each in table.values()} | {"selected"}
-    assert served == members.HEEDED.keys() == SERVED.keys()
+    assert served == supported_parameters.HEEDED.keys() == SERVED.keys()
     known = {wire for operation in SERVED.values() for _, wire, _ in members_of(operation)} | {
         "select",
         "select-type",
@@ -90,13 +91,13 @@ def test_every_served_operation_has_its_members_listed():
         "uploads",
         "delete",
     }
-    claimed = frozenset().union(*members.HEEDED.values())
+    claimed = frozenset().union(*supported_parameters.HEEDED.values())
     # These two HTTP and the AWS CLI know, and botocore's model does not.
-    assert claimed - known <= {"if-range"} | members._CHECKSUMS
+    assert claimed - known <= {"if-range"} | supported_parameters._CHECKSUMS
 
 
 def test_every_harmless_member_is_on_the_page():
-    for wire in (*members.IGNORED, *members.HARMLESS):
+    for wire in (*supported_parameters.IGNORED, *supported_parameters.HARMLESS):
         assert f"`{wire}`" in PAGE, wire
 
 
@@ -167,10 +168,10 @@ def test_every_element_of_a_document_is_understood_or_refused_by_name(s3, argume
             wire = child.serialization.get("name", name)
             if child.type_name == "list":
                 wire = child.member.serialization.get("name", wire)
-                inner = members.DOCUMENTS[wire]
+                inner = supported_parameters.DOCUMENTS[wire]
                 unknown = {each for each in child.member.members if each not in inner}
                 assert all(each.startswith("Checksum") for each in unknown)
-            assert wire in members.DOCUMENTS[root]
+            assert wire in supported_parameters.DOCUMENTS[root]
     for configuration, wire in (
         ({"Location": {"Type": "AvailabilityZone", "Name": "x"}}, "Location"),
         ({"Bucket": {"Type": "Directory"}}, "Bucket"),

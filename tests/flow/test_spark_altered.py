@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from fix_chunks import NUMBERS
-from snowmelt.schema.arrow import chunk_schema
+from snowmelt.schema.chunk_types import chunk_schema
 from snowmelt.schema.types import Column, Kind
 from snowmelt.spark import Snowmelt
 

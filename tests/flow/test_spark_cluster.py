@@ -23,7 +23,7 @@ from ports import free_port
 from sdk_table import rows
 from snowmelt.clock import SystemClock
 from snowmelt.spark.java import use_java
-from snowmelt.testing.crashes import SHORT_LIVED_JAVA
+from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA
 
 pytestmark = [
     pytest.mark.spark,

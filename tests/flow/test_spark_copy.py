@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import types as st
 
 from snowmelt.errors import LoadFailed, TableNotFound
-from snowmelt.spark.load import SparkRunner
+from snowmelt.spark.load_job import SparkRunner
 from snowmelt.spark.load_source import REJECTED, REJECTED_TYPE
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

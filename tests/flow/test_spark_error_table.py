@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from snowmelt.bulk.replaying import Lake, Replay, ReplayOptions
-from snowmelt.client.lines import CsvRows
+from snowmelt.client.line_source import CsvRows
 from snowmelt.embedded import Embedded
+from snowmelt.loaders.error_replay import Lake, Replay, ReplayOptions
 from snowmelt.schema.types import TableName
 from snowmelt.spark import Snowmelt
 

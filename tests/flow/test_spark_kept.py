@@ -6,7 +6,7 @@ import pytest
 
 from fix_chunks import numbers
 from snowmelt.schema.types import TableName
-from snowmelt.spark.kept import BUDGET
+from snowmelt.spark.tables.chunk_cache import BUDGET
 
 pytestmark = pytest.mark.spark
 

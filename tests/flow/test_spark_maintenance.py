@@ -8,15 +8,15 @@ import pyarrow as pa
 import pytest
 
 from fix_chunks import NUMBERS
-from snowmelt import faults
-from snowmelt.catalog.execution import execute
-from snowmelt.faults import Point
-from snowmelt.schema.arrow import chunk_schema
+from snowmelt import failpoints
+from snowmelt.catalog.commands.executor import execute
+from snowmelt.failpoints import Point
+from snowmelt.schema.chunk_types import chunk_schema
 from snowmelt.schema.types import Column, Kind
 from snowmelt.spark import Snowmelt
 from snowmelt.table.compaction import compact
 from snowmelt.table.maintenance import MaintenanceSettings
-from snowmelt.table.reading import read_table
+from snowmelt.table.table_reader import read_table
 
 COLUMNS = (
     Column("ID", Kind.FIXED, 1, nullable=False, precision=5, scale=0),
@@ -30,7 +30,7 @@ TABLE = "demo.public.numbers"
 @pytest.fixture(autouse=True)
 def disarmed():
     yield
-    faults.disarm()
+    failpoints.disarm()
 
 
 def put(house, **values: object) -> None:
@@ -56,7 +56,7 @@ def altered(lakehouse):
     alter(lakehouse, "RENAME COLUMN word TO name")
     alter(lakehouse, "ADD COLUMN gone VARCHAR")
     put(lakehouse, ID=Decimal(10**11), COST=Decimal("3.75"), NAME="new", GONE="here")
-    faults.arm(Point.COMPACTION_WRITTEN, lambda: alter(lakehouse, "ADD COLUMN late BOOLEAN"))
+    failpoints.arm(Point.COMPACTION_WRITTEN, lambda: alter(lakehouse, "ADD COLUMN late BOOLEAN"))
     settings = MaintenanceSettings(lakehouse.warehouse.url, min_files=2)
     done = compact(lakehouse.database, NUMBERS, settings, clock=lakehouse.clock)
     assert (done.rows, done.files_before, done.files_after) == (3, 3, 1)

@@ -10,10 +10,10 @@ from pyspark.errors import PySparkException
 
 from fix_chunks import numbers
 from fix_types import ROWS, TYPED, TYPES, typed_rows
-from snowmelt.catalog.loads import LoadState, loads_of
+from snowmelt.catalog.jobs.loads import LoadState, loads_of
 from snowmelt.clock import ManualClock
 from snowmelt.spark.format import register
-from snowmelt.table.cleanup import collect
+from snowmelt.table.garbage_collection import collect
 
 pytestmark = pytest.mark.spark
 TABLE = "demo.public.numbers"

@@ -25,18 +25,17 @@ from fix_s3 import ROLE, S3Process
 from fix_service import KeyPair, ServiceProcess, prepare_loading
 from ports import free_port
 from sdk_table import SOON, rows
-from snowmelt.blob.layout import blob_path
-from snowmelt.cli.checks.finding import Finding
-from snowmelt.cli.checks.roles import check_stage_role
-from snowmelt.client.signing import Credentials, encoded_path, signed
-from snowmelt.client.tokens import KeyPairTokens, load_private_key
+from snowmelt.blob.bdec import blob_path
+from snowmelt.cli.health_checks import Finding, check_stage_role
+from snowmelt.client.auth import KeyPairTokens, load_private_key
+from snowmelt.client.stage import Credentials, encoded_path, signed
 from snowmelt.client.transport import parse_url
 from snowmelt.clock import SystemClock
-from snowmelt.table.reading import read_table
+from snowmelt.table.table_reader import read_table
 from stage_house import NAME, House, T
 
 if TYPE_CHECKING:
-    from snowmelt.client.calls import Calls
+    from snowmelt.client.api import Calls
 
 NOW = dt.datetime.now(dt.UTC)
 OTHERS = KeyPair.generate()

@@ -13,8 +13,9 @@ import pytest
 
 from conversation import Conversation, rows, verdicts
 from fix_service import KeyPair, ServiceProcess, prepare_loading
-from snowmelt.catalog import channels, chunks, tables
-from snowmelt.catalog.database import open_database
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.objects import tables
+from snowmelt.catalog.streaming import channels, chunks
 from snowmelt.schema.types import TableName
 
 pytestmark = pytest.mark.slow

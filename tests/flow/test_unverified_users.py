@@ -9,9 +9,9 @@ import pytest
 
 from conversation import Conversation, rows
 from fix_service import KeyPair, prepare_loading
-from snowmelt.catalog.chunks import chunks_between
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.tables import find_table
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.objects.tables import find_table
+from snowmelt.catalog.streaming.chunks import chunks_between
 from snowmelt.schema.types import TableName
 
 if TYPE_CHECKING:

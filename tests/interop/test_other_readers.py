@@ -12,9 +12,9 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable
 
-from snowmelt.catalog.execution import execute
+from snowmelt.catalog.commands.executor import execute
 from snowmelt.cli.main import main
-from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, Kind, TableName
 
 pytestmark = pytest.mark.slow

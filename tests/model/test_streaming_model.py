@@ -26,17 +26,17 @@ from hypothesis.stateful import (
 )
 
 from ports import free_port
-from snowmelt import faults
-from snowmelt.catalog.channels import find_channel
-from snowmelt.catalog.tables import find_table
+from snowmelt import failpoints
+from snowmelt.catalog.objects.tables import find_table
+from snowmelt.catalog.streaming.channels import find_channel
 from snowmelt.clock import ManualClock
 from snowmelt.embedded import Embedded
 from snowmelt.errors import ChannelFenced, ChannelInvalid
-from snowmelt.faults import Point
+from snowmelt.failpoints import Point
 from snowmelt.schema.types import TableName
-from snowmelt.table.cleanup import collect
+from snowmelt.table.garbage_collection import collect
 from snowmelt.table.migration import MigrationSettings, migrate_locally
-from snowmelt.table.reading import read_table
+from snowmelt.table.table_reader import read_table
 from snowmelt.table.warehouse import open_warehouse
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -61,7 +61,7 @@ class Death:
 
     def __init__(self, point: Point) -> None:
         self.happened = threading.Event()
-        faults.arm(point, self._die)
+        failpoints.arm(point, self._die)
 
     def _die(self) -> None:
         self.happened.set()
@@ -311,7 +311,7 @@ class Streaming(RuleBasedStateMachine):
         self.checked = state
 
     def teardown(self):
-        faults.disarm()
+        failpoints.disarm()
         for client in getattr(self, "clients", {}).values():
             client._flusher.stop()
         if hasattr(self, "name"):
@@ -327,7 +327,7 @@ def dying(point):
         Death(point)
     with contextlib.suppress(Killed):
         yield
-    faults.disarm()
+    failpoints.disarm()
 
 
 @pytest.fixture

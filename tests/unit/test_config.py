@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from snowmelt.cli import replay
+from snowmelt.cli.commands import replay
 from snowmelt.config import Settings, keep_compiled_code
 from snowmelt.errors import ConfigurationError
-from snowmelt.schema.compatibility import DEFAULT_ZONE, Compatibility
+from snowmelt.schema.types import DEFAULT_ZONE, Compatibility
 
 
 def test_everything_lies_in_the_data_folder_by_default(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from snowmelt.blob.crypto import Readable, apply_ctr
-from snowmelt.blob.decoding import ChunkTooLarge, Sought, decode_columns, page_bytes
-from snowmelt.blob.footer import (
+from snowmelt.blob.bdec import BDEC_VERSION, Readable, apply_ctr
+from snowmelt.blob.column_decoder import ChunkTooLarge, Sought, decode_columns, page_bytes
+from snowmelt.blob.parquet_footer import (
     ChunkFooter,
     FooterField,
     fields_by_ordinal,
@@ -21,8 +21,7 @@ from snowmelt.blob.footer import (
     read_footer,
     refusing,
 )
-from snowmelt.blob.layout import BDEC_VERSION
-from snowmelt.schema.arrow import chunk_schema, chunk_type
+from snowmelt.schema.chunk_types import chunk_schema, chunk_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

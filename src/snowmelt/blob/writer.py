@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from snowmelt.blob.crypto import apply_ctr_into, derive_key
-from snowmelt.blob.layout import BLOCK_BYTES, padded_length
-from snowmelt.schema.arrow import chunk_schema
+from snowmelt.blob.bdec import BLOCK_BYTES, apply_ctr_into, derive_key, padded_length
+from snowmelt.schema.chunk_types import chunk_schema
 from snowmelt.schema.types import SEMI_STRUCTURED, Kind, TableSchema
 
 if TYPE_CHECKING:

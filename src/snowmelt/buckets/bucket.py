@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from snowmelt.buckets.refusals import S3Refusal
-from snowmelt.catalog.objects import ANY, Condition
+from snowmelt.buckets.errors import S3Refusal
+from snowmelt.catalog.objects.s3_objects import ANY, Condition
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -7,15 +7,166 @@ import binascii
 import hashlib
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from snowmelt.buckets import crc
-from snowmelt.buckets.refusals import S3Refusal
+import numpy as np
+
+from snowmelt.buckets.errors import S3Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from numpy.typing import NDArray
+
     from snowmelt.storage.store import Readable
+
+# --- Cyclic redundancy checks that the standard library lacks, over many lanes of bytes at once.
+#
+# A register after two stretches of bytes is the first's, moved on by the length of the second,
+# XOR the second's from zero: so stretches are worked on side by side with numpy, two bytes a step,
+# and joined pairwise afterwards. 300 to 600 MB/s a core, against 10 MB/s byte by byte.
+
+_Array: TypeAlias = "NDArray[Any]"
+
+_LANE_BYTES = 64
+_LANES = (16384, 1024, 64)
+
+
+class Polynomial:
+    """A reflected polynomial with its tables; registers begin and end inverted."""
+
+    def __init__(self, bits: int, polynomial: int) -> None:
+        self.bits = bits
+        self.mask = (1 << bits) - 1
+        self._dtype: Any = np.uint32 if bits == 32 else np.uint64
+        self._one = [self._byte_step(value, polynomial) for value in range(256)]
+        # Entry b: the register after two zero bytes when it was b.
+        self._two = np.array(
+            [self._step(self._step(value)) for value in range(65536)], dtype=self._dtype
+        )
+        self._moves: dict[int, list[int]] = {}
+        self._move_tables: dict[int, list[_Array]] = {}
+
+    @staticmethod
+    def _byte_step(value: int, polynomial: int) -> int:
+        for _ in range(8):
+            value = (value >> 1) ^ (polynomial if value & 1 else 0)
+        return value
+
+    def _step(self, register: int) -> int:
+        return self._one[register & 255] ^ (register >> 8)
+
+    def update(self, register: int, data: Readable) -> int:
+        """Return the register after these bytes."""
+        rest = memoryview(data).cast("B")
+        for lanes in _LANES:
+            block = lanes * _LANE_BYTES
+            while len(rest) >= block:
+                register = self._block(register, rest[:block], lanes)
+                rest = rest[block:]
+        one = self._one
+        for byte in rest.tobytes():
+            register = one[(register ^ byte) & 255] ^ (register >> 8)
+        return register
+
+    def move(self, register: int, length: int) -> int:
+        """Return the register after `length` zero bytes."""
+        power = 0
+        while length:
+            if length & 1:
+                register = _apply(self._move(power), register)
+            length >>= 1
+            power += 1
+        return register
+
+    def _block(self, register: int, data: memoryview, lanes: int) -> int:
+        words = np.frombuffer(data, dtype="<u2").reshape(lanes, _LANE_BYTES // 2)
+        columns = np.ascontiguousarray(words.T)
+        state: _Array = np.zeros(lanes, dtype=self._dtype)
+        state[0] = register
+        low = np.empty(lanes, dtype=np.uint16)
+        for column in columns:
+            np.bitwise_xor(state.astype(np.uint16), column, out=low)
+            state = (state >> self._dtype(16)) ^ self._two[low]
+        power = _LANE_BYTES.bit_length() - 1
+        while len(state) > 1:
+            state = self._moved(state[::2], power) ^ state[1::2]
+            power += 1
+        return int(state[0])
+
+    def _moved(self, state: _Array, power: int) -> _Array:
+        tables = self._move_tables.get(power)
+        if tables is None:
+            columns = self._move(power)
+            tables = [
+                np.array(
+                    [_apply(columns, value << shift) for value in range(256)], dtype=self._dtype
+                )
+                for shift in range(0, self.bits, 8)
+            ]
+            self._move_tables[power] = tables
+        moved: _Array = np.zeros(len(state), dtype=self._dtype)
+        for place, table in enumerate(tables):
+            moved = moved ^ table[(state >> self._dtype(8 * place)).astype(np.uint8)]
+        return moved
+
+    def _move(self, power: int) -> list[int]:
+        """Return what moving by 2**power bytes makes of each single bit."""
+        if power not in self._moves:
+            if power == 0:
+                self._moves[0] = [self._step(1 << bit) for bit in range(self.bits)]
+            else:
+                half = self._move(power - 1)
+                self._moves[power] = [_apply(half, value) for value in half]
+        return self._moves[power]
+
+
+class Crc:
+    """One check in progress, used like the hashes of `hashlib`."""
+
+    def __init__(self, polynomial: Polynomial) -> None:
+        self._polynomial = polynomial
+        self._register = polynomial.mask
+
+    def update(self, data: Readable) -> None:
+        """Take in more bytes."""
+        self._register = self._polynomial.update(self._register, data)
+
+    def digest(self) -> bytes:
+        """Return the check of the bytes so far, big-endian."""
+        bits = self._polynomial.bits
+        return (self._register ^ self._polynomial.mask).to_bytes(bits // 8, "big")
+
+
+@cache
+def crc32() -> Polynomial:
+    """Return the polynomial of zlib's CRC-32; `zlib.crc32` computes it faster."""
+    return Polynomial(32, 0xEDB88320)
+
+
+@cache
+def crc32c() -> Polynomial:
+    """Return Castagnoli's polynomial."""
+    return Polynomial(32, 0x82F63B78)
+
+
+@cache
+def crc64nvme() -> Polynomial:
+    """Return the polynomial of NVM Express."""
+    return Polynomial(64, 0x9A6C9329AC4BC9B5)
+
+
+def _apply(columns: list[int], register: int) -> int:
+    moved = 0
+    bit = 0
+    while register:
+        if register & 1:
+            moved ^= columns[bit]
+        register >>= 1
+        bit += 1
+    return moved
+
 
 FULL_OBJECT = "FULL_OBJECT"
 COMPOSITE = "COMPOSITE"
@@ -44,12 +195,12 @@ class _Crc32:
 
 _HASHES: dict[str, tuple[int, Callable[[], Hash]]] = {
     "CRC32": (4, _Crc32),
-    "CRC32C": (4, lambda: crc.Crc(crc.crc32c())),
-    "CRC64NVME": (8, lambda: crc.Crc(crc.crc64nvme())),
+    "CRC32C": (4, lambda: Crc(crc32c())),
+    "CRC64NVME": (8, lambda: Crc(crc64nvme())),
     "SHA1": (20, lambda: hashlib.sha1(usedforsecurity=False)),
     "SHA256": (32, hashlib.sha256),
 }
-_COMBINABLE = {"CRC32": crc.crc32, "CRC32C": crc.crc32c, "CRC64NVME": crc.crc64nvme}
+_COMBINABLE = {"CRC32": crc32, "CRC32C": crc32c, "CRC64NVME": crc64nvme}
 
 ALGORITHMS = tuple(_HASHES)
 # S3 has these, too.

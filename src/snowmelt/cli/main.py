@@ -76,7 +76,9 @@ class Command(Protocol):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command, and return its exit code."""
     try:
-        commands = [cast("Command", import_module(f"snowmelt.cli.{name}")) for name in _COMMANDS]
+        commands = [
+            cast("Command", import_module(f"snowmelt.cli.commands.{name}")) for name in _COMMANDS
+        ]
         return _run(_parser(commands).parse_args(arguments))
     except KeyboardInterrupt:
         return _INTERRUPTED

@@ -8,9 +8,9 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
-from snowmelt import faults
-from snowmelt.client.buffer import Batch, Stored
-from snowmelt.client.naming import check_offset_token
+from snowmelt import failpoints
+from snowmelt.client.channel_state import check_offset_token
+from snowmelt.client.row_buffer import Batch, Stored
 from snowmelt.errors import (
     ChannelFenced,
     ChannelInvalid,
@@ -20,8 +20,8 @@ from snowmelt.errors import (
     TableNotFound,
     TokenNotInserted,
 )
-from snowmelt.schema.arrow_tables import table_from
-from snowmelt.schema.sizes import value_bytes
+from snowmelt.schema.conversion.arrow_input import table_from
+from snowmelt.schema.size_estimates import value_bytes
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from snowmelt.client.desk import Desk
-    from snowmelt.client.state import ChannelState
+    from snowmelt.client.channel_manager import Desk
+    from snowmelt.client.channel_state import ChannelState
     from snowmelt.client.status import ChannelStatus
-    from snowmelt.schema.later import LaterRows
-    from snowmelt.schema.rows import Conversion, RowConverter, RowError
+    from snowmelt.schema.conversion.deferred_rows import LaterRows
+    from snowmelt.schema.conversion.row_converter import Conversion, RowConverter, RowError
     from snowmelt.schema.types import TableName
 
 _log = logging.getLogger(__name__)
@@ -171,8 +171,8 @@ class Channel:
             return self._insert_exactly(row, offset_token)
         if self._backlog.insert_quick(state, form, values, offset_token):
             self._desk.start()
-        if faults.armed:
-            faults.point(faults.Point.ROWS_BUFFERED)
+        if failpoints.armed:
+            failpoints.point(failpoints.Point.ROWS_BUFFERED)
         return _ALL_GOOD
 
     def _insert_exactly(self, row: Mapping[str, object], offset_token: str | None) -> InsertResult:
@@ -415,7 +415,7 @@ class Channel:
     def _insert(self, batch: Batch, aside: tuple[ChannelState, Batch] | None = None) -> None:
         self._backlog.insert(self._state, batch, aside)
         self._desk.start()
-        faults.point(faults.Point.ROWS_BUFFERED)
+        failpoints.point(failpoints.Point.ROWS_BUFFERED)
 
     def _checked(self, rows: list[Mapping[str, object]]) -> LaterRows | None:
         """Check the rows of a call without converting them; None if some may be refused."""

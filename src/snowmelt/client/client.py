@@ -9,24 +9,30 @@ from functools import partial
 from typing import TYPE_CHECKING, Self, Unpack
 from zoneinfo import ZoneInfo
 
-from snowmelt.client.aside import Asides
-from snowmelt.client.backlog import Backlog
-from snowmelt.client.calls import Calls, ChannelName
+from snowmelt.client.api import Calls, ChannelName
+from snowmelt.client.auth import (
+    GivenTokens,
+    KeyPairTokens,
+    OAuth,
+    RefreshedTokens,
+    Tokens,
+    load_private_key,
+)
 from snowmelt.client.channel import Channel, OnError
-from snowmelt.client.columns import Columns
-from snowmelt.client.desk import DROPPED, REOPENED, Desk
-from snowmelt.client.encoding import Encoder
-from snowmelt.client.flush import Flusher
-from snowmelt.client.naming import check_offset_token, split_table_name
-from snowmelt.client.oauth import GivenTokens, OAuth, RefreshedTokens
-from snowmelt.client.registration import Identified, Registrar
+from snowmelt.client.channel_manager import DROPPED, REOPENED, Desk
+from snowmelt.client.channel_state import check_offset_token, split_table_name
+from snowmelt.client.encoder import Encoder
+from snowmelt.client.error_table_writer import Asides
+from snowmelt.client.flusher import Flusher
+from snowmelt.client.pending_rows import Backlog
+from snowmelt.client.registrar import Identified, Registrar
+from snowmelt.client.schema_refresh import Columns
 from snowmelt.client.settings import ClientSettings, Options, compatibility_named
 from snowmelt.client.stage import open_stage
 from snowmelt.client.status import ClientStatus, publish
-from snowmelt.client.tokens import KeyPairTokens, Tokens, load_private_key
 from snowmelt.client.transport import Service, Transport, parse_url, trusting
 from snowmelt.errors import ClientClosed, ConfigurationError, SnowmeltError
-from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import TableName, internal_name
 
 if TYPE_CHECKING:
@@ -35,8 +41,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from snowmelt.client.state import ChannelState
-    from snowmelt.schema.compatibility import Compatibility
+    from snowmelt.client.channel_state import ChannelState
+    from snowmelt.schema.types import Compatibility
 
 _log = logging.getLogger(__name__)
 

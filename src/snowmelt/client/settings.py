@@ -11,7 +11,7 @@ from typing import Literal, TypedDict
 
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import ConfigurationError, SnowmeltError
-from snowmelt.schema.compatibility import Compatibility
+from snowmelt.schema.types import Compatibility
 
 _log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from snowmelt.client.channel import Channel
-    from snowmelt.schema.rows import RowError
+    from snowmelt.schema.conversion.row_converter import RowError
 
 _log = logging.getLogger(__name__)
 

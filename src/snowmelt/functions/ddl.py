@@ -13,7 +13,6 @@ from snowmelt.functions.definition import (
     RowErrors,
     Volatility,
 )
-from snowmelt.functions.literals import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,3 +83,12 @@ def _calling(function: ExternalFunction) -> Iterator[str]:
 
 def _unless(value: str, default: str) -> str | None:
     return None if value == default else value
+
+
+# --- Constants as SQL text.
+
+
+def quoted(text: str) -> str:
+    """Return a string as a literal that reads the same here, in Snowflake and in Spark."""
+    doubled = text.replace("\\", "\\\\").replace("'", "''")
+    return f"'{doubled}'"

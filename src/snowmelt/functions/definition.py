@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
-from snowmelt.functions.refusals import DeclarationInvalid
+from snowmelt.functions.errors import DeclarationInvalid
 from snowmelt.functions.signature import Signature  # noqa: TC001 - msgspec reads it
 
 DEFAULT_COMMENT = "user-defined function"

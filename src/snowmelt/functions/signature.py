@@ -2,12 +2,132 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from snowmelt.functions.refusals import DeclarationInvalid
-from snowmelt.functions.types import SqlType, parse_type
-from snowmelt.schema.types import MAX_TEXT_BYTES, display_name
+from snowmelt.functions.errors import DeclarationInvalid
+from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, TIMESTAMPS, Kind, display_name
+
+# --- SQL types of arguments and results: the texts that DDL and headers write, and back.
+
+MAX_PRECISION = 38
+MAX_FRACTION_DIGITS = 9
+
+_TEXT = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_ ]*?)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*\Z")
+_BARE = {
+    Kind.FIXED: "NUMBER",
+    Kind.REAL: "FLOAT",
+    Kind.TEXT: "VARCHAR",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SqlType:
+    """A type; `precision` and `scale` for NUMBER, `scale` for times, `length` in characters."""
+
+    kind: Kind
+    precision: int | None = None
+    scale: int | None = None
+    length: int | None = None
+
+    @property
+    def bare(self) -> str:
+        """The type's name alone, as signature headers list arguments."""
+        return _BARE.get(self.kind, str(self.kind))
+
+    def full(self, text_length: int = MAX_TEXT_BYTES) -> str:
+        """Return the type with its parameters, as return-type headers write it.
+
+        Args:
+            text_length: What a VARCHAR without a length of its own says, in characters.
+        """
+        if self.kind is Kind.FIXED:
+            return f"NUMBER({self.precision},{self.scale})"
+        if self.kind is Kind.TEXT:
+            return f"VARCHAR({self.length or text_length})"
+        if self.kind is Kind.BINARY:
+            return f"BINARY({self.length or MAX_BINARY_BYTES})"
+        if self.kind is Kind.TIME or self.kind in TIMESTAMPS:
+            return f"{self.kind}({self.scale})"
+        return self.bare
+
+    @property
+    def ddl(self) -> str:
+        """The type as a CREATE statement writes it: a default length is left out."""
+        if self.kind in {Kind.TEXT, Kind.BINARY} and self.length is None:
+            return self.bare
+        if (
+            self.kind is Kind.TIME or self.kind in TIMESTAMPS
+        ) and self.scale == MAX_FRACTION_DIGITS:
+            return self.bare
+        return self.full()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its values are integers."""
+        return self.kind is Kind.FIXED and self.scale == 0
+
+
+_WHOLE = SqlType(Kind.FIXED, precision=MAX_PRECISION, scale=0)
+_NAMES: dict[str, SqlType] = {
+    **dict.fromkeys(("NUMBER", "DECIMAL", "DEC", "NUMERIC"), _WHOLE),
+    **dict.fromkeys(("INT", "INTEGER", "BIGINT", "SMALLINT", "TINYINT", "BYTEINT"), _WHOLE),
+    **dict.fromkeys(
+        ("FLOAT", "FLOAT4", "FLOAT8", "REAL", "DOUBLE", "DOUBLE PRECISION"), SqlType(Kind.REAL)
+    ),
+    **dict.fromkeys(("BOOLEAN", "BOOL"), SqlType(Kind.BOOLEAN)),
+    **dict.fromkeys(("VARCHAR", "STRING", "TEXT", "NVARCHAR"), SqlType(Kind.TEXT)),
+    **dict.fromkeys(("CHAR", "CHARACTER"), SqlType(Kind.TEXT, length=1)),
+    **dict.fromkeys(("BINARY", "VARBINARY"), SqlType(Kind.BINARY)),
+    "DATE": SqlType(Kind.DATE),
+    "TIME": SqlType(Kind.TIME, scale=MAX_FRACTION_DIGITS),
+    **dict.fromkeys(
+        ("TIMESTAMP", "TIMESTAMP_NTZ", "DATETIME"),
+        SqlType(Kind.TIMESTAMP_NTZ, scale=MAX_FRACTION_DIGITS),
+    ),
+    "TIMESTAMP_LTZ": SqlType(Kind.TIMESTAMP_LTZ, scale=MAX_FRACTION_DIGITS),
+    "TIMESTAMP_TZ": SqlType(Kind.TIMESTAMP_TZ, scale=MAX_FRACTION_DIGITS),
+    "VARIANT": SqlType(Kind.VARIANT),
+    "ARRAY": SqlType(Kind.ARRAY),
+    "OBJECT": SqlType(Kind.OBJECT),
+}
+_WITH_PRECISION = frozenset({"NUMBER", "DECIMAL", "DEC", "NUMERIC"})
+
+
+@lru_cache(maxsize=512)
+def parse_type(text: str) -> SqlType:
+    """Return the type that a text such as `NUMBER(10,2)` or `varchar` names.
+
+    Raises:
+        DeclarationInvalid: If it names none, one that cannot be sent, or has wrong parameters.
+    """
+    match = _TEXT.match(text)
+    name = " ".join(match[1].upper().split()) if match else ""
+    if name in {"GEOGRAPHY", "GEOMETRY"}:
+        raise DeclarationInvalid(reason=f"{name} cannot be sent to a service")
+    if match is None or name not in _NAMES:
+        raise DeclarationInvalid(reason=f"{text!r} is not a type that can be sent to a service")
+    first, second = (None if digits is None else int(digits) for digits in match.group(2, 3))
+    found = _NAMES[name]
+    if first is None:
+        return found
+    if name in _WITH_PRECISION:
+        return _number(text, first, second or 0)
+    if second is None and found.kind in {Kind.TEXT, Kind.BINARY} and first > 0:
+        return replace(found, length=first)
+    timed = found.kind is Kind.TIME or found.kind in TIMESTAMPS
+    if second is None and timed and first <= MAX_FRACTION_DIGITS:
+        return replace(found, scale=first)
+    raise DeclarationInvalid(reason=f"{text!r} has parameters that {name} does not take")
+
+
+def _number(text: str, precision: int, scale: int) -> SqlType:
+    if not 1 <= precision <= MAX_PRECISION or scale > precision:
+        raise DeclarationInvalid(
+            reason=f"{text!r} needs a precision of 1 to {MAX_PRECISION} and no larger scale"
+        )
+    return SqlType(Kind.FIXED, precision=precision, scale=scale)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
-from snowmelt.functions.refusals import UrlRefused
+from snowmelt.functions.errors import UrlRefused
 
 if TYPE_CHECKING:
     from snowmelt.functions.definition import ApiIntegration

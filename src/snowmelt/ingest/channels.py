@@ -6,15 +6,14 @@ import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog import (
-    access,
-    channels,
-    deployment,
-    error_tables,
-    stages,
-    tables,
-    tombstones,
-)
+from snowmelt.catalog.jobs import services as deployment
+from snowmelt.catalog.objects import channel_tombstones as tombstones
+from snowmelt.catalog.objects import error_tables, tables
+from snowmelt.catalog.objects.table_changes import evolve_table, new_column
+from snowmelt.catalog.objects.tables import name_now
+from snowmelt.catalog.security import access_control as access
+from snowmelt.catalog.security.access_control import effective_role
+from snowmelt.catalog.streaming import channels, stages
 from snowmelt.errors import (
     ChannelFenced,
     ChannelNotFound,
@@ -24,13 +23,14 @@ from snowmelt.errors import (
     UserError,
 )
 from snowmelt.schema.types import TableName, display_name, internal_name
-from snowmelt.wire import columns
-from snowmelt.wire.codes import ResponseCode
+from snowmelt.wire import streaming as columns
 from snowmelt.wire.streaming import (
     ChannelStatus,
     ConfigureResponse,
     DropResponse,
+    EvolveResponse,
     OpenResponse,
+    ResponseCode,
     StatusResponse,
 )
 
@@ -41,17 +41,18 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
 
-    from snowmelt.catalog.database import Database
-    from snowmelt.catalog.keys import KeyRing
-    from snowmelt.catalog.tables import TableRecord
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.security.encryption_keys import KeyRing
     from snowmelt.clock import Clock
-    from snowmelt.ingest.grouped_writes import GroupedWrites
-    from snowmelt.ingest.handing import Asker, Handing
-    from snowmelt.ingest.known import Known
+    from snowmelt.ingest.catalog_cache import Known
+    from snowmelt.ingest.stage_locations import Asker, Handing
+    from snowmelt.ingest.write_batcher import GroupedWrites
     from snowmelt.wire.streaming import (
         ChannelStatusQuery,
         ConfigureRequest,
         DropRequest,
+        EvolveRequest,
         OpenRequest,
         StatusRequest,
     )
@@ -385,3 +386,48 @@ def _table_name(
             raise NameMissing(what, code)
     database, schema, table = (internal_name(part or "") for part in parts)
     return TableName(database, schema, table)
+
+
+# --- A client asks for columns that its rows have and the table lacks.
+
+
+def evolve(database: Database, clock: Clock, request: EvolveRequest, user: str) -> EvolveResponse:
+    """Add columns to a table and take NOT NULL off, as far as that is still to be done.
+
+    Raises:
+        RequestMalformed: The table is not named, or a column has no name.
+        RoleNotGranted: The role is not the user's.
+        StatementError: A type is none.
+        TableNotFound: There is no such table, or the role may not use it.
+        PrivilegeMissing: The role may not evolve it.
+        EvolutionRefused: The table is not set to evolve, or too many columns come at once.
+    """
+    if not (request.database and request.schema and request.table):
+        raise RequestMalformed(reason="database, schema and table must be named")
+    parts = (internal_name(part) for part in (request.database, request.schema, request.table))
+    wanted = [new_column(_column(each.name), each.type) for each in request.columns]
+    with database.writing() as connection:
+        role = internal_name(request.role) if request.role else None
+        done = evolve_table(
+            connection,
+            name_now(connection, TableName(*parts), request.encryption_key_id, user),
+            new_columns=wanted,
+            no_longer_required=[_column(name) for name in request.drop_not_null],
+            role=effective_role(connection, user, role),
+            now=clock.now(),
+        )
+    return EvolveResponse(
+        status_code=0,
+        message="Success",
+        schema_version=done.table.schema.version,
+        table_columns=[columns.to_wire(column) for column in done.table.schema.columns],
+        added=[display_name(name) for name in done.added],
+        dropped_not_null=[display_name(name) for name in done.lifted],
+    )
+
+
+def _column(text: str) -> str:
+    name = internal_name(text) if text else ""
+    if not name or "\0" in name:
+        raise RequestMalformed(reason=f"{text!r} is no name of a column")
+    return name

@@ -14,7 +14,7 @@ from snowmelt.errors import SyncFailed
 
 if TYPE_CHECKING:
     from snowmelt.clock import Clock
-    from snowmelt.ingest.verification import Verifier
+    from snowmelt.ingest.verifier import Verifier
     from snowmelt.storage.store import Store
 
 _log = logging.getLogger("snowmelt.ingest")

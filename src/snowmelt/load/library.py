@@ -1,7 +1,7 @@
 """Libraries of user code: files by name, loaded under a name of their own.
 
 Two libraries may hold files of the same name. Within a library `import x` finds its own `x` before
-anything else, and `vertica_sdk` is what `snowmelt.load.hosting.vertica` offers.
+anything else, and `vertica_sdk` is what `snowmelt.load.udx.vertica_sdk` offers.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from snowmelt.errors import LoadRefused
-from snowmelt.load.hosting import vertica
-from snowmelt.load.hosting.defining import filter_definition, parser_definition, source_definition
-from snowmelt.load.hosting.factories import refusal_of
-from snowmelt.load.hosting.guest import LIBRARY_PREFIX
-from snowmelt.load.hosting.progress import is_ctrl_c
+from snowmelt.load.udx import vertica_sdk as vertica
+from snowmelt.load.udx.definitions import (
+    filter_definition,
+    parser_definition,
+    refusal_of,
+    source_definition,
+)
+from snowmelt.load.udx.instance import LIBRARY_PREFIX
+from snowmelt.load.udx.worker_progress import is_ctrl_c
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

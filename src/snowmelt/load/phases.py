@@ -1,19 +1,156 @@
 """The phases of a load as this project writes them: source, filter and parser.
 
-Classes written for other hosts are turned into these by `snowmelt.load.hosting`.
+Classes written for other hosts are turned into these by `snowmelt.load.udx`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+
+import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from snowmelt.load.parsed import Parsed, Target
     from snowmelt.load.portion import InputFile, Portion
-    from snowmelt.load.reader import Reader
-    from snowmelt.load.records import Records
+    from snowmelt.schema.types import TableSchema
+
+# --- What a parser is asked for and what it hands on: columns of good rows, and rejected records.
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnOptions:
+    """What a load says of one column; None means as the statement or the parser says.
+
+    `format` is a date format, or HEX, OCTAL or BITSTRING for binary columns. `trim` is the
+    character taken off both ends. Of a text that is too long, `enforce_length` rejects the row;
+    otherwise it is cut.
+    """
+
+    delimiter: str | None = None
+    enclosed_by: str | None = None
+    escape: str | None = None
+    null: str | None = None
+    trim: str | None = None
+    format: str | None = None
+    enforce_length: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The columns that a parser has to fill, in order, and what the load says of each.
+
+    `schema` holds the parsed columns, those that are not stored among them; its columns are
+    found by name in formats that have names, and by position in those that have none.
+    `options` is keyed by internal column name.
+    """
+
+    schema: TableSchema
+    options: Mapping[str, ColumnOptions] = field(default_factory=dict)
+    enforce_length: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """One record that did not become a row.
+
+    `record` counts from 1 in its portion, `offset` is where it begins among the bytes that the
+    parser was given; `column` is the one that is to blame, if it is one.
+    """
+
+    record: int
+    offset: int
+    data: bytes
+    reason: str
+    column: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What became of some consecutive records.
+
+    `rows` is in native form (`snowmelt.schema.native_types`) of the target's schema, good rows only
+    and in order; `records` counts good and rejected ones together (`records == rows + rejects`).
+    """
+
+    rows: pa.Table
+    rejects: tuple[Rejected, ...]
+    records: int
+
+
+# --- Bytes with the limits of their records beside them: what flows where the side channel is used.
+
+# A batch of whole records, each an element of type `binary`, none of them null: one buffer of
+# bytes and one of offsets, handed on without a copy. A record may be empty.
+Records: TypeAlias = pa.BinaryArray
+
+
+# --- What a filter or parser reads from: the bytes of the phase before it, as they come.
+
+
+class Reader:
+    """Bytes that arrive in pieces, to be read piece by piece or by number.
+
+    `offset` counts the bytes that were read so far. Not for several threads at once.
+    """
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(pieces)
+        self._held = bytearray()
+        self._ended = False
+        self.offset = 0
+
+    def read(self, size: int | None = None) -> bytes:
+        """Return the next piece as it comes, or exactly `size` bytes; fewer only at the end.
+
+        Empty means that nothing more will come.
+        """
+        if size is None:
+            data = bytes(self._held) if self._held else self._pull()
+            self._held.clear()
+        else:
+            self._fill(size)
+            data = bytes(memoryview(self._held)[:size])
+            del self._held[:size]
+        self.offset += len(data)
+        return data
+
+    def peek(self, size: int) -> bytes:
+        """Return the next `size` bytes without reading them; fewer only at the end."""
+        self._fill(size)
+        return bytes(memoryview(self._held)[:size])
+
+    @property
+    def at_end(self) -> bool:
+        """Whether nothing more will come; waits for the phase before to tell."""
+        self._fill(1)
+        return not self._held
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the pieces that are left, none of them empty."""
+        while data := self.read():
+            yield data
+
+    def close(self) -> None:
+        """Read no further: whatever the pieces come from may end. What is held is dropped."""
+        self._ended = True
+        self._held.clear()
+        close = getattr(self._pieces, "close", None)
+        if close is not None:
+            close()
+
+    def _fill(self, size: int) -> None:
+        while len(self._held) < size and (piece := self._pull()):
+            self._held += piece
+
+    def _pull(self) -> bytes:
+        if not self._ended:
+            for piece in self._pieces:
+                if piece:
+                    return piece
+            self._ended = True
+        return b""
 
 
 class Source(Protocol):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from snowmelt.schema.arrow_values import MORE_THAN_STORED, has_nulls
-from snowmelt.schema.likenesses import has_clock, likeness
+from snowmelt.schema.conversion.arrow_values import MORE_THAN_STORED, has_nulls
+from snowmelt.schema.conversion.foreign_types import has_clock, likeness
 from snowmelt.schema.types import internal_name
 
 if TYPE_CHECKING:

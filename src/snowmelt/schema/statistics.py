@@ -15,7 +15,7 @@ from snowmelt.schema.types import SEMI_STRUCTURED, Column, Kind, TableSchema
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from snowmelt.schema.arrow import Int64s
+    from snowmelt.schema.chunk_types import Int64s
 
 _EXACT = Context(prec=80)
 # Digits of a decimal whose unscaled value has 64 bits.

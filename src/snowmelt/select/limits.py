@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.select.refusals import SelectError
+from snowmelt.select.errors import SelectError
 
 if TYPE_CHECKING:
     from snowmelt.config import Settings

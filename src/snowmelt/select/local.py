@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from snowmelt.select.compression import ManyReaders
-from snowmelt.select.engine import EngineSettings, Execution, open_select
-from snowmelt.select.many import ManySources
-from snowmelt.select.refusals import SelectError
+from snowmelt.select.errors import SelectError
+from snowmelt.select.execution.engine import EngineSettings, Execution, open_select
+from snowmelt.select.formats.decompression import ManyReaders
+from snowmelt.select.formats.object_reader import ManySources
 
 if TYPE_CHECKING:
     from snowmelt.clock import Clock
-    from snowmelt.select.compression import ObjectSource
+    from snowmelt.select.formats.decompression import ObjectSource
     from snowmelt.select.request import SelectRequest
 
 

@@ -12,8 +12,8 @@ from decimal import Context, Decimal, DivisionByZero, InvalidOperation, Overflow
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.refusals import row_error
-from snowmelt.select.syntax import MISSING
+from snowmelt.select.errors import row_error
+from snowmelt.select.sql.ast import MISSING
 from snowmelt.select.timestamps import Timestamp, print_timestamp
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from snowmelt.select.refusals import SelectError
-    from snowmelt.select.syntax import Column
+    from snowmelt.select.errors import SelectError
+    from snowmelt.select.sql.ast import Column
     from snowmelt.select.timestamps import Precision
 
 Bytes: TypeAlias = NDArray[np.uint8]

@@ -11,49 +11,46 @@ from typing import TYPE_CHECKING
 from starlette.applications import Starlette
 from starlette.responses import Response
 
-from snowmelt.catalog import access, deployment
-from snowmelt.catalog.catalog_clock import CatalogClock
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.master_keys import open_keyring
+from snowmelt.catalog.db.catalog_clock import CatalogClock
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.jobs import services
+from snowmelt.catalog.security import access_control
+from snowmelt.catalog.security.encryption_keys import open_keyring
 from snowmelt.clock import SystemClock
 from snowmelt.errors import NotFound
+from snowmelt.ingest.back_pressure import Pressure
+from snowmelt.ingest.catalog_cache import Known
 from snowmelt.ingest.channels import Desk
+from snowmelt.ingest.decoder_pool import ProcessInspector
 from snowmelt.ingest.durability import Durability
-from snowmelt.ingest.grouped_writes import GroupedWrites
-from snowmelt.ingest.handing import EndpointHanding, FolderHanding
-from snowmelt.ingest.inspectors import ProcessInspector
-from snowmelt.ingest.known import Known
-from snowmelt.ingest.pressure import Pressure
-from snowmelt.ingest.registration import Pace, Registrar
-from snowmelt.ingest.verification import Depth, Scrutiny, Verifier
+from snowmelt.ingest.registrar import Pace, Registrar
+from snowmelt.ingest.stage_locations import EndpointHanding, FolderHanding
+from snowmelt.ingest.verifier import Depth, Scrutiny, Verifier
+from snowmelt.ingest.write_batcher import GroupedWrites
 from snowmelt.schema.types import internal_name
 from snowmelt.server.auth import Authenticator
-from snowmelt.server.checking import check_settings, has_clients_elsewhere
-from snowmelt.server.front import Checks, Front
+from snowmelt.server.error_responses import RouteNotFound, problem_answer
 from snowmelt.server.metrics import Sources
-from snowmelt.server.problems import problem_answer
-from snowmelt.server.refusals import RouteNotFound
-from snowmelt.server.routes.evolution import EvolutionRoutes
-from snowmelt.server.routes.health import health_route
-from snowmelt.server.routes.metrics import MetricsPage, read_token
-from snowmelt.server.routes.streaming import StreamingRoutes
-from snowmelt.server.rows.inline import QuickRows
-from snowmelt.server.rows.parts import Shared, build_rows
+from snowmelt.server.middleware import Checks, Front
+from snowmelt.server.monitoring_routes import MetricsPage, health_route, read_token
+from snowmelt.server.rows.append import QuickRows, Taking
+from snowmelt.server.rows.components import Shared, build_rows
 from snowmelt.server.rows.routes import row_routes
-from snowmelt.server.rows.taking import Taking
-from snowmelt.server.stage_roles import over_tls, role_handing
-from snowmelt.storage.local import LocalStore
-from snowmelt.storage.opening import open_store
+from snowmelt.server.settings_validation import check_settings, has_clients_elsewhere
+from snowmelt.server.streaming_routes import EvolutionRoutes, StreamingRoutes
+from snowmelt.server.sts_credentials import over_tls, role_handing
+from snowmelt.storage.local_store import LocalStore
+from snowmelt.storage.store_factory import open_store
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from snowmelt.catalog.database import Database
-    from snowmelt.catalog.keys import KeyRing
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.security.encryption_keys import KeyRing
     from snowmelt.clock import Clock
     from snowmelt.config import Settings
-    from snowmelt.ingest.handing import Handing
-    from snowmelt.server.rows.parts import RowParts
+    from snowmelt.ingest.stage_locations import Handing
+    from snowmelt.server.rows.components import RowParts
     from snowmelt.storage.store import Store
 
 _log = logging.getLogger("snowmelt.server")
@@ -115,7 +112,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
     database = open_database(settings.catalog_url, clock=machine)
     clock = CatalogClock(machine)
     with database.reading() as connection:
-        deployment_id = deployment.deployment_id(connection)
+        deployment_id = services.deployment_id(connection)
         clock.follow(connection)
     try:
         keyring = open_keyring(database, settings.keys_dir)
@@ -275,10 +272,10 @@ def _developer(database: Database, clock: Clock) -> str:
     _log.warning("development mode: requests without a token may do everything")
     with database.writing() as connection:
         try:
-            access.user_by_name(connection, DEVELOPER)
+            access_control.user_by_name(connection, DEVELOPER)
         except NotFound:
-            access.create_user(
-                connection, DEVELOPER, default_role=access.ACCOUNTADMIN, now=clock.now()
+            access_control.create_user(
+                connection, DEVELOPER, default_role=access_control.ACCOUNTADMIN, now=clock.now()
             )
-            access.grant_role(connection, access.ACCOUNTADMIN, DEVELOPER)
+            access_control.grant_role(connection, access_control.ACCOUNTADMIN, DEVELOPER)
     return DEVELOPER

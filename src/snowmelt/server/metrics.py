@@ -6,27 +6,63 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from snowmelt.catalog.backlogs import backlogs, migration_counts
-from snowmelt.ingest.tally import BOUNDS_S
+from snowmelt.catalog.jobs.migrations import backlogs, migration_counts
+from snowmelt.ingest.metrics import BOUNDS_S
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from prometheus_client.core import Metric
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from snowmelt.catalog.backlogs import MigrationCount, TableBacklog
-    from snowmelt.catalog.database import Database
-    from snowmelt.ingest.rows.tally import RowsTallied
-    from snowmelt.ingest.tally import Tallied
-    from snowmelt.server.counting import Requests
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.jobs.migrations import MigrationCount, TableBacklog
+    from snowmelt.ingest.metrics import RowsTallied, Tallied
+
+# --- Requests by route and status, counted in plain numbers where they are answered.
+
+# Whoever answers may write here what kind of request it was; paths of strangers are no labels.
+ROUTE = "snowmelt.route"
+OTHER = "other"
+
+
+class Requests:
+    """The requests of one port; counted in its event loop only."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, int], int] = {}
+
+    def count(self, route: str, status: int) -> None:
+        """Count one answer."""
+        key = (route, status)
+        self._counts[key] = self._counts.get(key, 0) + 1
+
+    def taken(self) -> dict[tuple[str, int], int]:
+        """Return the counts as they are now; from any thread."""
+        return self._counts.copy()
+
+
+class Counted:
+    """An ASGI application whose answers are counted by the scope's `ROUTE`."""
+
+    def __init__(self, app: ASGIApp, requests: Requests) -> None:
+        self._app = app
+        self._requests = requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, and count it when its answer begins."""
+
+        async def send_counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._requests.count(scope.get(ROUTE, OTHER), int(message["status"]))
+            await send(message)
+
+        await self._app(scope, receive, send_counted)
+
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 MOST_TABLES = 20

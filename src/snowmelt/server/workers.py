@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import os
+import platform
 import signal
 import subprocess
 import sys
 import threading
+import uuid
+from functools import partial
 from typing import TYPE_CHECKING
 
+import snowmelt
 from snowmelt import config
-from snowmelt.catalog import leases, tables
-from snowmelt.catalog.services import BEAT_S
-from snowmelt.errors import SnowmeltError
-from snowmelt.server.housekeeping import Housekeeping
-from snowmelt.server.membership import Membership
-from snowmelt.server.memory import release_memory
-from snowmelt.table.leasing import this_process
+from snowmelt.catalog.db.catalog_clock import TOLERATED_S
+from snowmelt.catalog.jobs import leases
+from snowmelt.catalog.jobs.leases import new_owner, renewed, this_process
+from snowmelt.catalog.jobs.services import BEAT_S, ServiceRecord, say_that_it_ends, say_that_it_runs
+from snowmelt.catalog.objects import tables
+from snowmelt.catalog.streaming import channels, row_channels, stages
+from snowmelt.errors import ServiceBusy, SnowmeltError
+from snowmelt.ingest.rows.targets import is_row_file
+from snowmelt.server.memory_trim import release_memory
+from snowmelt.storage.store_factory import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from snowmelt.catalog.database import Database
+    import sqlalchemy as sa
+
+    from snowmelt.catalog.db.catalog_clock import CatalogClock
+    from snowmelt.catalog.db.database import Database
     from snowmelt.server.app import Service
 
 _log = logging.getLogger("snowmelt.server")
@@ -226,3 +237,176 @@ def _end(database: Database) -> None:
     except Exception as error:  # noqa: BLE001 - they end by themselves, later
         _log.warning("leases were not given back: %s", error)
     os._exit(0)
+
+
+# --- A service among those of its deployment: it says that it runs, and follows the catalog's clock.
+
+
+class Membership:
+    """What the others, and `snowmelt doctor`, know of this service."""
+
+    def __init__(self, database: Database, clock: CatalogClock, *, url: str) -> None:
+        self._database = database
+        self._clock = clock
+        self._url = url
+        self._id = uuid.uuid4().hex
+        self._started_at = clock.now()
+        self._was_ahead = False
+
+    def beat(self) -> None:
+        """Say that it runs, and look at the catalog's clock.
+
+        Raises:
+            CatalogUnavailable: The catalog cannot be reached; the clock stays as it was.
+        """
+        with self._database.writing() as connection:
+            now = self._clock.follow(connection)
+            record = ServiceRecord(
+                self._id,
+                platform.node(),
+                os.getpid(),
+                self._url,
+                snowmelt.__version__,
+                self._started_at,
+                now,
+                round(self._clock.ahead_s * 1000),
+            )
+            say_that_it_runs(connection, record)
+        is_ahead = abs(self._clock.ahead_s) > TOLERATED_S
+        if is_ahead and not self._was_ahead:
+            _log.warning(
+                "this machine's clock is %.0f s %s that of the catalog, which counts from now on;"
+                " let NTP set it",
+                abs(self._clock.ahead_s),
+                "ahead of" if self._clock.ahead_s > 0 else "behind",
+            )
+        self._was_ahead = is_ahead
+
+    def leave(self) -> None:
+        """Say that it ends; what cannot be said now, the others see within a minute."""
+        try:
+            with self._database.writing() as connection:
+                say_that_it_ends(connection, self._id)
+        except Exception as error:  # noqa: BLE001 - an end in order must not fail on it
+            _log.warning("the other services were not told of the end: %s", error)
+
+
+# --- What a service tidies up in each round: blobs nobody needs, files nothing points to.
+
+# Much longer than any registration or clean-up takes.
+_TOMBSTONES_KEPT = dt.timedelta(days=7)
+_AT_ONCE = 1_000
+# Longer than the official SDK goes on repeating a request, which is ten hours.
+_REQUESTS_KEPT = dt.timedelta(hours=12)
+# Files of rows are deleted when these are committed; what clients left behind, so much later.
+_FILES_KEPT = dt.timedelta(hours=24)
+_SWEEP_EACH_S = 3_600.0
+# Two collectors at once do no harm, but the work twice.
+_LEASE = "housekeeping"
+_LEASE_S = 60.0
+
+
+class Housekeeping:
+    """Rounds of cleaning; a round that is interrupted is made up for by the next.
+
+    Once it is `stopping`, a round ends before it would go on to the next object or transaction.
+    """
+
+    def __init__(self, service: Service, stopping: threading.Event) -> None:
+        self._service = service
+        self._stopping = stopping
+        self._warehouse = open_store(service.settings.warehouse_url)
+        self._owner = new_owner()
+        self._sweep_at = service.clock.monotonic()
+
+    def __call__(self) -> None:
+        """Do one round, unless another service is at it."""
+        service = self._service
+        with service.database.writing() as connection:
+            lease = leases.acquire(
+                connection, _LEASE, self._owner, ttl_s=_LEASE_S, now=service.clock.now()
+            )
+        if lease is None:
+            return
+        try:
+            with renewed(service.database, lease, ttl_s=_LEASE_S, clock=service.clock):
+                self._round()
+        except ServiceBusy as error:
+            _log.info("housekeeping is left to the next service: %s", error)
+        finally:
+            with service.database.writing() as connection:
+                leases.release(connection, lease)
+
+    def _between(self) -> None:
+        """Go no further when the service stops.
+
+        Raises:
+            ServiceBusy: It does.
+        """
+        if self._stopping.is_set():
+            raise ServiceBusy(reason="it is stopping")
+
+    def _round(self) -> None:
+        # Here, not above: with it comes PyIceberg, which takes longer to load than the service.
+        from snowmelt.table import garbage_collection as cleanup
+
+        service = self._service
+        idle = service.settings.channel_idle_s
+        expired = cleanup.expire_channels(
+            service.database, service.clock, idle_s=idle, between=self._between
+        )
+        if expired:
+            _log.info("%d channels have expired: nobody wrote to them for %g s", expired, idle)
+        self._trim()
+        self._sweep()
+        collected = cleanup.collect(
+            service.database,
+            service.stage,
+            self._warehouse,
+            clock=service.clock,
+            retention_s=service.settings.retention_s,
+            between=self._between,
+        )
+        for problem in collected.problems:
+            _log.error("clean-up could not do its work on %s; it will try again", problem)
+        if collected.blobs or collected.unregistered or collected.files:
+            _log.info(
+                "deleted %d blobs, %d that were never registered, and %d native files",
+                collected.blobs,
+                collected.unregistered,
+                collected.files,
+            )
+
+    def _sweep(self) -> None:
+        """Delete files of rows whose requests never came, now and then."""
+        service = self._service
+        if service.clock.monotonic() < self._sweep_at:
+            return
+        self._sweep_at = service.clock.monotonic() + _SWEEP_EACH_S
+        before = service.clock.now() - _FILES_KEPT
+        old: list[str] = []
+        for found in service.stage.list():
+            self._between()
+            if found.modified_at <= before and is_row_file(found.path.partition("/")[2]):
+                old.append(found.path)
+        for path in old:
+            self._between()
+            service.stage.delete(path)
+
+    def _trim(self) -> None:
+        """Forget old history and old tombstones, a little at a time."""
+        now = self._service.clock.now()
+        kept = dt.timedelta(seconds=self._service.settings.history_retention_s)
+        for forget, before in (
+            (channels.trim_history, now - kept),
+            (row_channels.forget_requests, now - _REQUESTS_KEPT),
+            (stages.forget_tombstones, now - _TOMBSTONES_KEPT),
+        ):
+            self._forget(partial(forget, before=before, limit=_AT_ONCE))
+
+    def _forget(self, some: Callable[[sa.Connection], int]) -> None:
+        removed = _AT_ONCE
+        while removed == _AT_ONCE:
+            self._between()
+            with self._service.database.writing() as connection:
+                removed = some(connection)

@@ -13,9 +13,9 @@ import pyspark.sql.worker.plan_data_source_read
 import pyspark.worker  # noqa: F401
 from pyspark import daemon
 
-import snowmelt.spark.function_workers
-import snowmelt.spark.load_tasks
-import snowmelt.spark.source  # noqa: F401
+import snowmelt.spark.functions.worker
+import snowmelt.spark.load_job
+import snowmelt.spark.tables.chunk_source  # noqa: F401
 
 if TYPE_CHECKING:
     import socket

@@ -16,11 +16,11 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from snowmelt.spark.asked import FORMAT, check_options
-from snowmelt.spark.connection import Connection, connection_of
-from snowmelt.spark.format_read import READ_OPTIONS, TableReader, schema_asked
-from snowmelt.spark.format_stream import STREAM_OPTIONS, TableStreamReader
-from snowmelt.spark.format_write import StreamWriter, TableWriter
+from snowmelt.spark.datasource.connection import Connection, connection_of
+from snowmelt.spark.datasource.options import FORMAT, check_options
+from snowmelt.spark.datasource.reader import READ_OPTIONS, TableReader, schema_asked
+from snowmelt.spark.datasource.stream_reader import STREAM_OPTIONS, TableStreamReader
+from snowmelt.spark.datasource.writer import StreamWriter, TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

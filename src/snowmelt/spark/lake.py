@@ -8,45 +8,54 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from snowmelt.bulk.copying import Copied, CopyContext, copy_into
-from snowmelt.bulk.statements import is_copy
-from snowmelt.catalog.access import ACCOUNTADMIN
-from snowmelt.catalog.catalog_clock import following
-from snowmelt.catalog.chunks import tables_with_backlog
-from snowmelt.catalog.database import Database, open_database
-from snowmelt.catalog.execution import execute, is_query
-from snowmelt.catalog.keys import KeyRing
-from snowmelt.catalog.master_keys import open_keyring
-from snowmelt.catalog.results import Result
-from snowmelt.catalog.tables import find_table, table_by_id
+import pyarrow as pa
+
+from snowmelt.catalog.commands.executor import execute, is_query
+from snowmelt.catalog.commands.session import Result
+from snowmelt.catalog.db.catalog_clock import following
+from snowmelt.catalog.db.database import Database, open_database
+from snowmelt.catalog.objects.external_functions import FunctionName
+from snowmelt.catalog.objects.tables import find_table, table_by_id
+from snowmelt.catalog.security.access_control import ACCOUNTADMIN
+from snowmelt.catalog.security.encryption_keys import KeyRing, open_keyring
+from snowmelt.catalog.streaming.chunks import tables_with_backlog
 from snowmelt.config import Settings
-from snowmelt.errors import ConflictError, SchemaNotFound, TableNotFound, UnknownOutcome
-from snowmelt.functions.calling.plan import CallerOptions
-from snowmelt.load.hosting.progress import UserCodeLimits
+from snowmelt.errors import ConflictError, NotFound, SchemaNotFound, TableNotFound, UnknownOutcome
+from snowmelt.functions.caller.plan import CallerOptions
+from snowmelt.load.copy_ast import is_copy
+from snowmelt.load.udx.worker_progress import UserCodeLimits
+from snowmelt.loaders.copy_job import Copied, CopyContext, copy_into
 from snowmelt.schema.types import TableName, internal_name
 from snowmelt.spark import load_source, select
-from snowmelt.spark.connection import Connection
-from snowmelt.spark.creating import Creation, read_creation
+from snowmelt.spark.datasource.connection import Connection
+from snowmelt.spark.error_translation import understood
 from snowmelt.spark.format import register
-from snowmelt.spark.function_explaining import explained, measured
-from snowmelt.spark.function_history import calls_frame
-from snowmelt.spark.function_spool import DRY_RUNS, forget, records
-from snowmelt.spark.functions import Functions, is_foreign
-from snowmelt.spark.history import CALLS, history_frame, is_history
-from snowmelt.spark.information_schema import information_frame, is_information
-from snowmelt.spark.inserting import INSERTED, insert_rows, read_insert
-from snowmelt.spark.load import SparkRunner
-from snowmelt.spark.migrate import migrate_table
-from snowmelt.spark.naming import function_name, table_name, within
-from snowmelt.spark.planning import Planner
-from snowmelt.spark.queries import in_full, name_of, read_query, rewrite
-from snowmelt.spark.refusals import understood
+from snowmelt.spark.functions.call_log import DRY_RUNS, forget, records
+from snowmelt.spark.functions.call_log_view import calls_frame
+from snowmelt.spark.functions.explain import explained, measured
+from snowmelt.spark.functions.registry import Functions, is_foreign
+from snowmelt.spark.load_job import SparkRunner
+from snowmelt.spark.migration_job import migrate_table
 from snowmelt.spark.session import local_session, require_settings
-from snowmelt.spark.shown import shown
-from snowmelt.spark.table import TableReader, cores_of
-from snowmelt.spark.table_files import TableFiles, files_of, rows_of
-from snowmelt.spark.visible import visible_columns
-from snowmelt.storage.opening import open_store
+from snowmelt.spark.sql.planner import Planner, TableFiles, files_of, rows_of
+from snowmelt.spark.sql.query import in_full, name_of, read_query, rewrite
+from snowmelt.spark.sql.system_views import (
+    CALLS,
+    history_frame,
+    information_frame,
+    is_history,
+    is_information,
+)
+from snowmelt.spark.tables.table_frame import TableReader, cores_of
+from snowmelt.spark.tables.visible_columns import visible_columns
+from snowmelt.spark.write_statements import (
+    INSERTED,
+    Creation,
+    insert_rows,
+    read_creation,
+    read_insert,
+)
+from snowmelt.storage.store_factory import open_store
 from snowmelt.table.migration import MigrationSettings
 
 if TYPE_CHECKING:
@@ -57,10 +66,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from snowmelt.clock import Clock
-    from snowmelt.spark.function_explaining import FunctionCalls
-    from snowmelt.spark.functions import Asked
-    from snowmelt.spark.planning import Planned
-    from snowmelt.spark.queries import Query
+    from snowmelt.spark.functions.explain import FunctionCalls
+    from snowmelt.spark.functions.registry import Asked
+    from snowmelt.spark.sql.planner import Planned
+    from snowmelt.spark.sql.query import Query
     from snowmelt.table.migration import Migrated
 
 _CALLS_DAYS = 7
@@ -483,3 +492,67 @@ def _column_names(planned: Sequence[Planned]) -> list[str]:
 
 def _with_secrets(options: CallerOptions, folder: Path) -> CallerOptions:
     return options if options.secrets_dir else replace(options, secrets_dir=str(folder))
+
+
+# --- What a statement answers, as a DataFrame.
+
+
+def shown(spark: SparkSession, result: Result) -> DataFrame:
+    """Return what a statement answered; a message as the one column `status`."""
+    columns = result.columns or ("status",)
+    rows = result.rows if result.columns else ((result.message,),)
+    arrays = [_array([row[index] for row in rows]) for index in range(len(columns))]
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, names=list(columns)))
+
+
+def _array(values: Sequence[object]) -> pa.Array:
+    try:
+        array = pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        array = pa.array([None if value is None else str(value) for value in values], pa.string())
+    return array.cast(pa.string()) if pa.types.is_null(array.type) else array
+
+
+# --- Names as callers write them, and what they mean to the catalog.
+
+_PARTS = 3
+
+
+def table_name(text: str) -> TableName:
+    """Return the table of a name in full.
+
+    Raises:
+        TableNotFound: It is no such name.
+    """
+    parts = name_of(text)
+    if len(parts) != _PARTS:
+        raise TableNotFound(
+            f"Table {text} does not exist; tables of the lake are named in full: "
+            "database.schema.table.",
+            table=text,
+        )
+    return TableName(*parts)
+
+
+def function_name(text: str) -> FunctionName:
+    """Return the function of a name in full.
+
+    Raises:
+        NotFound: It is no such name.
+    """
+    parts = name_of(text)
+    if len(parts) != _PARTS:
+        raise NotFound(
+            f"Function {text} does not exist; external functions are named in full: "
+            "database.schema.function.",
+            kind="Function",
+            name=text,
+        )
+    return FunctionName(*parts)
+
+
+def within(database: str | None, schema: str | None) -> tuple[str, ...]:
+    """Return where names in short are, by internal names; nothing where no database is given."""
+    if database is None:
+        return ()
+    return internal_name(database), internal_name("PUBLIC" if schema is None else schema)

@@ -19,16 +19,16 @@ from pyspark.sql import types as st
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from snowmelt.bulk.statements import is_copy
 from snowmelt.config import Settings
 from snowmelt.errors import LoadFailed, LoadRefused
-from snowmelt.load.copy_grammar import parse_copy
-from snowmelt.load.functions import Functions
-from snowmelt.load.planning import plan_load
+from snowmelt.load.copy_ast import is_copy
+from snowmelt.load.copy_parser import parse_copy
+from snowmelt.load.function_registry import Functions
+from snowmelt.load.planner import plan_load
 from snowmelt.load.stack import run_portion
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, Kind, TableSchema
-from snowmelt.storage.outputs import check_output_place
-from snowmelt.table.native import NativeWriter
+from snowmelt.storage.output_paths import check_output_place
+from snowmelt.table.native_writer import NativeWriter
 from snowmelt.table.rejects import RejectedRow, RejectOrigin, rejects_of
 from snowmelt.table.warehouse import cached_store
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from snowmelt.load.parsed import Rejected
-    from snowmelt.load.steps import LoadTask
+    from snowmelt.load.phases import Rejected
+    from snowmelt.load.task import LoadTask
 
 FORMAT = "snowmelt-load"
 FUNCTIONS = "secret_functions"

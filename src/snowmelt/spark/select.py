@@ -31,7 +31,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from snowmelt.errors import UserError
-from snowmelt.select.asking import Endpoint, ask
+from snowmelt.select.client import Endpoint, ask
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.request import (
     Compression,

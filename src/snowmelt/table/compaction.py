@@ -16,30 +16,30 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from snowmelt import faults
-from snowmelt.catalog.maintenance import Maintained, MaintenanceKind
-from snowmelt.catalog.tables import find_table
+from snowmelt import failpoints
+from snowmelt.catalog.jobs.leases import renewed
+from snowmelt.catalog.jobs.maintenance import Maintained, MaintenanceKind
+from snowmelt.catalog.objects.tables import find_table
 from snowmelt.errors import TableInconsistent
-from snowmelt.faults import Point
-from snowmelt.schema.native import native_schema
+from snowmelt.failpoints import Point
+from snowmelt.schema.native_types import native_schema
+from snowmelt.table.external_sort import Sorter, sort_keys
 from snowmelt.table.iceberg import native_files
-from snowmelt.table.leasing import renewed
 from snowmelt.table.maintenance import abandon_run, begin_run, commit_run
-from snowmelt.table.native import NativeWriter
-from snowmelt.table.reading import read_batches
+from snowmelt.table.native_writer import NativeWriter
 from snowmelt.table.snapshot import native_of
-from snowmelt.table.sorting import Sorter, sort_keys
+from snowmelt.table.table_reader import read_batches
 from snowmelt.table.warehouse import cached_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from snowmelt.catalog.database import Database
+    from snowmelt.catalog.db.database import Database
     from snowmelt.clock import Clock
     from snowmelt.schema.types import TableName
     from snowmelt.table.iceberg import NativeFile
     from snowmelt.table.maintenance import MaintenanceSettings, OpenRun
-    from snowmelt.table.native import WrittenFile
+    from snowmelt.table.native_writer import WrittenFile
 
 _SMALL = 0.75
 _BATCH_ROWS = 64 * 1024
@@ -121,7 +121,7 @@ def compact(
     with renewed(database, run.lease, ttl_s=settings.lease_s, clock=clock):
         try:
             groups = list(_within(_groups(native_files(run.native), settings), settings.run_bytes))
-            faults.point(Point.COMPACTION_PLANNED)
+            failpoints.point(Point.COMPACTION_PLANNED)
             if not groups:
                 abandon_run(database, run, "Another run has joined the files.", clock=clock)
                 return None
@@ -129,7 +129,7 @@ def compact(
         except Exception as error:
             abandon_run(database, run, str(error), clock=clock)
             raise
-        faults.point(Point.COMPACTION_WRITTEN)
+        failpoints.point(Point.COMPACTION_WRITTEN)
         return commit_run(
             database,
             run,
@@ -163,7 +163,7 @@ def _written(
     for group in groups:
         written = _rewrite(run, group)
         _check(run, group, written)
-        faults.point(Point.COMPACTION_FILE)
+        failpoints.point(Point.COMPACTION_FILE)
         done += sum(file.size for file in group)
         if progress is not None:
             progress(done, whole)

@@ -41,10 +41,10 @@ from pyiceberg.types import (
 )
 
 from snowmelt.errors import ConflictError, TableInconsistent
-from snowmelt.schema.arrow import FIELD_ID
-from snowmelt.schema.native import native_schema
+from snowmelt.schema.chunk_types import FIELD_ID
+from snowmelt.schema.native_types import native_schema
 from snowmelt.table.file_io import file_io
-from snowmelt.table.native import WrittenFile, data_file
+from snowmelt.table.native_writer import WrittenFile, data_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -122,7 +122,7 @@ class NativeTable:
 class NativeFile:
     """One native file: full address, number of its commit, bytes, rows; statistics by field id.
 
-    Bounds are encoded (see `snowmelt.table.bounds`); what is not known is missing.
+    Bounds are encoded (see `snowmelt.table.column_bounds`); what is not known is missing.
     """
 
     path: str

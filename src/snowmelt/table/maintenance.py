@@ -14,17 +14,17 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from snowmelt import faults
-from snowmelt.catalog import leases, maintenance
-from snowmelt.catalog.maintenance import Maintained, MaintenanceKind, MaintenanceState
-from snowmelt.catalog.tables import Pointer, find_table, set_pointer, table_by_id
+from snowmelt import failpoints
+from snowmelt.catalog.jobs import leases, maintenance
+from snowmelt.catalog.jobs.leases import new_owner
+from snowmelt.catalog.jobs.maintenance import Maintained, MaintenanceKind, MaintenanceState
+from snowmelt.catalog.objects.tables import Pointer, find_table, set_pointer, table_by_id
 from snowmelt.clock import milliseconds
 from snowmelt.errors import CommitLost, LeaseLost, TransactionConflict, UnknownOutcome
-from snowmelt.faults import Point
+from snowmelt.failpoints import Point
 from snowmelt.table.file_io import file_io
 from snowmelt.table.iceberg import Append, begun_commit, expired_snapshots
-from snowmelt.table.leasing import new_owner
-from snowmelt.table.native import data_file
+from snowmelt.table.native_writer import data_file
 from snowmelt.table.snapshot import native_of
 from snowmelt.table.warehouse import open_warehouse
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
     from pyiceberg.manifest import DataFile
 
-    from snowmelt.catalog.database import Database
-    from snowmelt.catalog.leases import Lease
-    from snowmelt.catalog.tables import TableRecord
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.jobs.leases import Lease
+    from snowmelt.catalog.objects.tables import TableRecord
     from snowmelt.clock import Clock
     from snowmelt.schema.types import TableName
     from snowmelt.table.iceberg import NativeTable
-    from snowmelt.table.native import WrittenFile
+    from snowmelt.table.native_writer import WrittenFile
 
 _MIB = 1024 * 1024
 _ATTEMPTS = 100
@@ -319,7 +319,7 @@ def _swap(
     database: Database, run: OpenRun, current: TableRecord, done: Maintained, clock: Clock
 ) -> Callable[[str, int], None]:
     def swap(location: str, snapshot_id: int) -> None:
-        faults.point(Point.COMPACTION_STAGED)
+        failpoints.point(Point.COMPACTION_STAGED)
         with database.writing() as connection:
             set_pointer(
                 connection,
@@ -337,8 +337,8 @@ def _swap(
             if not closed:
                 raise LeaseLost(name=run.lease.name)
             leases.release(connection, run.lease)
-            faults.point(Point.COMPACTION_INSIDE_COMMIT)
-        faults.point(Point.COMPACTION_COMMITTED)
+            failpoints.point(Point.COMPACTION_INSIDE_COMMIT)
+        failpoints.point(Point.COMPACTION_COMMITTED)
 
     return swap
 

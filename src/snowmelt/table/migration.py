@@ -10,7 +10,7 @@ A chunk that is there but cannot be decoded, or whose MD5 is wrong, goes to quar
 rest moves on: it is in no native file, is not deleted, and stays visible in the catalog with
 the reason. Its rows were promised, so a query of the table goes on failing with an error that
 names the blob, until the blob is restored or an administrator gives the chunk up
-(`snowmelt.catalog.chunks`). A missing blob, a missing key or a stage that does not answer fail
+(`snowmelt.catalog.streaming.chunks`). A missing blob, a missing key or a stage that does not answer fail
 the run instead: they may come back.
 """
 
@@ -22,11 +22,19 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from snowmelt import faults, tracing
-from snowmelt.catalog import history, leases
-from snowmelt.catalog.chunks import chunks_between, quarantine
-from snowmelt.catalog.history import MigrationRecord, MigrationState, Written
-from snowmelt.catalog.tables import Pointer, TableRecord, find_table, set_pointer, table_by_id
+from snowmelt import failpoints, tracing
+from snowmelt.catalog.jobs import leases
+from snowmelt.catalog.jobs import migrations as history
+from snowmelt.catalog.jobs.leases import new_owner, renewed
+from snowmelt.catalog.jobs.migrations import MigrationRecord, MigrationState, Written
+from snowmelt.catalog.objects.tables import (
+    Pointer,
+    TableRecord,
+    find_table,
+    set_pointer,
+    table_by_id,
+)
+from snowmelt.catalog.streaming.chunks import chunks_between, quarantine
 from snowmelt.clock import SystemClock, milliseconds
 from snowmelt.errors import (
     CommitLost,
@@ -35,13 +43,12 @@ from snowmelt.errors import (
     TableInconsistent,
     UnknownOutcome,
 )
-from snowmelt.faults import Point
+from snowmelt.failpoints import Point
 from snowmelt.table.iceberg import Append, Facts, NativeTable, commit_append
-from snowmelt.table.leasing import new_owner, renewed
-from snowmelt.table.native import WrittenFile
-from snowmelt.table.reading import chunk_tasks
+from snowmelt.table.migration_task import MigrationTask, Outcome, Quarantined, grouped, write_task
+from snowmelt.table.native_writer import WrittenFile
 from snowmelt.table.snapshot import native_of
-from snowmelt.table.tasks import MigrationTask, Outcome, Quarantined, grouped, write_task
+from snowmelt.table.table_reader import chunk_tasks
 from snowmelt.table.warehouse import open_warehouse
 
 if TYPE_CHECKING:
@@ -49,10 +56,10 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
 
-    from snowmelt.catalog.chunks import ChunkRecord
-    from snowmelt.catalog.database import Database
-    from snowmelt.catalog.keys import KeyRing
-    from snowmelt.catalog.leases import Lease
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.jobs.leases import Lease
+    from snowmelt.catalog.security.encryption_keys import KeyRing
+    from snowmelt.catalog.streaming.chunks import ChunkRecord
     from snowmelt.clock import Clock
     from snowmelt.schema.types import TableName
 
@@ -141,7 +148,7 @@ def plan_migration(
     except Exception as error:
         _close(database, begun, str(error), clock)
         raise
-    faults.point(Point.MIGRATION_PLANNED)
+    failpoints.point(Point.MIGRATION_PLANNED)
     return plan
 
 
@@ -163,7 +170,7 @@ def commit_migration(
         UnknownOutcome: It may have been committed; the next run will see.
     """
     clock = clock or SystemClock()
-    faults.point(Point.MIGRATION_WRITTEN)
+    failpoints.point(Point.MIGRATION_WRITTEN)
     result = _result(plan, outcomes)
     try:
         _commit(database, plan, outcomes, result, clock)
@@ -401,7 +408,7 @@ def _swap(
     database: Database, plan: MigrationPlan, result: Migrated, clock: Clock
 ) -> Callable[[str, int], None]:
     def swap(location: str, snapshot_id: int) -> None:
-        faults.point(Point.MIGRATION_STAGED)
+        failpoints.point(Point.MIGRATION_STAGED)
         with database.writing() as connection:
             set_pointer(
                 connection,
@@ -420,8 +427,8 @@ def _swap(
             )
             for chunk in result.quarantined:
                 quarantine(connection, plan.table.table_id, chunk.seq, chunk.reason)
-            faults.point(Point.MIGRATION_INSIDE_COMMIT)
-        faults.point(Point.MIGRATION_COMMITTED)
+            failpoints.point(Point.MIGRATION_INSIDE_COMMIT)
+        failpoints.point(Point.MIGRATION_COMMITTED)
 
     return swap
 

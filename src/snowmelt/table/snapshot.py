@@ -11,9 +11,9 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.access import require_table
-from snowmelt.catalog.chunks import chunks_between, quarantined_records
-from snowmelt.catalog.tables import find_table, schema_versions
+from snowmelt.catalog.objects.tables import find_table, schema_versions
+from snowmelt.catalog.security.access_control import require_table
+from snowmelt.catalog.streaming.chunks import chunks_between, quarantined_records
 from snowmelt.errors import ConfigurationError, PlanExpired, TableInconsistent
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
 
-    from snowmelt.catalog.chunks import ChunkRecord
-    from snowmelt.catalog.database import Database
-    from snowmelt.catalog.tables import TableRecord
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.streaming.chunks import ChunkRecord
     from snowmelt.clock import Clock
     from snowmelt.schema.types import TableName, TableSchema
     from snowmelt.table.iceberg import NativeFile, NativeTable

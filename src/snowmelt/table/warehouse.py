@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from snowmelt.errors import ConfigurationError, TableInconsistent
-from snowmelt.storage.opening import open_store
+from snowmelt.storage.store_factory import open_store
 
 if TYPE_CHECKING:
-    from snowmelt.catalog.tables import TableRecord
+    from snowmelt.catalog.objects.tables import TableRecord
     from snowmelt.schema.types import TableName
     from snowmelt.storage.store import Store
 

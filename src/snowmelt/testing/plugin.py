@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from snowmelt import faults
+from snowmelt import failpoints
 from snowmelt.clock import ManualClock
 from snowmelt.testing.service import LocalService
 
@@ -54,9 +54,9 @@ def snowmelt_table(
 
 @pytest.fixture
 def snowmelt_faults() -> Iterator[Callable[..., None]]:
-    """`snowmelt.faults.arm`; what is armed and was not reached is forgotten after the test."""
-    yield faults.arm
-    faults.disarm()
+    """`snowmelt.failpoints.arm`; what is armed and was not reached is forgotten after the test."""
+    yield failpoints.arm
+    failpoints.disarm()
 
 
 @pytest.fixture

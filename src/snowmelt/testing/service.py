@@ -7,18 +7,18 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
 
-from snowmelt.catalog.keys import KeyRing, load_master_key
-from snowmelt.catalog.parsing import parse_table_name
+from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
+from snowmelt.catalog.sql.parser import parse_table_name
 from snowmelt.clock import SystemClock
 from snowmelt.embedded import Embedded
 from snowmelt.errors import SnowmeltError
-from snowmelt.storage.opening import open_store
-from snowmelt.table.reading import read_table
+from snowmelt.storage.store_factory import open_store
+from snowmelt.table.table_reader import read_table
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from snowmelt.catalog.results import Result
+    from snowmelt.catalog.commands.session import Result
     from snowmelt.client.client import Client
     from snowmelt.client.settings import Options
     from snowmelt.clock import Clock

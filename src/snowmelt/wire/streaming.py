@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from enum import IntEnum
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+
+from snowmelt.schema.column_metadata import column_fields, column_from_fields
+
+if TYPE_CHECKING:
+    from snowmelt.schema.types import Column
 
 Sequencer = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -337,3 +343,106 @@ class RegisterResponse(msgspec.Struct):
     message: str
     blobs: list[BlobVerdict] = []
     encryption_keys: list[EncryptionKey] = []
+
+
+# --- Messages of our own: a client asks for columns that its rows have and the table lacks.
+
+
+class NewColumn(msgspec.Struct):
+    """A column as DDL writes it, such as `gate` and `VARCHAR`; it may be NULL."""
+
+    name: str
+    type: str
+
+
+class EvolveRequest(msgspec.Struct):
+    """`POST /v1/snowmelt/tables/evolve`; names are written as in SQL.
+
+    `encryption_key_id` tells the table of an open channel whatever it is called now.
+    """
+
+    database: str | None = None
+    schema: str | None = None
+    table: str | None = None
+    role: str | None = None
+    columns: list[NewColumn] = []
+    drop_not_null: list[str] = []
+    encryption_key_id: int | None = None
+
+
+class EvolveResponse(msgspec.Struct):
+    """The table's columns as they are now, and the names of those that this request changed."""
+
+    status_code: int
+    message: str
+    schema_version: int = 0
+    table_columns: list[ColumnMetadata] = []
+    added: list[str] = []
+    dropped_not_null: list[str] = []
+
+
+# --- Columns of a table as `table_columns` of an open channel's answer, and back.
+
+
+def to_wire(column: Column) -> ColumnMetadata:
+    """Return a column as the wire describes it."""
+    return ColumnMetadata(**column_fields(column))
+
+
+def from_wire(sent: ColumnMetadata) -> Column:
+    """Return the column that the wire describes.
+
+    Raises:
+        Unsupported: A type, physical type or collation that cannot be written.
+    """
+    return column_from_fields(msgspec.structs.asdict(sent))
+
+
+# --- Status codes of streaming v1 (specification §2.7).
+
+
+class ResponseCode(IntEnum):
+    """What `status_code` says, top-level or per channel."""
+
+    SUCCESS = 0
+    TABLE_MISSING = 4
+    TOO_MANY_CHANNELS = 5
+    UNSUPPORTED_COLUMN = 6
+    QUEUE_FULL = 7
+    DATABASE_MISSING = 8
+    SCHEMA_MISSING = 9
+    TRY_AGAIN = 10
+    BLOBS_MISSING = 11
+    CHUNKS_MISSING = 12
+    CHANNELS_MISSING = 13
+    BLOB_PATH_MISSING = 14
+    DATABASE_NAME_MISSING = 15
+    SCHEMA_NAME_MISSING = 16
+    TABLE_NAME_MISSING = 17
+    CHANNEL_NAME_MISSING = 18
+    CHANNEL_GONE = 19
+    STALE_CLIENT_SEQUENCER = 20
+    ROW_SEQUENCER_NOT_NEXT = 21
+    SIBLING_REFUSED = 22
+    CHANNEL_TWICE = 23
+    CLIENT_SEQUENCER_MISSING = 24
+    CHANNEL_MISSING = 25
+    CHUNK_MD5_MISSING = 28
+    EP_MISSING = 29
+    CHUNK_LENGTH_INVALID = 30
+    EP_ROW_COUNT_INVALID = 31
+    EP_COLUMN_INVALID = 32
+    EP_INVALID = 33
+    BLOB_NAME_WRONG = 34
+    REOPEN = 36
+    ROLE_MISSING = 37
+    BLOB_FORMAT_WRONG = 38
+    BLOB_MD5_MISSING = 39
+    EP_COLUMN_MISSING = 40
+    BLOB_TWICE = 41
+    BDEC_VERSION_UNSUPPORTED = 42
+    SDK_OUTDATED = 43
+    USER_AGENT_UNKNOWN = 44
+    USER_AGENT_MALFORMED = 45
+    EP_VALUE_INVALID = 48
+    ENCRYPTION_KEY_INVALID = 59

@@ -6,13 +6,13 @@ import threading
 
 import pytest
 
-from snowmelt.catalog.execution import execute
+from snowmelt.catalog.commands.executor import execute
 from snowmelt.config import Settings
 from snowmelt.errors import BodyUnreadable, ChannelGone, ContinuationStale, PipeNotFound
-from snowmelt.ingest.rows.appends import Committed
-from snowmelt.ingest.rows.desk import RowsRequest
-from snowmelt.ingest.rows.intake import Arrival
-from snowmelt.ingest.rows.places import PipePath, Sender
+from snowmelt.ingest.rows.append import Committed
+from snowmelt.ingest.rows.request_batcher import Arrival
+from snowmelt.ingest.rows.row_service import RowsRequest
+from snowmelt.ingest.rows.targets import PipePath, Sender
 from snowmelt.server.app import build_service
 
 PATH = PipePath("demo", "public", "t-STREAMING")

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from authorisation import AuthorisationServer, integration
 from authorisation import token as idp_token
 from conversation import token
-from snowmelt.storage.local import LocalStore
-from snowmelt.wire import rows as wire
+from snowmelt.storage.local_store import LocalStore
+from snowmelt.wire import row_api as wire
 
 PIPE = "/v2/streaming/databases/demo/schemas/public/pipes/T-STREAMING"
 ROWS = PIPE.replace("/streaming/", "/streaming/data/") + "/channels/{}/rows"

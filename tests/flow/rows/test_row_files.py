@@ -11,7 +11,7 @@ import pytest
 from fix_rows import row_service_in
 from fix_s3 import ROLE
 from relay import Relay
-from snowmelt.storage.opening import open_store
+from snowmelt.storage.store_factory import open_store
 
 PIPE_INFO = "/v2/streaming/databases/demo/schemas/public/pipes/t-STREAMING:pipe-info"
 

@@ -8,8 +8,8 @@ import ssl
 
 import httpx
 
-from snowmelt.catalog import row_clients
-from snowmelt.catalog.database import open_database
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.streaming import row_channels
 from snowmelt.clock import SystemClock
 
 DATA = "/v2/streaming/data/databases/demo/schemas/public/pipes/LATE-STREAMING/channels/{}/rows"
@@ -71,7 +71,7 @@ def test_what_older_clients_mean_as_base64_is_never_taken_for_digits(row_service
     # An earlier service told base64 before the table got its column.
     url = row_service.service.settings.catalog_url
     with contextlib.closing(open_database(url)) as database, database.writing() as connection:
-        row_clients.tell_base64(connection, 'DEMO.PUBLIC."LATE-STREAMING"', SystemClock().now())
+        row_channels.tell_base64(connection, 'DEMO.PUBLIC."LATE-STREAMING"', SystemClock().now())
     older = {"user-agent": "SnowpipeStreamingSDK/1.9.1"}
     for value in ("deadbeef", "AAAA", None):
         by_hand(row_service, {"id": 3, "raw": value}, older)

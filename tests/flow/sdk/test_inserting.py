@@ -11,11 +11,11 @@ import pytest
 
 from fix_sdk import QUICK
 from sdk_table import BAD, GRANT, LATE, SOON, T, blobs, rows
-from snowmelt import faults
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.keys import KeyRing, load_master_key
-from snowmelt.client import backlog
+from snowmelt import failpoints
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.client import channel as channels
+from snowmelt.client import pending_rows
 from snowmelt.errors import (
     CommitTimeout,
     ConfigurationError,
@@ -23,10 +23,10 @@ from snowmelt.errors import (
     InvalidValue,
     TokenNotInserted,
 )
-from snowmelt.faults import Point
+from snowmelt.failpoints import Point
 from snowmelt.schema.types import TableName
-from snowmelt.storage.opening import open_store
-from snowmelt.table.reading import read_table
+from snowmelt.storage.store_factory import open_store
+from snowmelt.table.table_reader import read_table
 
 
 def test_inserted_rows_are_committed_with_their_token(connect, ids):
@@ -40,11 +40,11 @@ def test_inserted_rows_are_committed_with_their_token(connect, ids):
 
 
 def test_a_flush_that_is_encoded_first_is_not_registered_first(connect, ids, monkeypatch):
-    monkeypatch.setattr(backlog, "MAX_CHANNEL_BYTES", 1)
+    monkeypatch.setattr(pending_rows, "MAX_CHANNEL_BYTES", 1)
     staged = threading.Event()
     found = []
-    faults.arm(Point.BLOB_BUILT, lambda: found.append(staged.wait(SOON.total_seconds())))
-    faults.arm(Point.BLOB_STAGED, staged.set)
+    failpoints.arm(Point.BLOB_BUILT, lambda: found.append(staged.wait(SOON.total_seconds())))
+    failpoints.arm(Point.BLOB_STAGED, staged.set)
     channel = connect(max_client_lag=LATE).open_channel("c", table=T)
     for first in range(0, 40, 10):
         channel.insert_arrow(pa.table({"id": range(first, first + 10)}), str(first + 9))

@@ -11,11 +11,11 @@ import pytest
 
 import warm
 from sdk_table import T
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.keys import KeyRing, load_master_key
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
-from snowmelt.storage.opening import open_store
-from snowmelt.table.reading import read_table
+from snowmelt.storage.store_factory import open_store
+from snowmelt.table.table_reader import read_table
 
 if TYPE_CHECKING:
     from subprocess import CompletedProcess

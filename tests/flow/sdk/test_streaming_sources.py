@@ -9,10 +9,10 @@ import pytest
 
 import snowmelt
 from sdk_table import LATE, T
-from snowmelt.bulk.tailing import Tail, TailOptions
-from snowmelt.client.lines import Lines, json_row
+from snowmelt.client.line_source import Lines, json_row
 from snowmelt.clock import SystemClock
 from snowmelt.errors import ChannelFenced, ConfigurationError, InvalidRow, SourceWentBackwards
+from snowmelt.loaders.file_tail import Tail, TailOptions
 
 
 def numbered(first, last):

@@ -12,8 +12,8 @@ import pytest
 from fix_sdk import QUICK
 from sdk_table import LATE, SOON
 from snowmelt import testing
-from snowmelt.catalog.parsing import parse_table_name
-from snowmelt.catalog.tables import find_table
+from snowmelt.catalog.objects.tables import find_table
+from snowmelt.catalog.sql.parser import parse_table_name
 from snowmelt.errors import BufferFull, CommitTimeout, ServiceUnavailable, SnowmeltError
 from snowmelt.server import workers
 

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.blob.crypto import apply_ctr, apply_ctr_into, derive_key
+from snowmelt.blob.bdec import apply_ctr, apply_ctr_into, derive_key
 
 PATH = "2026/11/21/1/40/totwo8_abc_4711_18_0.bdec"
 

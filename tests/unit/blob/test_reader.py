@@ -26,7 +26,7 @@ from fix_blobs import (
 from snowmelt.blob.reader import inspect_chunk, open_header, read_chunk
 from snowmelt.blob.writer import ChunkSource, encode_chunk
 from snowmelt.errors import BlobInvalid
-from snowmelt.schema.arrow import chunk_schema
+from snowmelt.schema.chunk_types import chunk_schema
 from snowmelt.schema.types import Column, Kind, TableSchema
 
 CODECS = ["gzip", "zstd", "snappy", "none"]
@@ -251,7 +251,7 @@ def test_bytes_that_are_no_parquet_are_refused(data):
 
 
 def test_an_encrypted_chunk_with_the_wrong_key_is_refused():
-    from snowmelt.blob.crypto import apply_ctr
+    from snowmelt.blob.bdec import apply_ctr
 
     schema = schema_of(text())
     cipher = apply_ctr(as_java(table_of(schema, ["a"]), schema), key=b"1" * 32, offset=0)

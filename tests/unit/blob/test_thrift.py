@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.blob.thrift import Structure, integer, read_structure, structure, structures
+from snowmelt.blob.thrift_compact import Structure, integer, read_structure, structure, structures
 
 SIGNED = st.integers(-(2**63), 2**63 - 1)
 

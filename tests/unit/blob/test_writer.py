@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fix_blobs import DATA_KEY, PATH, chunks, every_type, relaxed, texts_of
-from snowmelt.blob.crypto import derive_key
+from snowmelt.blob.bdec import derive_key
 from snowmelt.blob.reader import decrypt, read_chunk
 from snowmelt.blob.writer import ChunkSource, build_blob, encode_chunk
 from snowmelt.schema.types import Column, Kind, TableSchema

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snowmelt.buckets import checksums, crc
-from snowmelt.buckets.refusals import S3Refusal
+from snowmelt.buckets import checksums
+from snowmelt.buckets import checksums as crc
+from snowmelt.buckets.errors import S3Refusal
 
 # The check values of the catalogues: the checksum of the nine digits.
 CHECKS = {

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.bulk.settling import failed_inputs, settle
-from snowmelt.bulk.work import Portioned
-from snowmelt.catalog.loads import FileState
+from snowmelt.catalog.jobs.loads import FileState
 from snowmelt.errors import InternalError
-from snowmelt.load.parsed import Rejected, Target
+from snowmelt.load.phases import Rejected, Target
 from snowmelt.load.portion import InputFile, Portion
-from snowmelt.load.steps import Counts, LoadTask, StackPlan, Step
+from snowmelt.load.task import Counts, LoadTask, StackPlan, Step
+from snowmelt.loaders.reconciliation import failed_inputs, settle
+from snowmelt.loaders.task_runner import Portioned
 from snowmelt.schema.types import Column, Kind, TableSchema
 
 SCHEMA = TableSchema(1, (Column("N", Kind.FIXED, 1, precision=9, scale=0),))

@@ -6,15 +6,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from snowmelt.bulk import spool
-from snowmelt.bulk.publishing import numbered_files, write_reject_files
-from snowmelt.bulk.spool import FileSpool, RejectSpool, RowSpool, reject_files
-from snowmelt.bulk.work import Portioned
-from snowmelt.load.copying import Rejects
-from snowmelt.load.parsed import Rejected
-from snowmelt.schema.native import native_schema
+from snowmelt.load.copy_ast import Rejects
+from snowmelt.load.phases import Rejected
+from snowmelt.loaders import spool
+from snowmelt.loaders.reject_publisher import numbered_files, write_reject_files
+from snowmelt.loaders.spool import FileSpool, RejectSpool, RowSpool, reject_files
+from snowmelt.loaders.task_runner import Portioned
+from snowmelt.schema.native_types import native_schema
 from snowmelt.schema.types import Column, Kind, TableSchema
-from snowmelt.table.bounds import column_bounds
+from snowmelt.table.column_bounds import column_bounds
 from snowmelt.table.rejects import RejectOrigin
 
 SCHEMA = TableSchema(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.bulk.statements import is_copy
+from snowmelt.load.copy_ast import is_copy
 
 
 @pytest.mark.parametrize(

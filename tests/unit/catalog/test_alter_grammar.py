@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.lexing import Place
-from snowmelt.catalog.naming import Name
-from snowmelt.catalog.parsing import parse
-from snowmelt.catalog.statements import AlterTable
-from snowmelt.catalog.table_changes import (
+from snowmelt.catalog.sql.ast import (
     AddColumns,
     AlterColumns,
+    AlterTable,
     ClusterBy,
     ColumnChange,
     ColumnName,
@@ -19,6 +16,9 @@ from snowmelt.catalog.table_changes import (
     RenameTable,
     SetProperties,
 )
+from snowmelt.catalog.sql.identifiers import Name
+from snowmelt.catalog.sql.lexer import Place
+from snowmelt.catalog.sql.parser import parse
 from snowmelt.errors import StatementError
 from snowmelt.schema.types import Column, Kind
 

@@ -7,8 +7,8 @@ import datetime as dt
 
 import pytest
 
-from snowmelt.catalog.catalog_clock import CatalogClock, following
-from snowmelt.catalog.database import open_database, server_time
+from snowmelt.catalog.db.catalog_clock import CatalogClock, following
+from snowmelt.catalog.db.database import open_database, server_time
 from snowmelt.clock import ManualClock
 
 NOW = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)

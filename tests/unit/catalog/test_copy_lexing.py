@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.copy_lexing import copy_tokens_of, end_of_copy, is_copy
-from snowmelt.catalog.lexing import TokenKind
+from snowmelt.catalog.sql.lexer import TokenKind, copy_tokens_of, end_of_copy, is_copy
 from snowmelt.errors import StatementError
 
 

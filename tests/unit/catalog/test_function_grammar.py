@@ -9,10 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.catalog.function_clauses import CONTEXT_FUNCTIONS
-from snowmelt.catalog.naming import Existing
-from snowmelt.catalog.parsing import parse
-from snowmelt.catalog.statements import (
+from snowmelt.catalog.sql.ast import (
     AlterFunction,
     CreateExternalFunction,
     DescribeFunction,
@@ -21,8 +18,11 @@ from snowmelt.catalog.statements import (
     RenameFunction,
     ShowGrants,
 )
+from snowmelt.catalog.sql.function_parser import CONTEXT_FUNCTIONS
+from snowmelt.catalog.sql.identifiers import Existing
+from snowmelt.catalog.sql.parser import parse
 from snowmelt.errors import StatementError
-from snowmelt.functions.ddl import create_statement
+from snowmelt.functions.ddl import create_statement, quoted
 from snowmelt.functions.definition import (
     DEFAULT_COMMENT,
     BatchFailure,
@@ -32,9 +32,7 @@ from snowmelt.functions.definition import (
     RowErrors,
     Volatility,
 )
-from snowmelt.functions.literals import quoted
-from snowmelt.functions.signature import Argument, Signature
-from snowmelt.functions.types import parse_type
+from snowmelt.functions.signature import Argument, Signature, parse_type
 from snowmelt.schema.types import display_name
 
 HEAD = "CREATE EXTERNAL FUNCTION demo.public.f(n INTEGER) RETURNS VARCHAR "

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.naming import Existing
-from snowmelt.catalog.parsing import parse
-from snowmelt.catalog.statements import (
+from snowmelt.catalog.sql.ast import (
     AlterIntegration,
     CreateIntegration,
     DescribeIntegration,
@@ -15,6 +13,8 @@ from snowmelt.catalog.statements import (
     GrantOnIntegration,
     Show,
 )
+from snowmelt.catalog.sql.identifiers import Existing
+from snowmelt.catalog.sql.parser import parse
 from snowmelt.errors import StatementError
 from snowmelt.functions.definition import Authentication
 

@@ -7,9 +7,13 @@ import threading
 
 import pytest
 
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.keys import MASTER_KEY_FILE, load_master_key
-from snowmelt.catalog.master_keys import is_of_catalog, open_keyring
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.security.encryption_keys import (
+    MASTER_KEY_FILE,
+    is_of_catalog,
+    load_master_key,
+    open_keyring,
+)
 from snowmelt.errors import ConfigurationError
 
 

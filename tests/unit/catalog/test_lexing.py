@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snowmelt.catalog.lexing import Place, TokenKind, tokens_of
+from snowmelt.catalog.sql.lexer import Place, TokenKind, tokens_of
 
 
 def test_words_that_belong_together_are_still_single_words():

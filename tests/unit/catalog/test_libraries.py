@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.execution import execute
-from snowmelt.catalog.libraries import functions_of, library_files
+from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.objects.libraries import functions_of, library_files
 from snowmelt.errors import AlreadyExists, NotFound, PrivilegeMissing, StatementError, UserError
 
 

@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.catalog.lexing import Place
-from snowmelt.catalog.naming import Existing, Level, Name
-from snowmelt.catalog.parsing import is_query, parse
-from snowmelt.catalog.statements import (
+from snowmelt.catalog.sql.ast import (
     AlterBucket,
     AlterUser,
     CreateBucket,
@@ -32,6 +29,9 @@ from snowmelt.catalog.statements import (
     Show,
     ShowGrants,
 )
+from snowmelt.catalog.sql.identifiers import Existing, Level, Name
+from snowmelt.catalog.sql.lexer import Place
+from snowmelt.catalog.sql.parser import is_query, parse
 from snowmelt.errors import StatementError
 from snowmelt.schema.types import display_name
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.lexing import Place
-from snowmelt.catalog.scripts import Piece, split_script
+from snowmelt.catalog.sql.lexer import Piece, Place, split_script
 from snowmelt.errors import StatementError
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.parsing import parse
-from snowmelt.catalog.security_statements import (
+from snowmelt.catalog.sql.ast import (
+    AlterIntegration,
     AlterSecurityIntegration,
+    ChangeIntegration,
     DescribeAnyIntegration,
     DescribeSecurityIntegration,
+    DropIntegration,
     DropSecurityIntegration,
 )
-from snowmelt.catalog.statements import AlterIntegration, ChangeIntegration, DropIntegration
+from snowmelt.catalog.sql.parser import parse
 from snowmelt.errors import StatementError
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.naming import Existing
-from snowmelt.catalog.parsing import parse
-from snowmelt.catalog.scripts import split_script
-from snowmelt.catalog.statements import CreateTranslator
+from snowmelt.catalog.sql.ast import CreateTranslator
+from snowmelt.catalog.sql.identifiers import Existing
+from snowmelt.catalog.sql.lexer import split_script
+from snowmelt.catalog.sql.parser import parse
 from snowmelt.errors import StatementError
 from snowmelt.functions.definition import Language
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import replace
 
-from snowmelt.catalog.verdicts import (
+from snowmelt.catalog.streaming.commit_rules import (
     ChannelAdvance,
     ChannelState,
     ChunkOffer,
@@ -15,7 +15,7 @@ from snowmelt.catalog.verdicts import (
     judge,
 )
 from snowmelt.schema.types import TableName
-from snowmelt.wire.codes import ResponseCode
+from snowmelt.wire.streaming import ResponseCode
 
 NAME = TableName("DB", "PUBLIC", "T")
 NOW = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)

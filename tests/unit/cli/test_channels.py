@@ -8,9 +8,9 @@ import json
 
 import pytest
 
-from snowmelt.catalog.channels import open_channel
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.tables import find_table
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.objects.tables import find_table
+from snowmelt.catalog.streaming.channels import open_channel
 from snowmelt.schema.types import TableName
 
 NOW = dt.datetime(2026, 3, 4, tzinfo=dt.UTC)

@@ -9,7 +9,7 @@ import pytest
 from snowmelt.embedded import Embedded
 from snowmelt.schema.types import TableName
 from snowmelt.table.migration import MigrationSettings, migrate_locally
-from snowmelt.table.reading import read_table
+from snowmelt.table.table_reader import read_table
 
 TABLE = TableName("DEMO", "PUBLIC", "T")
 

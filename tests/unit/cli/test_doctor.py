@@ -8,8 +8,7 @@ import sqlite3
 
 import pytest
 
-from snowmelt.cli.checks.finding import Finding, clock_check
-from snowmelt.cli.checks.places import check_places
+from snowmelt.cli.health_checks import Finding, check_places, clock_check
 from snowmelt.clock import ManualClock, SystemClock
 from snowmelt.config import Settings
 from snowmelt.embedded import Embedded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 
-from snowmelt.cli.lake import plain_errors
+from snowmelt.cli.spark_session import plain_errors
 from snowmelt.errors import RemoteError
 
 WORKER = """[PYTHON_DATA_SOURCE_ERROR] Failed when Python data source instance reads data: Traceback
@@ -15,12 +15,12 @@ snowmelt.errors.BlobCorrupt: Blob a/b.bdec, chunk at 0: MD5 differs.
 """
 CALLED = """An exception was thrown from the Python worker:
 Traceback (most recent call last):
-snowmelt.functions.refusals.TransportFailed: 127.0.0.1:8700: Connection refused.
+snowmelt.functions.errors.TransportFailed: 127.0.0.1:8700: Connection refused.
 
 The above exception was the direct cause of the following exception:
 
   File "attempts.py", line 1, in ask
-snowmelt.functions.refusals.CallFailed: city, batch q:1:0:0:abc: it failed (status 500).
+snowmelt.functions.errors.CallFailed: city, batch q:1:0:0:abc: it failed (status 500).
 """
 JAVA = """An error occurred while calling o73.collectToPython.
 : org.apache.spark.SparkException: Job aborted: Python worker exited unexpectedly (crashed).

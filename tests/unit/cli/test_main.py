@@ -34,7 +34,7 @@ def test_every_command_explains_itself_with_examples(command, capsys):
     shown = capsys.readouterr().out
     assert f"  snowmelt {command}" in shown
     assert "--data-dir" in shown
-    assert import_module(f"snowmelt.cli.{command}").SUMMARY[1:20] in shown
+    assert import_module(f"snowmelt.cli.commands.{command}").SUMMARY[1:20] in shown
 
 
 @pytest.mark.slow

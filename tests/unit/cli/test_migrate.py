@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from snowmelt.catalog import leases
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.tables import find_table
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.jobs import leases
+from snowmelt.catalog.objects.tables import find_table
 from snowmelt.embedded import Embedded
 from snowmelt.schema.types import TableName
 from snowmelt.table.migration import lease_name
@@ -43,7 +43,7 @@ def streamed(snowmelt, tmp_path) -> Path:
 
 def positions(folder: Path) -> dict[str, tuple[int, int]]:
     """Last and migrated sequence of each table."""
-    from snowmelt.catalog.tables import tables_of
+    from snowmelt.catalog.objects.tables import tables_of
 
     with (
         contextlib.closing(open_database(str(folder / "catalog.db"))) as database,

@@ -10,13 +10,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from snowmelt.client import backlog as backlog_module
-from snowmelt.client.backlog import MAX_CHANNEL_BYTES, Backlog
-from snowmelt.client.buffer import Batch
+from snowmelt.client import pending_rows as backlog_module
+from snowmelt.client.channel_state import ChannelState, Failure, Target
+from snowmelt.client.pending_rows import MAX_CHANNEL_BYTES, Backlog
+from snowmelt.client.row_buffer import Batch
 from snowmelt.client.settings import ClientSettings
-from snowmelt.client.state import ChannelState, Failure, Target
 from snowmelt.errors import BufferFull, ChannelClosed, ChannelFenced, ChannelInvalid, CommitTimeout
-from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, Kind, TableName, TableSchema
 
 SCHEMA = TableSchema(1, (Column("A", Kind.REAL, 1),))

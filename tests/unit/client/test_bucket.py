@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from ports import free_port
-from snowmelt.client.bucket import BucketStage, Grant
+from snowmelt.client.stage import BucketStage, Grant
 from snowmelt.clock import ManualClock
 from snowmelt.errors import ServiceUnavailable, StageUnavailable
 from snowmelt.wire.streaming import StageLocation

@@ -6,12 +6,11 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
-from snowmelt.client.buffer import Batch, Buffer
+from snowmelt.client.row_buffer import Batch, Buffer
 from snowmelt.client.status import Counts
-from snowmelt.schema.compatibility import Compatibility
-from snowmelt.schema.quick import QuickForm
-from snowmelt.schema.rows import RowConverter
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.conversion.fast_rows import QuickForm
+from snowmelt.schema.conversion.row_converter import RowConverter
+from snowmelt.schema.types import Column, Compatibility, Kind, TableSchema
 
 
 def table(*values):

@@ -8,11 +8,10 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
-from snowmelt.client.fitting import as_table, joint_tables
-from snowmelt.schema.compatibility import Compatibility
-from snowmelt.schema.quick import QuickForm, QuickRows
-from snowmelt.schema.rows import RowConverter
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.client.row_buffer import as_table, joint_tables
+from snowmelt.schema.conversion.fast_rows import QuickForm, QuickRows
+from snowmelt.schema.conversion.row_converter import RowConverter
+from snowmelt.schema.types import Column, Compatibility, Kind, TableSchema
 
 UTC = ZoneInfo("UTC")
 SCHEMA = TableSchema(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.client.naming import check_offset_token, split_table_name
+from snowmelt.client.channel_state import check_offset_token, split_table_name
 from snowmelt.errors import ConfigurationError, UserError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
-from snowmelt.client.signing import Credentials, encoded_path, signed
+from snowmelt.client.stage import Credentials, encoded_path, signed
 
 SHA256 = "44ce7dd67c959e0d3524ffac1771dfbba87d2b6b4b4e99e42034a8b803f8b072"
 AT = dt.datetime(2013, 5, 24, tzinfo=dt.UTC)

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.client.bucket import Grant
 from snowmelt.client.settings import ClientSettings
-from snowmelt.client.stage import open_stage
+from snowmelt.client.stage import Grant, open_stage
 from snowmelt.errors import StageUnavailable
-from snowmelt.storage.local import LocalStore
+from snowmelt.storage.local_store import LocalStore
 from snowmelt.wire.streaming import StageLocation
 
 

@@ -11,13 +11,13 @@ from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from snowmelt.client.backlog import Backlog
-from snowmelt.client.buffer import Batch
+from snowmelt.client.channel_state import ChannelState, Failure, Target
+from snowmelt.client.pending_rows import Backlog
+from snowmelt.client.row_buffer import Batch
 from snowmelt.client.settings import ClientSettings
-from snowmelt.client.state import ChannelState, Failure, Target
 from snowmelt.client.status import publish
 from snowmelt.errors import InvalidRow
-from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, Kind, TableName, TableSchema
 
 TARGET = Target(

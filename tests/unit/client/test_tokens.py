@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from snowmelt.client.tokens import KeyPairTokens, fingerprint, load_private_key
+from snowmelt.client.auth import KeyPairTokens, fingerprint, load_private_key
 from snowmelt.clock import ManualClock
 from snowmelt.errors import ConfigurationError
 

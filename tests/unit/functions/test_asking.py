@@ -13,13 +13,12 @@ import pytest
 
 import functions_service as kit
 from snowmelt.clock import ManualClock, SystemClock
-from snowmelt.functions.asking import Asker
+from snowmelt.functions.errors import CallFailed
+from snowmelt.functions.probe import Asker
 from snowmelt.functions.proxy.faults import parse_fault
 from snowmelt.functions.proxy.relay import FaultProxy
-from snowmelt.functions.refusals import CallFailed
 from snowmelt.functions.service import RemoteService, ServiceOptions
-from snowmelt.functions.signature import Argument, Signature
-from snowmelt.functions.types import parse_type
+from snowmelt.functions.signature import Argument, Signature, parse_type
 
 DOUBLE = Signature("double", (Argument("n", parse_type("INT")),), parse_type("INT"))
 LATER = Signature("later", DOUBLE.arguments, DOUBLE.returns)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from snowmelt.functions.signature import Argument, HeaderStyle, Signature, arguments_of
-from snowmelt.functions.types import parse_type
+from snowmelt.functions.signature import Argument, HeaderStyle, Signature, arguments_of, parse_type
 
 SEED = Signature("ext_func", (Argument("n", parse_type("INTEGER")),), parse_type("VARCHAR"))
 

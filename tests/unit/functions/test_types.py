@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.functions.refusals import DeclarationInvalid
-from snowmelt.functions.types import parse_type
+from snowmelt.functions.errors import DeclarationInvalid
+from snowmelt.functions.signature import parse_type
 
 
 @pytest.mark.parametrize(

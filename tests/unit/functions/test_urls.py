@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.functions.definition import ApiIntegration
-from snowmelt.functions.refusals import UrlRefused
+from snowmelt.functions.errors import UrlRefused
 from snowmelt.functions.urls import allowed_address, is_within, parse_prefix, parse_url
 
 

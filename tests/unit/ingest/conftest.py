@@ -13,23 +13,25 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from catalog_file import new_catalog
-from snowmelt import faults
-from snowmelt.blob.layout import blob_path
+from snowmelt import failpoints
+from snowmelt.blob.bdec import blob_path
 from snowmelt.blob.writer import ChunkSource, build_blob
-from snowmelt.catalog import access, deployment, keys
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.execution import execute
+from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.jobs import services
+from snowmelt.catalog.security import access_control, encryption_keys
 from snowmelt.clock import ManualClock
+from snowmelt.ingest.catalog_cache import Known
 from snowmelt.ingest.channels import Desk
-from snowmelt.ingest.grouped_writes import GroupedWrites
-from snowmelt.ingest.handing import Asker, FolderHanding
-from snowmelt.ingest.known import Known
-from snowmelt.ingest.verification import Depth, Scrutiny, Sender, Verifier
+from snowmelt.ingest.stage_locations import Asker, FolderHanding
+from snowmelt.ingest.verifier import Depth, Scrutiny, Sender, Verifier
+from snowmelt.ingest.write_batcher import GroupedWrites
 from snowmelt.schema import statistics
-from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import TableSchema
-from snowmelt.storage.local import LocalStore
-from snowmelt.wire import columns, eps
+from snowmelt.storage.local_store import LocalStore
+from snowmelt.wire import column_statistics
+from snowmelt.wire import streaming as columns
 from snowmelt.wire.streaming import (
     BlobMetadata,
     ChunkChannel,
@@ -43,7 +45,7 @@ from snowmelt.wire.streaming import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from snowmelt.catalog.database import Database
+    from snowmelt.catalog.db.database import Database
 
 NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 USER = "LOADER"
@@ -95,7 +97,7 @@ class World:
             chunk_length=chunk.length,
             channels=[channel],
             chunk_md5=chunk.md5,
-            eps=eps.to_wire(schema, statistics.collect(table, schema)),
+            eps=column_statistics.to_wire(schema, statistics.collect(table, schema)),
             encryption_key_id=opened.encryption_key_id,
         )
         return BlobMetadata(
@@ -120,10 +122,12 @@ def world(tmp_path: Path):
     ):
         execute(database, text, clock=clock)
     with database.writing() as connection:
-        access.create_user(connection, USER, default_role=access.ACCOUNTADMIN, now=NOW)
-        access.grant_role(connection, access.ACCOUNTADMIN, USER)
-        deployment_id = deployment.deployment_id(connection)
-    keyring = keys.KeyRing(keys.load_master_key(tmp_path / "keys"))
+        access_control.create_user(
+            connection, USER, default_role=access_control.ACCOUNTADMIN, now=NOW
+        )
+        access_control.grant_role(connection, access_control.ACCOUNTADMIN, USER)
+        deployment_id = services.deployment_id(connection)
+    keyring = encryption_keys.KeyRing(encryption_keys.load_master_key(tmp_path / "keys"))
     stage = LocalStore(tmp_path / "stage")
     known = Known(database, keyring)
     writes = GroupedWrites(database, clock)
@@ -131,6 +135,6 @@ def world(tmp_path: Path):
     world = World(database, stage, known, desk, clock, deployment_id)
     world.prefix = desk.configure(ConfigureRequest(), Asker(USER)).prefix or ""
     yield world
-    faults.disarm()
+    failpoints.disarm()
     writes.close()
     database.close()

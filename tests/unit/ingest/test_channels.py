@@ -6,10 +6,10 @@ import datetime as dt
 
 import pytest
 
-from snowmelt.catalog import access
-from snowmelt.catalog.execution import execute
+from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.security import access_control
 from snowmelt.errors import ChannelFenced, ChannelNotFound, NameMissing, RoleNotGranted
-from snowmelt.ingest.handing import Asker
+from snowmelt.ingest.stage_locations import Asker
 from snowmelt.wire.streaming import (
     ChannelStatusQuery,
     ConfigureRequest,
@@ -27,8 +27,10 @@ def other(world) -> str:
     """Another user who may do as much as the first."""
     with world.database.writing() as connection:
         now = world.clock.now()
-        access.create_user(connection, OTHER, default_role=access.ACCOUNTADMIN, now=now)
-        access.grant_role(connection, access.ACCOUNTADMIN, OTHER)
+        access_control.create_user(
+            connection, OTHER, default_role=access_control.ACCOUNTADMIN, now=now
+        )
+        access_control.grant_role(connection, access_control.ACCOUNTADMIN, OTHER)
     return OTHER
 
 

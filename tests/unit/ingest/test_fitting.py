@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from snowmelt.blob.footer import ChunkFooter, FooterField
-from snowmelt.catalog.chunks import chunks_between
-from snowmelt.catalog.execution import execute
-from snowmelt.catalog.registration import register
-from snowmelt.catalog.tables import find_table
-from snowmelt.ingest.fitting import newest_match, written_for
-from snowmelt.ingest.verification import Depth, Sender
+from snowmelt.blob.parquet_footer import ChunkFooter, FooterField
+from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.objects.tables import find_table
+from snowmelt.catalog.streaming.chunks import chunks_between
+from snowmelt.catalog.streaming.registration import register
+from snowmelt.ingest.verifier import Depth, Sender, newest_match, written_for
 from snowmelt.schema.types import Column, Kind, TableName, TableSchema
 
 SENDER = Sender("LOADER", None)

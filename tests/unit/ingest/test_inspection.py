@@ -19,16 +19,16 @@ from hypothesis import strategies as st
 
 from fix_blobs import chunk_column, relaxed
 from hostile import claims, encoded
-from snowmelt.blob import crypto
+from snowmelt.blob import bdec as crypto
 from snowmelt.blob.reader import read_chunk
-from snowmelt.catalog.chunks import ChunkRecord
-from snowmelt.ingest.inspection import BlobJob, ChunkJob, inspect_blobs
-from snowmelt.ingest.inspectors import ProcessInspector
-from snowmelt.schema.arrow import chunk_schema
-from snowmelt.schema.native import native_columns, to_native
+from snowmelt.catalog.streaming.chunks import ChunkRecord
+from snowmelt.ingest.blob_decoder import BlobJob, ChunkJob, inspect_blobs
+from snowmelt.ingest.decoder_pool import ProcessInspector
+from snowmelt.schema.chunk_types import chunk_schema
+from snowmelt.schema.native_types import native_columns, to_native
 from snowmelt.schema.types import Column, Kind, TableSchema
-from snowmelt.storage.local import LocalStore
-from snowmelt.table.scan import Comparison, IsNull, prune_chunks
+from snowmelt.storage.local_store import LocalStore
+from snowmelt.table.pruning import Comparison, IsNull, prune_chunks
 from snowmelt.wire.streaming import Statistics
 
 RECORD = ChunkRecord(

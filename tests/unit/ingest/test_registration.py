@@ -5,9 +5,10 @@ import queue
 
 import pytest
 
-from snowmelt import faults
-from snowmelt.catalog import chunks, tables
-from snowmelt.catalog.database import open_database
+from snowmelt import failpoints
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.objects import tables
+from snowmelt.catalog.streaming import chunks
 from snowmelt.clock import SystemClock
 from snowmelt.errors import (
     CatalogBusy,
@@ -18,12 +19,11 @@ from snowmelt.errors import (
     SyncFailed,
     UnknownOutcome,
 )
-from snowmelt.ingest.answers import answer_of
 from snowmelt.ingest.durability import Durability
-from snowmelt.ingest.registration import Pace, Registrar
-from snowmelt.ingest.verification import Candidate, Sender, Verifier
+from snowmelt.ingest.registrar import Pace, Registrar, answer_of
+from snowmelt.ingest.verifier import Candidate, Sender, Verifier
 from snowmelt.schema.types import TableName
-from snowmelt.storage.local import LocalStore
+from snowmelt.storage.local_store import LocalStore
 from snowmelt.wire.streaming import RegisterRequest, RegisterResponse
 
 SENDER = Sender("LOADER", None)
@@ -92,7 +92,7 @@ def test_waiting_registrations_share_a_transaction(world, registrar) -> None:
     # The first one opens a group of its own; the others wait out the pause after it.
     requests = several(world, 8)
     passages = []
-    faults.arm(faults.Point.AFTER_REGISTRATION, lambda: passages.append(1), passage=3)
+    failpoints.arm(failpoints.Point.AFTER_REGISTRATION, lambda: passages.append(1), passage=3)
     assert register(registrar, *requests) == [[0]] * 8
     assert stored(world) == 8
     assert not passages, "eight registrations took at most two transactions"
@@ -100,7 +100,7 @@ def test_waiting_registrations_share_a_transaction(world, registrar) -> None:
 
 def test_a_failing_group_is_registered_one_by_one(world, registrar) -> None:
     requests = several(world)
-    faults.arm(faults.Point.INSIDE_REGISTRATION, raising(RuntimeError("on purpose")))
+    failpoints.arm(failpoints.Point.INSIDE_REGISTRATION, raising(RuntimeError("on purpose")))
     answers = register(registrar, *requests)
     # Only a registration that was alone in the failing transaction is asked to come again.
     assert all(answer in ([0], [10]) for answer in answers)
@@ -111,7 +111,7 @@ def test_a_failing_group_is_registered_one_by_one(world, registrar) -> None:
 
 def test_an_unknown_outcome_is_code_10_and_sending_again_settles_it(world, registrar) -> None:
     (request,) = several(world, 1)
-    faults.arm(faults.Point.AFTER_REGISTRATION, raising(UnknownOutcome()))
+    failpoints.arm(failpoints.Point.AFTER_REGISTRATION, raising(UnknownOutcome()))
     assert register(registrar, request) == [[10]]
     assert register(registrar, request) == [[0]]
     assert stored(world) == 1
@@ -119,7 +119,9 @@ def test_an_unknown_outcome_is_code_10_and_sending_again_settles_it(world, regis
 
 def test_a_stage_that_cannot_be_made_durable_registers_nothing(world, registrar) -> None:
     (request,) = several(world, 1)
-    faults.arm(faults.Point.BEFORE_REGISTRATION, raising(StageUnavailable(reason="disk full")))
+    failpoints.arm(
+        failpoints.Point.BEFORE_REGISTRATION, raising(StageUnavailable(reason="disk full"))
+    )
     (answer,) = register(registrar, request)
     assert isinstance(answer, StageUnavailable)
     assert stored(world) == 0
@@ -128,7 +130,7 @@ def test_a_stage_that_cannot_be_made_durable_registers_nothing(world, registrar)
 
 def test_a_catalog_that_is_away_is_an_outage_not_a_refusal(world, registrar) -> None:
     (request,) = several(world, 1)
-    faults.arm(faults.Point.INSIDE_REGISTRATION, raising(CatalogUnavailable(reason="gone")))
+    failpoints.arm(failpoints.Point.INSIDE_REGISTRATION, raising(CatalogUnavailable(reason="gone")))
     (answer,) = register(registrar, request)
     assert isinstance(answer, CatalogUnavailable)
     assert answer.retryable

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from snowmelt.errors import RegistrationRefused
-from snowmelt.ingest.structure import blob_refusal, check_request, chunk_refusal
+from snowmelt.ingest.request_validation import blob_refusal, check_request, chunk_refusal
 from snowmelt.wire.streaming import (
     BlobMetadata,
     ChunkChannel,

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from snowmelt.errors import CatalogUnavailable
-from snowmelt.ingest.known import Known
-from snowmelt.ingest.structure import MAX_BLOB_BYTES
-from snowmelt.ingest.verification import Depth, Sender
+from snowmelt.ingest.catalog_cache import Known
+from snowmelt.ingest.request_validation import MAX_BLOB_BYTES
+from snowmelt.ingest.verifier import Depth, Sender
 from snowmelt.wire.streaming import BlobMetadata
 
 SENDER = Sender("LOADER", None)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.errors import InternalError
-from snowmelt.load.accounting import check_sums, first_records
-from snowmelt.load.parsed import Target
+from snowmelt.load.phases import Target
 from snowmelt.load.portion import InputFile, Portion
-from snowmelt.load.steps import Counts, LoadTask, StackPlan, Step
+from snowmelt.load.task import Counts, LoadTask, StackPlan, Step
+from snowmelt.loaders.reconciliation import check_sums, first_records
 from snowmelt.schema.types import TableSchema
 
 SCHEMA = TableSchema(1, ())

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.load.ahead import Ahead
+from snowmelt.load.stack import Ahead
 
 
 @given(st.lists(st.binary(max_size=3), max_size=9))

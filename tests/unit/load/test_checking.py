@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.errors import LoadRefused
-from snowmelt.load.checking import SAMPLES, check_filter, chunkings
+from snowmelt.load.filter_tester import SAMPLES, check_filter, chunkings
 from user_code import library
 
 DATA = b'{"a": 1}\n{"b": 2}\n{"c": 3}\n' * 4

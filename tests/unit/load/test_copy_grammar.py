@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snowmelt.errors import StatementError
-from snowmelt.load.copy_grammar import parse_copy
-from snowmelt.load.copying import (
+from snowmelt.load.copy_ast import (
     Call,
     Compression,
     Expression,
@@ -22,6 +21,7 @@ from snowmelt.load.copying import (
     ParsedColumn,
     StandardInput,
 )
+from snowmelt.load.copy_parser import parse_copy
 from snowmelt.schema.types import Kind
 
 

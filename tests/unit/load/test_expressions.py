@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snowmelt.errors import LoadFailed, LoadRefused
-from snowmelt.load.parsed import Parsed, Rejected, Target
-from snowmelt.load.shaping import Shaper
-from snowmelt.load.steps import Computed, StackPlan, Step
-from snowmelt.schema.native import native_schema
+from snowmelt.load.phases import Parsed, Rejected, Target
+from snowmelt.load.projection import Shaper
+from snowmelt.load.task import Computed, StackPlan, Step
+from snowmelt.schema.native_types import native_schema
 from snowmelt.schema.types import Column, Kind, TableSchema
 
 NUMBER = {"kind": Kind.FIXED, "precision": 38, "scale": 0}

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from snowmelt.load.intervals import interval_of
+from snowmelt.load.copy_parser import interval_of
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from snowmelt.errors import LoadFailed, LoadRefused, StatementError
-from snowmelt.load.accounting import check_sums, first_records
-from snowmelt.load.copy_grammar import parse_copy
-from snowmelt.load.copying import Compression
-from snowmelt.load.functions import Functions
-from snowmelt.load.planning import LoadPlan, plan_load
+from snowmelt.load.copy_ast import Compression
+from snowmelt.load.copy_parser import parse_copy
+from snowmelt.load.function_registry import Functions
+from snowmelt.load.planner import LoadPlan, plan_load
 from snowmelt.load.stack import run_portion
+from snowmelt.loaders.reconciliation import check_sums, first_records
 from snowmelt.schema.types import Column, Kind, TableSchema
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from snowmelt.load.parsed import Rejected
+    from snowmelt.load.phases import Rejected
 
 TABLE = TableSchema(
     3,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.load.portion import InputFile, Portion
-from snowmelt.load.portioning import cut
+from snowmelt.load.portion import InputFile, Portion, cut
 
 MIB = 2**20
 

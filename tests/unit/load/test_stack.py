@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from snowmelt.errors import InternalError, LoadCancelled, LoadFailed, LoadRefused
-from snowmelt.load.copying import Compression
-from snowmelt.load.functions import Functions, UserFunction
-from snowmelt.load.parsed import Target
+from snowmelt.load.copy_ast import Compression
+from snowmelt.load.function_registry import Functions, UserFunction
+from snowmelt.load.phases import Target
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.stack import PortionRun, Stack, run_portion
-from snowmelt.load.steps import LoadTask, StackPlan, Step
+from snowmelt.load.task import LoadTask, StackPlan, Step
 from snowmelt.schema.types import Column, Kind, TableSchema
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ LIBRARY = '''
 import pyarrow as pa
 
 from snowmelt.errors import PhaseFailed
-from snowmelt.load.parsed import Parsed
+from snowmelt.load.phases import Parsed
 from snowmelt.load.portion import InputFile
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.schema.arrow import (
+from snowmelt.schema.chunk_types import (
     chunk_schema,
     chunk_type,
     decimal_from_int64,

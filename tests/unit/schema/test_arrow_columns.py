@@ -17,10 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from snowmelt.errors import InvalidRow
-from snowmelt.schema.arrow_tables import table_from
-from snowmelt.schema.compatibility import Compatibility
-from snowmelt.schema.rows import RowConverter
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.conversion.arrow_input import table_from
+from snowmelt.schema.conversion.row_converter import RowConverter
+from snowmelt.schema.types import Column, Compatibility, Kind, TableSchema
 
 BERLIN = ZoneInfo("Europe/Berlin")
 SECONDS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

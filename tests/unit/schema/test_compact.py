@@ -11,10 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from snowmelt.schema.batches import ColumnConverter
-from snowmelt.schema.compact import arrays_of, compacted
-from snowmelt.schema.compatibility import Compatibility
-from snowmelt.schema.types import Column, Kind
+from snowmelt.schema.conversion.column_converter import ColumnConverter
+from snowmelt.schema.conversion.compact_columns import arrays_of, compacted
+from snowmelt.schema.types import Column, Compatibility, Kind
 
 LOS_ANGELES = ZoneInfo("America/Los_Angeles")
 KOLKATA = timezone(timedelta(hours=5, minutes=30))

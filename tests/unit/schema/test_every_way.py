@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from sdk_values_table import COLUMNS, VALUES
 from snowmelt.errors import InvalidRow
-from snowmelt.schema.compatibility import Compatibility
-from snowmelt.schema.rows import RowConverter
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.conversion.row_converter import RowConverter
+from snowmelt.schema.types import Column, Compatibility, Kind, TableSchema
 
 BERLIN = ZoneInfo("Europe/Berlin")
 MODES = [Compatibility.SNOWFLAKE, Compatibility.STRICT, Compatibility.SDK_ROWS, Compatibility.COPY]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.schema.floats import float_text, surely_shortest_singles
+from snowmelt.schema.conversion.numbers import float_text, surely_shortest_singles
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))

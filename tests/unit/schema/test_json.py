@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.schema.json import BeyondLimits, Duplicate, InvalidJson, Unwritable, normalise, write
+from snowmelt.schema.conversion.json_text import (
+    BeyondLimits,
+    Duplicate,
+    InvalidJson,
+    Unwritable,
+    normalise,
+    write,
+)
 
 VALUES = st.recursive(
     st.none()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.errors import Unsupported
-from snowmelt.schema.metadata import column_fields, column_from_fields
+from snowmelt.schema.column_metadata import column_fields, column_from_fields
 from snowmelt.schema.types import Column, Kind
 
 COLUMNS = [

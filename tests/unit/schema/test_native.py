@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.errors import InvalidValue
-from snowmelt.schema.arrow import chunk_schema, decimal_from_unscaled
-from snowmelt.schema.native import native_columns, native_schema, to_native
-from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.chunk_types import chunk_schema, decimal_from_unscaled
+from snowmelt.schema.conversion.row_converter import RowConverter
+from snowmelt.schema.native_types import native_columns, native_schema, to_native
 from snowmelt.schema.types import Column, Kind, TableSchema
 
 ZONE = ZoneInfo("UTC")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from snowmelt.schema.batches import ColumnConverter
+from snowmelt.schema.conversion.column_converter import ColumnConverter
 from snowmelt.schema.types import Column, Kind
 
 LOS_ANGELES = ZoneInfo("America/Los_Angeles")

@@ -9,8 +9,16 @@ from decimal import Decimal
 
 import pytest
 
-from snowmelt.schema import refused
-from snowmelt.schema.refused import CUT, ERROR_SCHEMA, Origin, Refusal, converted, lacking, rows_of
+from snowmelt.schema import error_table
+from snowmelt.schema.error_table import (
+    CUT,
+    ERROR_SCHEMA,
+    Origin,
+    Refusal,
+    converted,
+    lacking,
+    rows_of,
+)
 from snowmelt.schema.types import TableSchema
 
 AT = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
@@ -54,8 +62,8 @@ def test_lines_are_kept_as_they_came():
 
 
 def test_what_is_too_long_is_cut_and_told(monkeypatch):
-    monkeypatch.setattr(refused, "MAX_ROW_CHARACTERS", 10)
-    monkeypatch.setattr(refused, "MAX_CALL_CHARACTERS", 15)
+    monkeypatch.setattr(error_table, "MAX_ROW_CHARACTERS", 10)
+    monkeypatch.setattr(error_table, "MAX_CALL_CHARACTERS", 15)
     refusals = [Refusal(n, "w" * 5000, "x" * 11, "code") for n in range(3)]
     rows = list(rows_of(ORIGIN, [*refusals, Refusal(3, "", "", "code")]))
     assert [len(row["ROW_DATA"] or "") for row in rows] == [10, 5, 0, 0]

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from snowmelt.errors import InvalidRow, RowTooLarge
-from snowmelt.schema.arrow import chunk_schema
-from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.chunk_types import chunk_schema
+from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, Kind, TableSchema
 
 ZONES = [ZoneInfo(key) for key in ("America/Los_Angeles", "UTC", "Europe/Berlin", "Asia/Kolkata")]

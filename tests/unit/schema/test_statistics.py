@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from snowmelt.schema.rows import RowConverter
+from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.statistics import ChunkStatistics, ColumnStatistics, collect
 from snowmelt.schema.types import Column, Kind, TableSchema
 

@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from snowmelt.errors import InvalidRow
-from snowmelt.schema.native import to_native
-from snowmelt.schema.rows import RowConverter
-from snowmelt.schema.time_limits import out_of_range
+from snowmelt.schema.conversion.row_converter import RowConverter
+from snowmelt.schema.native_types import to_native
+from snowmelt.schema.timestamp_limits import out_of_range
 from snowmelt.schema.types import Column, Kind, TableSchema
 
 KINDS = [Kind.TIMESTAMP_NTZ, Kind.TIMESTAMP_LTZ, Kind.TIMESTAMP_TZ]

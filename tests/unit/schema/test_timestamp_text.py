@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.schema.timestamp_text import (
+from snowmelt.schema.conversion.timestamps import (
     ParsedTimestamp,
     TextForms,
     TimestampSyntaxError,

@@ -22,22 +22,21 @@ import pandas as pd
 import pytest
 
 from snowmelt.errors import InvalidRow, Unsupported
-from snowmelt.schema import batches, values
-from snowmelt.schema.compatibility import Compatibility
-from snowmelt.schema.metadata import column_from_fields
-from snowmelt.schema.rows import RowConverter
-from snowmelt.schema.sizes import stored_bytes
+from snowmelt.schema.column_metadata import column_from_fields
+from snowmelt.schema.conversion import column_converter, value_rules
+from snowmelt.schema.conversion.row_converter import RowConverter
+from snowmelt.schema.size_estimates import stored_bytes
 from snowmelt.schema.statistics import collect
-from snowmelt.schema.types import Column, Kind, TableSchema
-from snowmelt.wire.eps import to_wire
+from snowmelt.schema.types import Column, Compatibility, Kind, TableSchema
+from snowmelt.wire.column_statistics import to_wire
 
 DATA = Path(__file__).parents[2] / "data"
 # The second file holds what random cases found: digits of floats, odd digits, zones and limits.
 VECTORS = {DATA / "values.jsonl": 1604, DATA / "more_values.jsonl": 430}
 LOS_ANGELES = ZoneInfo("America/Los_Angeles")
 # What this file compares with Java is the mode that follows it; other modes are named.
-convert_value = partial(values.convert_value, compatibility=Compatibility.SNOWFLAKE)
-ColumnConverter = partial(batches.ColumnConverter, compatibility=Compatibility.SNOWFLAKE)
+convert_value = partial(value_rules.convert_value, compatibility=Compatibility.SNOWFLAKE)
+ColumnConverter = partial(column_converter.ColumnConverter, compatibility=Compatibility.SNOWFLAKE)
 
 
 class NoTwin(Exception):

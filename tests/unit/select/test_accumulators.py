@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asking import ALL, AWS, CEPH, CEPH_2020
-from snowmelt.select.accumulators import make
-from snowmelt.select.refusals import SelectError
-from snowmelt.select.syntax import MISSING, Aggregate, Literal
+from snowmelt.select.errors import SelectError
+from snowmelt.select.scalar.aggregates import make
+from snowmelt.select.sql.ast import MISSING, Aggregate, Literal
 from snowmelt.select.values import INT_MAX, INT_MIN
 
 FUNCTIONS = ("count", "sum", "avg", "min", "max")

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import ceph_reference as ref
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.engine import EngineSettings
+from snowmelt.select.errors import SelectError
+from snowmelt.select.execution.engine import EngineSettings
 from snowmelt.select.local import run_locally
-from snowmelt.select.refusals import SelectError
 from snowmelt.select.request import CsvInput, CsvOutput, JsonInput, JsonOutput, SelectRequest
 
 CSV = CsvInput(escape=b"\\", comment=b"")

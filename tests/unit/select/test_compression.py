@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from fix_select_sources import MemoryObject
-from snowmelt.select.compression import open_stream
-from snowmelt.select.refusals import SelectError
+from snowmelt.select.errors import SelectError
+from snowmelt.select.formats.decompression import open_stream
 
 TEXT = b"".join(b"%d,some text,%d\n" % (i, i * i) for i in range(60_000))
 PACK = {

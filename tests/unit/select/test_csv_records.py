@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fix_select_sources import MemoryObject, SharedObject
-from snowmelt.select.csv_records import CsvReader
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.reading import BlockLimits
-from snowmelt.select.refusals import SelectError
+from snowmelt.select.errors import SelectError
+from snowmelt.select.formats.blocks import BlockLimits
+from snowmelt.select.formats.csv_reader import CsvReader
 from snowmelt.select.request import CsvInput, ScanRange
-from snowmelt.select.syntax import MISSING, Column
+from snowmelt.select.sql.ast import MISSING, Column
 
 AWS, CEPH, CEPH_2020 = Dialect.AWS, Dialect.CEPH, Dialect.CEPH_2020
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from asking import ALL, AWS, CEPH, CEPH_2020, CEPHS, answer, printed, refusal, value
-from snowmelt.select.refusals import SelectError
+from snowmelt.select.errors import SelectError
 
 EVERYWHERE = [
     # literals

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.select.elements import parse_elements
-from snowmelt.select.refusals import SelectError
+from snowmelt.select.errors import SelectError
+from snowmelt.select.protocol import parse_elements
 
 
 def _text(raw: bytes) -> str:

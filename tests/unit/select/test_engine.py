@@ -17,10 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.engine import EngineSettings, open_select
+from snowmelt.select.errors import SelectError
+from snowmelt.select.execution.engine import (
+    PAYLOAD_BYTES,
+    EngineSettings,
+    PayloadCutter,
+    open_select,
+)
 from snowmelt.select.local import FileSource, run_locally
-from snowmelt.select.payloads import PAYLOAD_BYTES, PayloadCutter
-from snowmelt.select.refusals import SelectError
 from snowmelt.select.request import (
     Compression,
     CsvInput,

@@ -7,8 +7,8 @@ import pytest
 from botocore.serialize import create_serializer
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.envelope import read_request
-from snowmelt.select.refusals import SelectError
+from snowmelt.select.errors import SelectError
+from snowmelt.select.protocol import read_request
 from snowmelt.select.request import (
     Compression,
     CsvInput,

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asking import ALL, AWS, CEPH, CEPH_2020, NOW, Fields, query_of, refusal, value
-from snowmelt.select.evaluator import Scope, evaluate
-from snowmelt.select.refusals import SelectError
+from snowmelt.select.errors import SelectError
+from snowmelt.select.scalar.evaluator import Scope, evaluate
 from snowmelt.select.values import INT_MAX, INT_MIN, infer_number, print_value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from asking import ALL, AWS, CEPH, CEPH_2020, answer
-from snowmelt.select.refusals import SelectError
+from snowmelt.select.errors import SelectError
 
 NUMBERS = [
     ["1", "2", "3", "4", "5", "6", "7", "8", "9"],

@@ -7,12 +7,14 @@ import re
 
 import pytest
 
-from snowmelt.select import calls, envelope, expressions, functions, patterns, timestamps
+from snowmelt.select import protocol, timestamps
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.features import FEATURES, Status, Topic, features
+from snowmelt.select.dialect_features import FEATURES, Status, Topic, features
+from snowmelt.select.errors import SelectError
 from snowmelt.select.local import run_locally
-from snowmelt.select.refusals import SelectError
 from snowmelt.select.request import Compression, CsvInput, SelectRequest
+from snowmelt.select.scalar import functions, patterns
+from snowmelt.select.sql import expression_parser
 
 
 def names(topic, *, but_refused=True):
@@ -73,38 +75,38 @@ def test_no_line_stands_twice():
 
 
 def test_every_function_aggregate_and_type_has_its_line():
-    assert names(Topic.FUNCTION) == {*functions.ARITIES, *calls.CONVERSIONS, "cast"}
+    assert names(Topic.FUNCTION) == {*functions.ARITIES, *expression_parser.CONVERSIONS, "cast"}
     aggregates = {name for name in names(Topic.AGGREGATE) if name.isalpha()}
-    assert aggregates == set(calls.AGGREGATES)
-    assert names(Topic.TYPE) == set(calls.TYPES)
+    assert aggregates == set(expression_parser.AGGREGATES)
+    assert names(Topic.TYPE) == set(expression_parser.TYPES)
 
 
 def test_every_operator_has_its_line():
     known = {each.name for each in features(Topic.OPERATOR)}
-    assert set(expressions.OPERATORS) <= known
+    assert set(expression_parser.OPERATORS) <= known
     assert {"ESCAPE", "CASE"} <= known
 
 
 def test_every_part_of_a_date_and_symbol_of_a_picture_has_its_line():
     assert names(Topic.EXTRACT) == set(timestamps.PARTS)
-    assert names(Topic.DATE_ADD) == set(calls.ADDED_PARTS)
+    assert names(Topic.DATE_ADD) == set(expression_parser.ADDED_PARTS)
     symbols = {name for name in names(Topic.PICTURE) if name.isalpha()}
     assert symbols == set(patterns.FORMAT_SYMBOLS)
 
 
 def test_every_option_of_a_request_has_its_line():
     said = {name.split(" ")[0] for name in names(Topic.INPUT)}
-    assert {f"CSV.{name}" for name in envelope.CSV_INPUT} <= said
-    assert {f"JSON.{name}" for name in envelope.JSON_INPUT} | {"Parquet"} <= said
+    assert {f"CSV.{name}" for name in protocol.CSV_INPUT} <= said
+    assert {f"JSON.{name}" for name in protocol.JSON_INPUT} | {"Parquet"} <= said
     written = {name.split(" ")[0] for name in names(Topic.OUTPUT)}
     assert written == {
-        *(f"CSV.{name}" for name in envelope.CSV_OUTPUT),
-        *(f"JSON.{name}" for name in envelope.JSON_OUTPUT),
+        *(f"CSV.{name}" for name in protocol.CSV_OUTPUT),
+        *(f"JSON.{name}" for name in protocol.JSON_OUTPUT),
     }
     packed = {name.split(" ")[-1] for name in names(Topic.INPUT)}
     assert {str(each) for each in Compression} <= packed
     others = {name.split(" ")[0] for name in names(Topic.REQUEST)}
-    elements = set(envelope.REQUEST) - {"Expression", "InputSerialization", "OutputSerialization"}
+    elements = set(protocol.REQUEST) - {"Expression", "InputSerialization", "OutputSerialization"}
     assert others == elements
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.select.instants import extract_part, parse_instants, utc_micros
+from snowmelt.select.kernels.timestamps import extract_part, parse_instants, utc_micros
 from snowmelt.select.timestamps import extract, parse_iso
 from snowmelt.select.vectors import Slices
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.json_lines import decoded
+from snowmelt.select.execution.serializer import JsonWriter
+from snowmelt.select.formats.json_lines import decoded
 from snowmelt.select.local import run_locally
 from snowmelt.select.request import JsonInput, JsonOutput, SelectRequest
-from snowmelt.select.serialise import JsonWriter
 
 _BLANKS = st.sampled_from(["", "", " ", "\t", "  \r"])
 _PLAIN = ['"a"', '"a"', '"b"', '""', '"c d:{,}"', '"é\u2028\x7f"', '"' + "x" * 90 + '"']

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from snowmelt.select.binding import bind
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.engine import EngineSettings
-from snowmelt.select.evaluator import Scope, evaluate, holds
-from snowmelt.select.json_lines import NOT_JSON, JsonRow, decoded
-from snowmelt.select.json_scanning import names_of, read_lines
+from snowmelt.select.errors import ErrorBudget, SelectError
+from snowmelt.select.execution.engine import EngineSettings
+from snowmelt.select.execution.serializer import record_writer
+from snowmelt.select.formats.json_lines import NOT_JSON, JsonRow, decoded
+from snowmelt.select.kernels.json import names_of, read_lines
 from snowmelt.select.local import run_locally
-from snowmelt.select.parser import parse
-from snowmelt.select.query import JsonFields
-from snowmelt.select.refusals import ErrorBudget, SelectError
 from snowmelt.select.request import CsvOutput, JsonInput, JsonOutput, SelectRequest
-from snowmelt.select.serialise import record_writer
+from snowmelt.select.scalar.evaluator import Scope, evaluate, holds
+from snowmelt.select.sql.binder import bind
+from snowmelt.select.sql.bound_query import JsonFields
+from snowmelt.select.sql.parser import parse
 from snowmelt.select.timestamps import Timestamp
 
 SCALARS = [

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asking import refusal
-from snowmelt.select.lexer import Kind, tokens_of
-from snowmelt.select.refusals import SelectError
+from snowmelt.select.errors import SelectError
+from snowmelt.select.sql.lexer import Kind, tokens_of
 
 
 def texts(statement, is_name=None):

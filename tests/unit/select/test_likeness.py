@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from snowmelt.select.likeness import compare_text, is_like
-from snowmelt.select.patterns import parse_like
+from snowmelt.select.kernels.strings import compare_text, is_like
+from snowmelt.select.scalar.patterns import parse_like
 from snowmelt.select.vectors import Slices
 
 _TEXTS = st.lists(st.text("aabcé%_! \udcff", max_size=8), min_size=1, max_size=20)

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.select.engine import open_select
+from snowmelt.select.errors import SelectError
+from snowmelt.select.execution.engine import open_select
+from snowmelt.select.formats.object_reader import ManySources
 from snowmelt.select.limits import EngineSettings
 from snowmelt.select.local import PipeSource, run_locally
-from snowmelt.select.many import ManySources
-from snowmelt.select.refusals import SelectError
 from snowmelt.select.request import (
     CsvInput,
     Header,

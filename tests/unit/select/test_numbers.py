@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.select.numbers import (
+from snowmelt.select.kernels.numbers import (
     NO_NUMBER,
     TO_BE_EVALUATED,
     VALUE,

@@ -5,10 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asking import ALL, AWS, CEPH, CEPH_2020, query_of, refusal
-from snowmelt.select.lexer import MAX_BYTES
-from snowmelt.select.parser import parse
-from snowmelt.select.refusals import CODES, SelectError
-from snowmelt.select.syntax import (
+from snowmelt.select.errors import CODES, SelectError
+from snowmelt.select.sql.ast import (
     Aggregate,
     Any,
     Binary,
@@ -22,6 +20,8 @@ from snowmelt.select.syntax import (
     Unary,
     Word,
 )
+from snowmelt.select.sql.lexer import MAX_BYTES
+from snowmelt.select.sql.parser import parse
 
 
 def expression(text, dialect=AWS):

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asking import AWS, refusal, value
-from snowmelt.select.patterns import format_timestamp, parse_like
-from snowmelt.select.refusals import SelectError
+from snowmelt.select.errors import SelectError
+from snowmelt.select.scalar.patterns import format_timestamp, parse_like
 from snowmelt.select.timestamps import parse_iso
 
 ALPHABET = st.text("ab%_$\n", max_size=12)

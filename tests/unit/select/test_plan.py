@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snowmelt.select.binding import bind
-from snowmelt.select.csv_records import CsvReader
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.engine import EngineSettings
-from snowmelt.select.evaluator import Scope, evaluate, holds
+from snowmelt.select.errors import ErrorBudget, SelectError
+from snowmelt.select.execution.engine import EngineSettings
+from snowmelt.select.execution.serializer import record_writer
+from snowmelt.select.formats.csv_reader import CsvReader
 from snowmelt.select.local import PipeSource, run_locally
-from snowmelt.select.parser import parse
-from snowmelt.select.query import CsvFields
-from snowmelt.select.refusals import ErrorBudget, SelectError
 from snowmelt.select.request import CsvInput, CsvOutput, JsonOutput, SelectRequest
-from snowmelt.select.serialise import record_writer
+from snowmelt.select.scalar.evaluator import Scope, evaluate, holds
+from snowmelt.select.sql.binder import bind
+from snowmelt.select.sql.bound_query import CsvFields
+from snowmelt.select.sql.parser import parse
 from snowmelt.select.timestamps import Timestamp
 
 VALUES = [

@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fix_select_sources import MemoryObject
-from snowmelt.select.compression import PlainStream
-from snowmelt.select.reading import PADDING, BlockLimits, RecordBlocks, first_offset
-from snowmelt.select.refusals import SelectError
-from snowmelt.select.scan_range import Span
+from snowmelt.select.errors import SelectError
+from snowmelt.select.formats.blocks import PADDING, BlockLimits, RecordBlocks, Span, first_offset
+from snowmelt.select.formats.decompression import PlainStream
 
 DELIMITERS = st.sampled_from([b"\n", b"\r\n", b"\n\n", b"aba", b"|"])
 TEXTS = st.lists(st.sampled_from([b"\n", b"\r\n", b"a", b"b", b"|", b"xyz"]), max_size=30).map(

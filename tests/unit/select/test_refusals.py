@@ -8,7 +8,7 @@ import pytest
 import snowmelt.select
 from asking import AWS, CEPH, CEPH_2020
 from snowmelt.errors import UserError
-from snowmelt.select.refusals import CODES, ErrorBudget, SelectError, row_error
+from snowmelt.select.errors import CODES, ErrorBudget, SelectError, row_error
 
 SOURCES = sorted(Path(snowmelt.select.__file__).parent.glob("*.py"))
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from snowmelt.select.refusals import SelectError
+from snowmelt.select.errors import SelectError
+from snowmelt.select.formats.blocks import Span, resolve
 from snowmelt.select.request import ScanRange
-from snowmelt.select.scan_range import Span, resolve
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,21 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from snowmelt.select import state_machine
-from snowmelt.select.csv_rules import csv_rules
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.reading import PADDING
-from snowmelt.select.refusals import SelectError
+from snowmelt.select.errors import SelectError
+from snowmelt.select.formats import csv_state_machine
+from snowmelt.select.formats.blocks import PADDING
+from snowmelt.select.formats.csv_dialect import csv_rules
+from snowmelt.select.formats.csv_tokenizer import (
+    IRREGULAR,
+    MARKED,
+    RecordCounter,
+    RecordCutter,
+    RecordFinder,
+    first_bad_byte,
+    tokenize_plainly,
+)
 from snowmelt.select.request import CsvInput
-from snowmelt.select.tokenizer import RecordCounter, RecordCutter, RecordFinder, first_bad_byte
-from snowmelt.select.tokens import IRREGULAR, MARKED, tokenize_plainly
 from snowmelt.select.vectors import EMPTY_NULL, PAST_END, UNCLEAN
 
 _DELIMITERS = st.sampled_from(
@@ -67,7 +74,7 @@ def said(data, tokens, rules):
         for cell in cells:
             raw = data[tokens.starts[cell] : tokens.ends[cell]].tobytes()
             flags = int(tokens.flags[cell])
-            value = state_machine.clean(raw, rules) if flags & UNCLEAN else raw
+            value = csv_state_machine.clean(raw, rules) if flags & UNCLEAN else raw
             null = flags & EMPTY_NULL or (flags & UNCLEAN and rules.empty_is_null and not value)
             fields.append("past the end" if flags & PAST_END else None if null else value)
         bounds = (int(tokens.row_starts[i]), int(tokens.row_ends[i]))
@@ -103,12 +110,12 @@ def test_the_last_whole_record_ends_where_the_state_machine_says(case):
     if case is None:
         return
     rules, text = case
-    closed = [record.next for record in state_machine.records(text, rules) if record.closed]
+    closed = [record.next for record in csv_state_machine.records(text, rules) if record.closed]
     memory = bytearray(text + bytes(PADDING))
     cut = RecordCutter(rules)(memory, 0, len(text))
     # Comments and blank lines are no records, but a cut may well stand behind them.
     assert cut >= max(closed, default=0)
-    whole = list(state_machine.records(text[:cut], rules))
+    whole = list(csv_state_machine.records(text[:cut], rules))
     assert all(record.closed for record in whole)
     assert [record.next for record in whole] == closed
 
@@ -123,7 +130,7 @@ def test_what_is_counted_without_fields_is_counted_right(case, before):
     count, ascii_only = RecordCounter(rules)(padded(text, before), start, end)
     assert not ascii_only or text.isascii()
     if count is not None:
-        records = list(state_machine.records(text, rules))
+        records = list(csv_state_machine.records(text, rules))
         assert count == len(records)
         assert not any(record.open and rules.open_quote_fails for record in records)
 
@@ -182,10 +189,10 @@ def test_a_buffer_without_padding_is_refused():
 IN_BOUNDS = """
 import random
 import numpy as np
-from snowmelt.select.csv_rules import csv_rules
+from snowmelt.select.formats.csv_dialect import csv_rules
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.request import CsvInput
-from snowmelt.select.tokenizer import RecordFinder
+from snowmelt.select.formats.csv_tokenizer import RecordFinder
 
 chance = random.Random(5)
 for dialect in Dialect:

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 LOADED = """
-import sys, snowmelt.select.warming as warming
+import sys, snowmelt.select.warmup as warming
 from numba.core.dispatcher import Dispatcher
 warming.warm()
 kernels = {
@@ -43,10 +43,10 @@ def test_warming_loads_every_kernel():
 
 COUNTED = """
 import numpy as np
-from snowmelt.select.csv_rules import csv_rules
+from snowmelt.select.formats.csv_dialect import csv_rules
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.request import CsvInput
-from snowmelt.select.tokenizer import RecordCounter
+from snowmelt.select.formats.csv_tokenizer import RecordCounter
 data = np.frombuffer(bytearray(b"a\\nb\\n" + bytes(64)), np.uint8)
 print(RecordCounter(csv_rules(CsvInput(), Dialect.AWS))(data, 0, 4)[0])
 """

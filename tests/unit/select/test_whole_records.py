@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.engine import EngineSettings
+from snowmelt.select.errors import SelectError
+from snowmelt.select.execution.engine import EngineSettings
 from snowmelt.select.local import run_locally
-from snowmelt.select.refusals import SelectError
 from snowmelt.select.request import CsvInput, CsvOutput, Header, JsonOutput, SelectRequest
 
 _PLAIN = ["", "1", "-2.50", "a b", "é", "\x07\t", "c\\d", "\r", "x" * 70, "|", "\\,", "\\"]

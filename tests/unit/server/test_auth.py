@@ -8,9 +8,9 @@ import pytest
 
 from catalog_file import new_catalog
 from fix_service import KeyPair
-from snowmelt.catalog import access, access_keys
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.keys import KeyRing
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.security import access_control, access_keys
+from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.clock import ManualClock
 from snowmelt.errors import AuthenticationFailed
 from snowmelt.server.auth import RECHECK_S, Authenticator
@@ -31,7 +31,7 @@ def clock() -> ManualClock:
 def database(tmp_path: Path, key_pair: KeyPair, clock: ManualClock):
     database = open_database(str(new_catalog(tmp_path / "catalog.db")), clock=clock)
     with database.writing() as connection:
-        access.create_user(connection, "U.X", public_key=key_pair.public_base64, now=NOW)
+        access_control.create_user(connection, "U.X", public_key=key_pair.public_base64, now=NOW)
     yield database
     database.close()
 
@@ -44,7 +44,7 @@ def authenticator(database, clock: ManualClock) -> Authenticator:
 @pytest.fixture
 def fingerprint(database) -> str:
     with database.reading() as connection:
-        return access.user_by_name(connection, "U.X").fingerprints[0]
+        return access_control.user_by_name(connection, "U.X").fingerprints[0]
 
 
 def token(key: KeyPair, fingerprint: str, *, headers=None, algorithm="RS256", **changed: object):
@@ -133,7 +133,7 @@ def test_a_remembered_token_ends_with_its_expiry_and_with_its_key(
     headers = bearer(token(key_pair, fingerprint, exp=int(NOW.timestamp()) + 60))
     authenticator.authenticate(headers)
     with database.writing() as connection:
-        access.set_public_key(connection, "U.X", None)
+        access_control.set_public_key(connection, "U.X", None)
     assert authenticator.authenticate(headers) == "U.X"
     clock.advance(RECHECK_S)
     with pytest.raises(AuthenticationFailed, match="do not go together"):
@@ -146,7 +146,7 @@ def test_the_token_of_a_user_who_was_dropped_is_refused_once_it_is_not_remembere
     headers = bearer(token(key_pair, fingerprint))
     authenticator.authenticate(headers)
     with database.writing() as connection:
-        access.drop_user(connection, "U.X")
+        access_control.drop_user(connection, "U.X")
     clock.advance(RECHECK_S)
     with pytest.raises(AuthenticationFailed, match="do not go together"):
         authenticator.authenticate(headers)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from snowmelt.embedded import Embedded
-from snowmelt.server.express import Express
+from snowmelt.server.fast_path import Express
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,10 +9,9 @@ import pytest
 from snowmelt.config import Settings
 from snowmelt.errors import AuthenticationFailed, ConfigurationError
 from snowmelt.server.auth import Caller
-from snowmelt.server.checking import check_settings
-from snowmelt.server.front import Call, Checks, Front, Lane, check_content_type, check_host
-from snowmelt.server.problems import Answer, json_answer
-from snowmelt.server.refusals import ContentTypeRefused, HostRefused
+from snowmelt.server.error_responses import Answer, ContentTypeRefused, HostRefused, json_answer
+from snowmelt.server.middleware import Call, Checks, Front, Lane, check_content_type, check_host
+from snowmelt.server.settings_validation import check_settings
 
 
 class Doorman:

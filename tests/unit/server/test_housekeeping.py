@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from snowmelt.embedded import Embedded
-from snowmelt.server.housekeeping import Housekeeping
+from snowmelt.server.workers import Housekeeping
 
 if TYPE_CHECKING:
     from pathlib import Path

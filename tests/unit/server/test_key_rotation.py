@@ -9,10 +9,10 @@ import jwt
 import pytest
 
 from fix_service import KeyPair
-from snowmelt.catalog import access
-from snowmelt.catalog.database import open_database
-from snowmelt.catalog.execution import execute
-from snowmelt.catalog.keys import KeyRing
+from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.security import access_control
+from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.clock import ManualClock
 from snowmelt.errors import AuthenticationFailed
 from snowmelt.server.auth import RECHECK_S, Authenticator
@@ -39,7 +39,7 @@ def test_either_key_signs_until_it_is_unset(tmp_path, key_pair):
         run(f"CREATE USER ann RSA_PUBLIC_KEY = '{key_pair.public_base64}'")
         run(f"ALTER USER ann SET RSA_PUBLIC_KEY_2 = '{other.public_base64}'")
         with database.reading() as connection:
-            first, second = access.user_by_name(connection, "ANN").fingerprints
+            first, second = access_control.user_by_name(connection, "ANN").fingerprints
         old, new = headers_of(key_pair, first), headers_of(other, second)
         authenticator = Authenticator(database, KeyRing(bytes(32)), clock)
         assert [authenticator.authenticate(each) for each in (old, new)] == ["ANN", "ANN"]

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from snowmelt import errors
-from snowmelt.server import refusals
-from snowmelt.server.problems import problem_answer
+from snowmelt.server import error_responses
+from snowmelt.server.error_responses import problem_answer
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from snowmelt.server.problems import problem_answer
         (errors.NameMissing("table", 17), 200, 17),
         (errors.RequestMalformed(reason="x"), 400, 1),
         (errors.AuthenticationFailed(reason="x"), 401, 1),
-        (refusals.RequestTooLarge(limit=1), 413, 1),
+        (error_responses.RequestTooLarge(limit=1), 413, 1),
         (errors.CatalogBusy(seconds=60), 503, 10),
         (errors.StageUnavailable(reason="disk full"), 503, 1),
         (errors.UnknownOutcome(), 503, 10),

@@ -10,7 +10,7 @@ import pytest
 from snowmelt.config import Settings
 from snowmelt.embedded import Embedded, embedded
 from snowmelt.errors import ConfigurationError, DataFolderBusy
-from snowmelt.server.running import RunningService, lock_folder
+from snowmelt.server.lifecycle import RunningService, lock_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ import pytest
 from ports import free_port
 from snowmelt.config import Settings
 from snowmelt.errors import ConfigurationError, ServiceBusy
-from snowmelt.ingest.handing import Asker, FolderHanding
-from snowmelt.server.stage_roles import role_handing
+from snowmelt.ingest.stage_locations import Asker, FolderHanding
+from snowmelt.server.sts_credentials import role_handing
 
 ROLE = "arn:aws-cn:iam::123456789012:role/uploads"
 PLACE = "s3://bucket/deep/stage"

@@ -8,7 +8,7 @@ import pytest
 
 from snowmelt.clock import SystemClock
 from snowmelt.errors import LoadRefused
-from snowmelt.spark.asked import moment_asked
+from snowmelt.spark.datasource.options import moment_asked
 
 
 def test_a_moment_is_utc_and_has_been():

@@ -10,8 +10,7 @@ import pytest
 
 from snowmelt.errors import LoadFailed, LoadRefused
 from snowmelt.schema.types import Column, Kind, TableSchema
-from snowmelt.spark.casting import cast_column, cast_companion
-from snowmelt.spark.written_rows import by_position, matched
+from snowmelt.spark.datasource.write_task import by_position, cast_column, cast_companion, matched
 
 NUMBER = Column("N", Kind.FIXED, 1, nullable=False, precision=5, scale=2)
 TEXT = Column("T", Kind.TEXT, 2, length=3, byte_length=12)

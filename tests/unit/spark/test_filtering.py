@@ -10,8 +10,8 @@ import pytest
 
 from snowmelt.errors import Unsupported
 from snowmelt.schema.types import Column, Kind, TableSchema
-from snowmelt.spark.asked import conditions
-from snowmelt.spark.filtering import filtered
+from snowmelt.spark.datasource.options import conditions
+from snowmelt.spark.datasource.partition import filtered
 
 SCHEMA = TableSchema(
     1,

@@ -12,13 +12,13 @@ import pytest
 from fix_chunks import NUMBERS, numbers
 from snowmelt.clock import ManualClock, SystemClock
 from snowmelt.errors import LoadRefused, TableNotFound
-from snowmelt.spark.committing import Once, commit_written, target_of
-from snowmelt.spark.connection import Connection
-from snowmelt.spark.format_read import schema_asked
-from snowmelt.spark.format_stream import TableStreamReader
-from snowmelt.spark.written_rows import write_rows
-from snowmelt.table.cleanup import collect
+from snowmelt.spark.datasource.connection import Connection
+from snowmelt.spark.datasource.reader import schema_asked
+from snowmelt.spark.datasource.stream_reader import TableStreamReader
+from snowmelt.spark.datasource.write_commit import Once, commit_written, target_of
+from snowmelt.spark.datasource.write_task import write_rows
 from snowmelt.table.compaction import compact
+from snowmelt.table.garbage_collection import collect
 from snowmelt.table.maintenance import MaintenanceSettings
 
 TABLE = "demo.public.numbers"

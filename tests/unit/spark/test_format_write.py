@@ -8,10 +8,10 @@ import pytest
 from pyspark.sql.types import DecimalType, StructField, StructType
 
 from fix_chunks import numbers
-from snowmelt.catalog.execution import execute
+from snowmelt.catalog.commands.executor import execute
 from snowmelt.errors import LoadOvertaken
-from snowmelt.spark.connection import Connection
-from snowmelt.spark.format_write import StreamWriter
+from snowmelt.spark.datasource.connection import Connection
+from snowmelt.spark.datasource.writer import StreamWriter
 
 SCHEMA = StructType([StructField("N", DecimalType(18, 0))])
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.calls import CallableFunction
-from snowmelt.catalog.external_functions import FunctionName
+from snowmelt.catalog.objects.callable_functions import CallableFunction
+from snowmelt.catalog.objects.external_functions import FunctionName
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction
-from snowmelt.functions.signature import Argument, Signature
-from snowmelt.functions.types import parse_type
-from snowmelt.spark.function_arguments import bound, overload
-from snowmelt.spark.function_calls import CallMalformed, Given
+from snowmelt.functions.signature import Argument, Signature, parse_type
+from snowmelt.spark.functions.call_rewriter import CallMalformed, Given, bound, overload
 
 TEXT = parse_type("VARCHAR")
 

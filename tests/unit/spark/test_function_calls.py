@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.spark.function_calls import CallMalformed, find_calls, rewrite_calls
+from snowmelt.spark.functions.call_rewriter import CallMalformed, find_calls, rewrite_calls
 
 
 def rewritten(text, names=("F", "G")):

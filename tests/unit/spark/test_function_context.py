@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snowmelt.spark.function_context import Asker, context_of
+from snowmelt.spark.functions.registry import Asker, context_of
 
 
 def test_only_what_was_asked_for_is_told():

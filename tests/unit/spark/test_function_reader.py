@@ -10,7 +10,7 @@ import pytest
 SCRIPT = """
 import socket
 {pair}
-from snowmelt.spark.function_reader import reader
+from snowmelt.spark.functions.worker import reader
 said = [reader().is_open(), reader().unread_bytes()]
 ours.send(b"values" * 1000)
 said += [reader().is_open(), reader().unread_bytes() >= 6000]

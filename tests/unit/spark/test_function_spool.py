@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime as dt
 
 from snowmelt.clock import ManualClock
-from snowmelt.functions.calling.ledger import CallRecord
-from snowmelt.functions.calling.plan import Place
-from snowmelt.spark.function_spool import Spool, forget, records
-from snowmelt.storage.local import LocalStore
+from snowmelt.functions.caller.call_log import CallRecord
+from snowmelt.functions.caller.plan import Place
+from snowmelt.spark.functions.call_log import Spool, forget, records
+from snowmelt.storage.local_store import LocalStore
 
 START = dt.datetime(2026, 3, 1, 23, 59, tzinfo=dt.UTC)
 PLACE = Place("query", 1, 2)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.functions.types import parse_type
-from snowmelt.spark import function_types as types
+from snowmelt.functions.signature import parse_type
+from snowmelt.spark.functions import registry as types
 
 
 @pytest.mark.parametrize(

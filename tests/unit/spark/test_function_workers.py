@@ -7,12 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from snowmelt.functions.calling.plan import CallPlan
+from snowmelt.functions.caller.plan import CallPlan
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction
-from snowmelt.functions.signature import Argument, Signature
-from snowmelt.functions.types import parse_type
-from snowmelt.spark.function_spool import Spool
-from snowmelt.spark.function_workers import INSTANTS, Use, place_of
+from snowmelt.functions.signature import Argument, Signature, parse_type
+from snowmelt.spark.functions.call_log import Spool
+from snowmelt.spark.functions.worker import INSTANTS, Use, place_of
 
 SESSION = "5a3e9c1e-2f0b-4d1c-8a57-3f1f6d2a9b10"
 

@@ -8,9 +8,9 @@ from decimal import Decimal
 import pytest
 
 from snowmelt.schema.types import Column, Kind
-from snowmelt.spark.predicates import predicates
-from snowmelt.spark.queries import read_query
-from snowmelt.table.scan import AllOf, AnyOf, Comparison, In, IsNull, StartsWith
+from snowmelt.spark.sql.predicates import predicates
+from snowmelt.spark.sql.query import read_query
+from snowmelt.table.pruning import AllOf, AnyOf, Comparison, In, IsNull, StartsWith
 
 COLUMNS = {
     "n": Column("N", Kind.FIXED, 1, precision=18, scale=2),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.errors import Unsupported
-from snowmelt.spark.queries import in_full, name_of, needed_columns, read_query, rewrite
+from snowmelt.spark.sql.query import in_full, name_of, needed_columns, read_query, rewrite
 
 COLUMNS = ["ORIGIN", "DEST", "DAY", "V", "AT", "AT$ns", "USER"]
 

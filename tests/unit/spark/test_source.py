@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.schema.types import TableSchema
-from snowmelt.spark.source import ChunkRead, divided
-from snowmelt.table.chunk import ChunkTask
+from snowmelt.spark.tables.chunk_source import ChunkRead, divided
+from snowmelt.table.chunk_reader import ChunkTask
 
 MIB = 1024 * 1024
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from snowmelt.errors import ObjectChanged, ObjectMissing, PathRefused, StageUnavailable, SyncFailed
-from snowmelt.storage import disk, local
-from snowmelt.storage.disk import sync_limit
-from snowmelt.storage.local import LocalStore
+from snowmelt.storage import disk_sync, local_store
+from snowmelt.storage.disk_sync import sync_limit
+from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store import UNFINISHED
 
 
@@ -97,7 +97,7 @@ def test_a_full_disk_leaves_no_object(store, monkeypatch):
     def full(file, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(local.os, "write", full)
+    monkeypatch.setattr(local_store.os, "write", full)
     with pytest.raises(StageUnavailable, match="No space left"):
         store.put("a/b", b"x")
     monkeypatch.undo()
@@ -125,7 +125,7 @@ def test_a_real_full_disk_is_said_so(tmp_path):
 def test_a_put_killed_halfway_leaves_no_visible_object(store):
     script = """
 import os, signal, sys
-from snowmelt.storage import local
+from snowmelt.storage import local_store as local
 real = os.write
 def half(file, data):
     real(file, data[: len(data) // 2])
@@ -222,7 +222,7 @@ def test_no_descriptors_are_left_open_but_the_one_that_hears_of_failed_writes(st
 
 def test_every_sync_asks_the_descriptor_that_was_held_from_the_start(store, monkeypatch):
     asked = []
-    monkeypatch.setattr("snowmelt.storage.disk.sync_filesystem", asked.append)
+    monkeypatch.setattr("snowmelt.storage.disk_sync.sync_filesystem", asked.append)
     store.watch()
     for name in "abc":
         store.put(name, b"x")
@@ -256,7 +256,7 @@ def test_a_file_system_that_is_mounted_beneath_is_synced_too(store, mounted, mon
     mounted(store.root / "a", "tmpfs")
     store.put("a/b", b"x")
     monkeypatch.setattr(
-        "snowmelt.storage.disk.sync_filesystem",
+        "snowmelt.storage.disk_sync.sync_filesystem",
         lambda folder: asked.append(os.fstat(folder).st_dev),
     )
     store.sync()
@@ -289,7 +289,7 @@ def test_a_forked_process_hears_of_failed_writes_by_itself(store, tmp_path):
     if not child:
         try:
             asked = []
-            disk.sync_filesystem = asked.append
+            disk_sync.sync_filesystem = asked.append
             store.sync()
             # Not the parent's descriptor, nor a copy of it: each has its own memory of errors.
             told.write_text(" ".join(map(str, asked)))
@@ -338,7 +338,7 @@ def test_a_failed_sync_is_told_from_a_root_that_cannot_be_opened(store, monkeypa
     def fail(folder: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("snowmelt.storage.disk.sync_filesystem", fail)
+    monkeypatch.setattr("snowmelt.storage.disk_sync.sync_filesystem", fail)
     with pytest.raises(SyncFailed, match="Input/output error"):
         store.sync()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.errors import ConfigurationError, MissingExtra
-from snowmelt.storage.local import LocalStore
-from snowmelt.storage.opening import open_store
-from snowmelt.storage.remote import RemoteStore
+from snowmelt.storage.local_store import LocalStore
+from snowmelt.storage.remote_store import RemoteStore
+from snowmelt.storage.store_factory import open_store
 
 
 @pytest.mark.parametrize("name", ["stage", "with blank", "ü%20#x"])
@@ -34,7 +34,7 @@ def test_a_url_of_no_store_is_refused(url):
 def test_a_missing_package_is_one_sentence(monkeypatch):
     import sys
 
-    monkeypatch.delitem(sys.modules, "snowmelt.storage.remote", raising=False)
+    monkeypatch.delitem(sys.modules, "snowmelt.storage.remote_store", raising=False)
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(MissingExtra, match=r"snowmelt\[server\]"):
         open_store("s3://bucket/x")

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from snowmelt.errors import OutputRefused
-from snowmelt.storage.outputs import Output, check_output_place, check_outputs
+from snowmelt.storage.output_paths import Output, check_output_place, check_outputs
 
 
 def test_an_input_is_known_by_whatever_path_leads_to_it(tmp_path):

@@ -11,10 +11,10 @@ from pyiceberg.table import StaticTable
 
 from fix_chunks import COLUMNS, NUMBERS, numbers
 from snowmelt.blob.reader import read_chunk
-from snowmelt.catalog.execution import execute
-from snowmelt.schema.arrow import chunk_schema
+from snowmelt.catalog.commands.executor import execute
+from snowmelt.schema.chunk_types import chunk_schema
 from snowmelt.schema.types import Column, Kind, TableName, TableSchema
-from snowmelt.table.scan import Comparison, IsNull, prune_chunks, prune_files
+from snowmelt.table.pruning import Comparison, IsNull, prune_chunks, prune_files
 from snowmelt.table.snapshot import take_snapshots
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fix_blobs import relaxed
-from snowmelt.table.bounds import column_bounds, decode_bound
+from snowmelt.table.column_bounds import column_bounds, decode_bound
 
 
 def column(values, kind):

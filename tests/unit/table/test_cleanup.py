@@ -9,18 +9,18 @@ import pytest
 import sqlalchemy as sa
 
 from fix_chunks import COLUMNS, NUMBERS, Lakehouse, numbers
-from snowmelt.catalog import read_marks
+from snowmelt.catalog.jobs import read_positions
 from snowmelt.catalog.model import stream_offsets
-from snowmelt.catalog.tables import create_table, dropped_tables, find_table
+from snowmelt.catalog.objects.tables import create_table, dropped_tables, find_table
 from snowmelt.clock import ManualClock
 from snowmelt.errors import ServiceBusy
 from snowmelt.schema.types import TableName
 from snowmelt.table import iceberg
-from snowmelt.table.chunk import concatenated
+from snowmelt.table.chunk_reader import concatenated
 from snowmelt.table.iceberg import MAX_SNAPSHOTS
 from snowmelt.table.migration import MigrationSettings, plan_migration, write_task
-from snowmelt.table.reading import read_file
 from snowmelt.table.snapshot import take_snapshots
+from snowmelt.table.table_reader import read_file
 
 OTHER = TableName("DEMO", "PUBLIC", "OTHER")
 HOUR = 3600.0
@@ -222,10 +222,10 @@ def test_a_table_that_cannot_be_read_does_not_keep_others_from_being_cleaned(hou
 def test_marks_of_streams_that_stay_away_are_forgotten_though_no_chunk_is_left(house):
     with house.database.writing() as connection:
         incarnation = find_table(connection, NUMBERS).incarnation
-        read_marks.set_mark(connection, incarnation, "gone", 0, house.clock.now())
+        read_positions.set_mark(connection, incarnation, "gone", 0, house.clock.now())
     house.clock.advance(2 * DAY)
     with house.database.writing() as connection:
-        read_marks.set_mark(connection, incarnation, "there", 0, house.clock.now())
+        read_positions.set_mark(connection, incarnation, "there", 0, house.clock.now())
     house.collect(HOUR)
     with house.database.reading() as connection:
         found = connection.execute(sa.select(stream_offsets.c.stream)).scalars().all()

@@ -8,9 +8,9 @@ import errno
 import pytest
 
 from fix_chunks import NUMBERS, Lakehouse, numbers
-from snowmelt import faults
-from snowmelt.catalog import history, leases
-from snowmelt.catalog.chunks import give_up, quarantined
+from snowmelt import failpoints
+from snowmelt.catalog.jobs import leases, migrations
+from snowmelt.catalog.streaming.chunks import give_up, quarantined
 from snowmelt.clock import ManualClock
 from snowmelt.errors import (
     BlobCorrupt,
@@ -20,7 +20,7 @@ from snowmelt.errors import (
     TableInconsistent,
     UnknownOutcome,
 )
-from snowmelt.faults import Point
+from snowmelt.failpoints import Point
 from snowmelt.table.iceberg import MAX_SNAPSHOTS
 from snowmelt.table.migration import (
     MigrationSettings,
@@ -92,7 +92,7 @@ def test_history_says_what_a_run_did(numbers_table):
     house.put_numbers(0, 10)
     run_id = house.migrate().run_id
     with house.database.reading() as connection:
-        [run] = history.migrations_of(connection, house.table().table_id)
+        [run] = migrations.migrations_of(connection, house.table().table_id)
     assert (run.run_id, run.state, run.rows, run.files) == (run_id, "committed", 10, 1)
     assert run.snapshot_id == snapshot(house).native.metadata.current_snapshot_id
 
@@ -139,7 +139,7 @@ def test_two_stale_migrators_never_double(numbers_table):
         commit_migration(house.database, first, files)
     assert house.read_numbers() == list(range(10))
     with house.database.reading() as connection:
-        runs = history.migrations_of(connection, house.table().table_id)
+        runs = migrations.migrations_of(connection, house.table().table_id)
     assert {run.run_id: run.state for run in runs} == {
         first.run_id: "lost",
         second.run_id: "committed",
@@ -188,7 +188,7 @@ def test_a_commit_whose_answer_is_lost_is_found_by_its_run(numbers_table):
     house = numbers_table
     house.put_numbers(0, 10)
     found = plan(house)
-    faults.arm(Point.MIGRATION_COMMITTED, lose_the_answer)
+    failpoints.arm(Point.MIGRATION_COMMITTED, lose_the_answer)
     assert commit_migration(house.database, found, written(found)).rows == 10
     assert house.read_numbers() == list(range(10))
 
@@ -197,7 +197,7 @@ def test_a_commit_that_did_not_happen_is_reported_as_unknown_and_made_up_for(num
     house = numbers_table
     house.put_numbers(0, 10)
     found = plan(house)
-    faults.arm(Point.MIGRATION_INSIDE_COMMIT, lose_the_answer)
+    failpoints.arm(Point.MIGRATION_INSIDE_COMMIT, lose_the_answer)
     with pytest.raises(UnknownOutcome):
         commit_migration(house.database, found, written(found))
     assert snapshot(house).watermark == 0
@@ -215,7 +215,7 @@ def test_a_commit_whose_files_may_not_be_on_the_disk_commits_nothing(numbers_tab
     def fail() -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    faults.arm(Point.STORE_SYNC, fail)
+    failpoints.arm(Point.STORE_SYNC, fail)
     with pytest.raises(UnknownOutcome, match="Input/output error"):
         commit_migration(house.database, found, files)
     assert snapshot(house).watermark == 0

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 from fix_chunks import NUMBERS
-from snowmelt.catalog import access
+from snowmelt.catalog.security import access_control
 from snowmelt.errors import BlobCorrupt, ObjectMissing, TableNotFound
-from snowmelt.schema.native import native_schema
+from snowmelt.schema.native_types import native_schema
 from snowmelt.schema.types import TableName
-from snowmelt.table.chunk import read_task
-from snowmelt.table.reading import chunk_tasks
+from snowmelt.table.chunk_reader import read_task
 from snowmelt.table.snapshot import take_snapshots
+from snowmelt.table.table_reader import chunk_tasks
 
 
 def tasks(house):
@@ -83,11 +83,11 @@ def test_a_role_reads_what_it_may_select_from(numbers_table):
     numbers_table.put_numbers(0, 3)
     house = numbers_table
     with house.database.writing() as connection:
-        access.create_role(connection, "READER", now=house.clock.now())
+        access_control.create_role(connection, "READER", now=house.clock.now())
         table = house.table()
-        access.grant(connection, "USAGE", "DATABASE", table.database_id, "READER")
-        access.grant(connection, "USAGE", "SCHEMA", table.schema_id, "READER")
-        access.grant(connection, "INSERT", "TABLE", table.table_id, "READER")
+        access_control.grant(connection, "USAGE", "DATABASE", table.database_id, "READER")
+        access_control.grant(connection, "USAGE", "SCHEMA", table.schema_id, "READER")
+        access_control.grant(connection, "INSERT", "TABLE", table.table_id, "READER")
 
     def read():
         return take_snapshots(house.database, [NUMBERS], clock=house.clock, role="READER")
@@ -95,5 +95,5 @@ def test_a_role_reads_what_it_may_select_from(numbers_table):
     with pytest.raises(TableNotFound):
         read()
     with house.database.writing() as connection:
-        access.grant(connection, "SELECT", "TABLE", table.table_id, "READER")
+        access_control.grant(connection, "SELECT", "TABLE", table.table_id, "READER")
     assert [each.rows for each in read()] == [3]

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from fix_chunks import NUMBERS, Lakehouse
-from snowmelt.catalog.execution import execute
+from snowmelt.catalog.commands.executor import execute
 from snowmelt.clock import ManualClock
 from snowmelt.errors import NotRestorable
 from snowmelt.table.compaction import compact

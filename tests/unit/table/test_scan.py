@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fix_blobs import chunk_column, relaxed
-from snowmelt.catalog.chunks import ChunkRecord
-from snowmelt.schema.arrow import FIELD_ID, chunk_schema
-from snowmelt.schema.native import to_native
+from snowmelt.catalog.streaming.chunks import ChunkRecord
+from snowmelt.schema.chunk_types import FIELD_ID, chunk_schema
+from snowmelt.schema.native_types import to_native
 from snowmelt.schema.statistics import collect
 from snowmelt.schema.types import Column, Kind, TableSchema
-from snowmelt.table.bounds import column_bounds
+from snowmelt.table.column_bounds import column_bounds
 from snowmelt.table.iceberg import NativeFile
-from snowmelt.table.scan import (
+from snowmelt.table.pruning import (
     AllOf,
     AnyOf,
     Comparison,
@@ -30,7 +30,7 @@ from snowmelt.table.scan import (
     prune_chunks,
     prune_files,
 )
-from snowmelt.wire.eps import to_wire
+from snowmelt.wire.column_statistics import to_wire
 
 EPOCH = dt.datetime(1970, 1, 1)
 UTC_EPOCH = EPOCH.replace(tzinfo=dt.UTC)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from snowmelt.schema.types import Column, Kind, TableSchema
-from snowmelt.table.sorting import Sorter, sort_keys
+from snowmelt.table.external_sort import Sorter, sort_keys
 
 KEYS = [("A", "ascending"), ("B", "ascending")]
 ROWS = 20_000

@@ -8,7 +8,7 @@ import pytest
 from fix_blobs import every_type
 from snowmelt.errors import Unsupported
 from snowmelt.schema.types import Column, Kind
-from snowmelt.wire import columns
+from snowmelt.wire import streaming as columns
 from snowmelt.wire.streaming import ColumnMetadata
 
 

@@ -5,33 +5,25 @@ databases, schemas, tables and channels are internal names. Whatever may be drop
 again (namespaces, tables) keeps its dropped rows; a partial unique index guards the live ones.
 """
 
-from snowmelt.catalog.model.calling import (
+from snowmelt.catalog.model.base import Instant, metadata, microseconds
+from snowmelt.catalog.model.deployment import deployment, leases, services
+from snowmelt.catalog.model.jobs import (
     api_integrations,
     external_functions,
-    translators,
-)
-from snowmelt.catalog.model.declaring import Instant, metadata, microseconds
-from snowmelt.catalog.model.deployments import (
-    deployment,
-    leases,
-    services,
-)
-from snowmelt.catalog.model.loading import (
     libraries,
     load_functions,
     loaded_files,
     loads,
+    maintenance_runs,
+    migrations,
     stream_offsets,
+    translators,
 )
 from snowmelt.catalog.model.namespaces import (
     databases,
     schema_versions,
     schemas,
     tables,
-)
-from snowmelt.catalog.model.native_work import (
-    maintenance_runs,
-    migrations,
 )
 from snowmelt.catalog.model.object_store import (
     buckets,
@@ -40,7 +32,7 @@ from snowmelt.catalog.model.object_store import (
     upload_parts,
     uploads,
 )
-from snowmelt.catalog.model.principals import (
+from snowmelt.catalog.model.security import (
     access_keys,
     future_grants,
     grants,
@@ -51,12 +43,6 @@ from snowmelt.catalog.model.principals import (
     security_integrations,
     users,
 )
-from snowmelt.catalog.model.rows import (
-    pipes,
-    row_channels,
-    row_clients,
-    row_requests,
-)
 from snowmelt.catalog.model.streaming import (
     channel_history,
     channel_tombstones,
@@ -64,6 +50,10 @@ from snowmelt.catalog.model.streaming import (
     chunks,
     client_prefixes,
     data_keys,
+    pipes,
+    row_channels,
+    row_clients,
+    row_requests,
     sightings,
     table_keys,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Integer, Table, Text, false
 
-from snowmelt.catalog.model.declaring import Id, Instant, in_parent, kept, live, metadata
+from snowmelt.catalog.model.base import Id, Instant, in_parent, kept, live, metadata
 
 databases = Table(
     "databases",

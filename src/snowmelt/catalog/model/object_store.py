@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, LargeBinary, Table, Text
 
-from snowmelt.catalog.model.declaring import Id, Instant, live, metadata
+from snowmelt.catalog.model.base import Id, Instant, live, metadata
 
 # A bucket with a backend is a place elsewhere, whose own listing is the truth.
 buckets = Table(

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from snowmelt.errors import UserError
+from snowmelt.functions.errors import BatchInvalid
 from snowmelt.functions.proxy.http1 import MAX_BODY_BYTES, Message
-from snowmelt.functions.refusals import BatchInvalid
-from snowmelt.functions.wire import coding, exact
+from snowmelt.functions.wire import compression, exact_json
 from snowmelt.functions.wire import headers as names
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ _BODIES: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda _: b"",
 }
 _HEADERS: dict[str, dict[str, str]] = {
-    "md5": {"content-md5": coding.md5(b"something else")},
+    "md5": {"content-md5": compression.md5(b"something else")},
     "gzip-lie": {"content-encoding": "gzip"},
 }
 KINDS = (*MADE_UP, *CONNECTION, *_ROWS, *_BODIES, *_HEADERS)
@@ -146,13 +146,13 @@ class Fault:
 
     def _with_rows(self, reply: Message) -> Message:
         try:
-            top = exact.parse(reply.body, lenient=True)
-        except exact.NotJson:
+            top = exact_json.parse(reply.body, lenient=True)
+        except exact_json.NotJson:
             return reply
         rows = top.get("data") if isinstance(top, dict) else None
         if not isinstance(rows, list):
             return reply
-        return replace(reply, body=exact.write({"data": _ROWS[self.kind](rows)}))
+        return replace(reply, body=exact_json.write({"data": _ROWS[self.kind](rows)}))
 
 
 def _plain(reply: Message) -> Message:
@@ -161,7 +161,7 @@ def _plain(reply: Message) -> Message:
     encoding = headers.pop("content-encoding", None)
     headers.pop("content-md5", None)
     try:
-        body = coding.decoded(reply.body, encoding, limit=MAX_BODY_BYTES)
+        body = compression.decoded(reply.body, encoding, limit=MAX_BODY_BYTES)
     except BatchInvalid:
         return reply
     return Message(reply.first, headers, body)

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from snowmelt.functions.refusals import BatchInvalid, BatchTooLarge
+from snowmelt.functions.errors import BatchInvalid, BatchTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from snowmelt.errors import UserError
+from snowmelt.functions.errors import BatchInvalid, BatchTooLarge
 from snowmelt.functions.proxy import http1
 from snowmelt.functions.proxy.http1 import Message
-from snowmelt.functions.refusals import BatchInvalid, BatchTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable

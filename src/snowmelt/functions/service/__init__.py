@@ -12,11 +12,10 @@ app = svc.asgi()
 
 from __future__ import annotations
 
-from snowmelt.functions.refusals import Overloaded, PermanentError
+from snowmelt.functions.errors import Overloaded, PermanentError
+from snowmelt.functions.service.batch_stores import BatchStore, Known, MemoryStore, SqliteStore
 from snowmelt.functions.service.context import Context
 from snowmelt.functions.service.service import Limits, RemoteService, ServiceOptions
-from snowmelt.functions.service.sqlite_store import SqliteStore
-from snowmelt.functions.service.stores import BatchStore, Known, MemoryStore
 from snowmelt.functions.wire.values import BinaryForm, Formats
 
 __all__ = [

@@ -15,10 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, Union
 
-from snowmelt.functions.refusals import DeclarationInvalid
+from snowmelt.functions.errors import DeclarationInvalid
 from snowmelt.functions.service.context import Context
-from snowmelt.functions.signature import Argument, Signature
-from snowmelt.functions.types import SqlType, parse_type
+from snowmelt.functions.signature import Argument, Signature, SqlType, parse_type
 
 _TYPES: dict[Any, str] = {
     int: "NUMBER(38,0)",

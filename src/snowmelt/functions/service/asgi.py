@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from snowmelt.functions.refusals import BatchTooLarge
-from snowmelt.functions.service.messages import Request, Response
-from snowmelt.functions.service.problems import problem
+from snowmelt.functions.errors import BatchTooLarge
+from snowmelt.functions.service.messages import Request, Response, problem
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

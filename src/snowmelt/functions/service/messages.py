@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from snowmelt.errors import SnowmeltError
+from snowmelt.functions.errors import Overloaded
+from snowmelt.functions.wire import exact_json as exact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,3 +41,28 @@ class Answer:
     status: int
     body: bytes
     retry_after_s: float | None = None
+
+
+# --- Errors as answers; the only place that decides what of an error a caller may read.
+
+_LOG = logging.getLogger("snowmelt.functions")
+
+
+def problem(error: Exception, *, debug: bool = False) -> Answer:
+    """Return the answer to what went wrong.
+
+    An exception of the author's code is named by its type alone unless `debug`: its text may hold
+    what a row holds.
+    """
+    if isinstance(error, SnowmeltError):
+        retry_after_s = error.retry_after if isinstance(error, Overloaded) else None
+        return answer(error.status, error.code, str(error), retry_after_s=retry_after_s)
+    _LOG.error("a function failed: %s", type(error).__name__, exc_info=error if debug else None)
+    text = f"The function failed with {type(error).__name__}"
+    return answer(500, "failed", f"{text}: {error}" if debug else f"{text}.")
+
+
+def answer(status: int, code: str, message: str, *, retry_after_s: float | None = None) -> Answer:
+    """Return an error as JSON."""
+    body = exact.write({"error": {"code": code, "message": message}})
+    return Answer(status, body, retry_after_s)

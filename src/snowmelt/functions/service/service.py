@@ -3,36 +3,37 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from snowmelt.functions.refusals import (
+from snowmelt.functions import ddl
+from snowmelt.functions.definition import DEFAULT_COMMENT, ExternalFunction, NullInput, Volatility
+from snowmelt.functions.errors import (
     BatchInvalid,
     BatchTooLarge,
     DeclarationInvalid,
     FunctionNotFound,
 )
 from snowmelt.functions.service.annotations import signature_of
-from snowmelt.functions.service.ddl import create_statement
-from snowmelt.functions.service.declared import DeclaredFunction, Mode, OnError, Options
-from snowmelt.functions.service.desk import Desk, Order
-from snowmelt.functions.service.durations import seconds_of
-from snowmelt.functions.service.messages import Answer, Request, Response
-from snowmelt.functions.service.problems import answer as problem_answer
-from snowmelt.functions.service.problems import problem
-from snowmelt.functions.service.stores import MemoryStore
+from snowmelt.functions.service.batch_stores import MemoryStore
+from snowmelt.functions.service.deduplicator import Desk, Order
+from snowmelt.functions.service.function_runner import DeclaredFunction, Mode, OnError, Options
+from snowmelt.functions.service.messages import Answer, Request, Response, problem
+from snowmelt.functions.service.messages import answer as problem_answer
 from snowmelt.functions.signature import arguments_of
-from snowmelt.functions.wire import coding, exact
+from snowmelt.functions.wire import compression as coding
+from snowmelt.functions.wire import exact_json as exact
 from snowmelt.functions.wire import headers as names
-from snowmelt.functions.wire.replies import MAX_REPLY_BYTES
+from snowmelt.functions.wire.messages import MAX_REPLY_BYTES
 from snowmelt.functions.wire.values import Formats
 from snowmelt.schema.types import SEMI_STRUCTURED
 
 if TYPE_CHECKING:
     from snowmelt.functions.service.asgi import AsgiApp
-    from snowmelt.functions.service.stores import BatchStore
+    from snowmelt.functions.service.batch_stores import BatchStore
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Duration = str | float | dt.timedelta
@@ -287,7 +288,7 @@ class RemoteService:
             DeclarationInvalid: A function answers 202: Lambda stops working when it has answered,
                 and its next instance knows nothing of this one's batches.
         """
-        from snowmelt.functions.service.clouds import lambda_handler
+        from snowmelt.functions.service.cloud_handlers import lambda_handler
 
         later = [
             each.name for each in self.functions.values() if each.options.deadline_s is not None
@@ -301,13 +302,13 @@ class RemoteService:
 
     def azure_function(self) -> Callable[[Any], Any]:
         """Return `main(req)` for Azure Functions; needs the package azure-functions there."""
-        from snowmelt.functions.service.clouds import azure_function
+        from snowmelt.functions.service.cloud_handlers import azure_function
 
         return azure_function(self.answer)
 
     def cloud_function(self) -> Callable[[Any], tuple[bytes, int, dict[str, str]]]:
         """Return an HTTP function for Google Cloud: takes Flask's request."""
-        from snowmelt.functions.service.clouds import cloud_function
+        from snowmelt.functions.service.cloud_handlers import cloud_function
 
         return cloud_function(self.answer)
 
@@ -338,3 +339,47 @@ def _check_width(function: DeclaredFunction, request: Request) -> None:
         raise BatchInvalid(
             reason=f"its signature has {len(arguments)} arguments, {function.name} has {declared}"
         )
+
+
+# --- Statements that create a service's functions where they are called.
+
+
+def create_statement(
+    function: DeclaredFunction, url: str, integration: str, *, replace: bool
+) -> str:
+    """Return a CREATE EXTERNAL FUNCTION for Snowmelt and for Snowflake."""
+    signature, options = function.signature, function.options
+    definition = ExternalFunction(
+        signature=signature,
+        url=f"{url.rstrip('/')}/{signature.name}",
+        integration=integration,
+        null_input=NullInput.STRICT if signature.is_strict else NullInput.CALLED,
+        volatility=Volatility.IMMUTABLE if options.immutable else Volatility.VOLATILE,
+        comment=DEFAULT_COMMENT if options.comment is None else options.comment,
+        max_batch_rows=options.max_batch_rows,
+    )
+    return ddl.create_statement(definition, signature.name, integration, replace=replace)
+
+
+# --- Lengths of time as people write them.
+
+_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*\Z")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def seconds_of(duration: str | float | dt.timedelta) -> float:
+    """Return seconds of `"25s"`, `"10m"`, `"12h"`, a number of seconds, or a timedelta.
+
+    Raises:
+        DeclarationInvalid: It is none of these, or negative.
+    """
+    if isinstance(duration, dt.timedelta):
+        duration = duration.total_seconds()
+    if isinstance(duration, str):
+        match = _TEXT.match(duration)
+        if match is None:
+            raise DeclarationInvalid(reason=f"{duration!r} is no duration; 25s, 10m and 12h are")
+        return float(match[1]) * _SECONDS[match[2]]
+    if duration < 0:
+        raise DeclarationInvalid(reason="a duration is negative")
+    return float(duration)

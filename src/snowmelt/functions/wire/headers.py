@@ -7,7 +7,7 @@ import binascii
 import re
 from typing import TYPE_CHECKING
 
-from snowmelt.functions.refusals import DeclarationInvalid
+from snowmelt.functions.errors import DeclarationInvalid
 from snowmelt.functions.signature import HeaderStyle, Signature
 
 if TYPE_CHECKING:

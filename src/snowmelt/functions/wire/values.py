@@ -13,11 +13,11 @@ from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from snowmelt.functions.wire import exact
+from snowmelt.functions.wire import exact_json
 from snowmelt.schema.types import SEMI_STRUCTURED, TIMESTAMPS, Kind
 
 if TYPE_CHECKING:
-    from snowmelt.functions.types import SqlType
+    from snowmelt.functions.signature import SqlType
 
 Convert: TypeAlias = Callable[[Any], Any]
 
@@ -176,7 +176,7 @@ def _boolean(value: object) -> bool:
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else exact.write(value).decode()
+    return value if isinstance(value, str) else exact_json.write(value).decode()
 
 
 def _text_of(value: object) -> str:
@@ -266,8 +266,8 @@ def _array(value: object) -> object:
     if isinstance(value, str):
         # The published format says that everything but objects goes as text.
         try:
-            value = exact.parse(value.encode("utf-8", "surrogatepass"))
-        except exact.NotJson:
+            value = exact_json.parse(value.encode("utf-8", "surrogatepass"))
+        except exact_json.NotJson:
             raise Mismatch("a JSON array was expected") from None
     if not isinstance(value, (list, tuple)):
         raise Mismatch("a JSON array was expected")

@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 # Module and the name in it, by the filter's name in lower case.
 _PLACES = {
-    "gzip": ("compressed", "GZIP"),
-    "bzip": ("compressed", "BZIP"),
-    "xz": ("compressed", "XZ"),
-    "lz4": ("compressed", "LZ4"),
+    "gzip": ("decompression", "GZIP"),
+    "bzip": ("decompression", "BZIP"),
+    "xz": ("decompression", "XZ"),
+    "lz4": ("decompression", "LZ4"),
     "zstd": ("zstd", "ZSTD"),
-    "iconverter": ("encoding", "ICONVERTER"),
-    "stripbom": ("encoding", "STRIP_BOM"),
-    "searchandreplace": ("replacing", "SEARCH_AND_REPLACE"),
-    "lineendings": ("replacing", "LINE_ENDINGS"),
-    "externalcommand": ("command", "EXTERNAL_COMMAND"),
-    "kafkainsertdelimiters": ("messages", "KAFKA_INSERT_DELIMITERS"),
-    "kafkainsertlengths": ("messages", "KAFKA_INSERT_LENGTHS"),
+    "iconverter": ("text_filters", "ICONVERTER"),
+    "stripbom": ("text_filters", "STRIP_BOM"),
+    "searchandreplace": ("text_filters", "SEARCH_AND_REPLACE"),
+    "lineendings": ("text_filters", "LINE_ENDINGS"),
+    "externalcommand": ("external_command", "EXTERNAL_COMMAND"),
+    "kafkainsertdelimiters": ("kafka_messages", "KAFKA_INSERT_DELIMITERS"),
+    "kafkainsertlengths": ("kafka_messages", "KAFKA_INSERT_LENGTHS"),
 }
 # The first name is misspelt in manuals, the others are common ones of the same formats.
 _ALIASES = {

@@ -12,13 +12,12 @@ import zstandard
 
 from snowmelt.errors import PhaseFailed
 from snowmelt.load.definition import Definition
-from snowmelt.load.filters.compressed import MAX_OUTPUT, check_max_output
-from snowmelt.load.filters.decompression import OutputLimit
+from snowmelt.load.filters.decompression import MAX_OUTPUT, OutputLimit, check_max_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from snowmelt.load.reader import Reader
+    from snowmelt.load.phases import Reader
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE = b"\x2a\x4d\x18"

@@ -15,7 +15,7 @@ from snowmelt.errors import BrokersSilent, LoadRefused, PhaseFailed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from snowmelt.load.kafka.streams import StreamEnd
+    from snowmelt.load.kafka.partitions import StreamEnd
 
 _Answer = TypeVar("_Answer")
 

@@ -10,8 +10,8 @@ from snowmelt.clock import SystemClock
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.definition import Definition, Parameter
 from snowmelt.load.kafka.connection import Connection, bounds_of, partitions_of, settings_of
-from snowmelt.load.kafka.reading import Bounds, Reading
-from snowmelt.load.kafka.streams import SAVED, Stream, StreamEnd, parse_streams
+from snowmelt.load.kafka.consumer import Bounds, Reading
+from snowmelt.load.kafka.partitions import SAVED, Stream, StreamEnd, parse_streams
 from snowmelt.load.portion import InputFile
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import confluent_kafka as ck
 
     from snowmelt.clock import Clock
-    from snowmelt.load.kafka.streams import MessagePlace
+    from snowmelt.load.kafka.partitions import MessagePlace
+    from snowmelt.load.phases import Records
     from snowmelt.load.portion import Portion
-    from snowmelt.load.records import Records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

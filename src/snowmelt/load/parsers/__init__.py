@@ -11,20 +11,20 @@ if TYPE_CHECKING:
 # Name: module and class of its options, and where the parser is that takes them; the class itself
 # makes it where there is none. Modules load what they need when they are asked for.
 _OPTIONS: dict[str, tuple[str, str, str]] = {
-    "DELIMITED": ("delimited_options", "DelimitedOptions", ""),
-    "FDELIMITEDPARSER": ("delimited_options", "FlexDelimitedOptions", ""),
-    "FCSVPARSER": ("delimited_options", "CsvOptions", ""),
-    "FJSONPARSER": ("json_options", "FlexJsonOptions", "json_parser.Json"),
-    "KAFKAJSONPARSER": ("json_options", "KafkaJsonOptions", "json_parser.Json"),
-    "JSON": ("json_options", "JsonOptions", "json_parser.Json"),
-    "FAVROPARSER": ("avro_options", "AvroOptions", "avro_parser.Avro"),
-    "KAFKAAVROPARSER": ("avro_options", "KafkaAvroOptions", "avro_parser.AvroMessages"),
-    "AVRO": ("avro_options", "StrictAvroOptions", "avro_parser.Avro"),
-    "PARQUET": ("parquet_parser", "ParquetOptions", ""),
-    "FIXEDWIDTH": ("line_options", "FixedWidthOptions", ""),
-    "FREGEXPARSER": ("line_options", "RegexOptions", ""),
-    "FDELIMITEDPAIRPARSER": ("line_options", "PairsOptions", ""),
-    "KAFKAPARSER": ("line_options", "MessageOptions", ""),
+    "DELIMITED": ("delimited", "DelimitedOptions", ""),
+    "FDELIMITEDPARSER": ("delimited", "FlexDelimitedOptions", ""),
+    "FCSVPARSER": ("delimited", "CsvOptions", ""),
+    "FJSONPARSER": ("json_documents", "FlexJsonOptions", "json_parser.Json"),
+    "KAFKAJSONPARSER": ("json_documents", "KafkaJsonOptions", "json_parser.Json"),
+    "JSON": ("json_documents", "JsonOptions", "json_parser.Json"),
+    "FAVROPARSER": ("avro", "AvroOptions", "avro.Avro"),
+    "KAFKAAVROPARSER": ("avro", "KafkaAvroOptions", "avro.AvroMessages"),
+    "AVRO": ("avro", "StrictAvroOptions", "avro.Avro"),
+    "PARQUET": ("parquet", "ParquetOptions", ""),
+    "FIXEDWIDTH": ("line_parsers", "FixedWidthOptions", ""),
+    "FREGEXPARSER": ("line_parsers", "RegexOptions", ""),
+    "FDELIMITEDPAIRPARSER": ("line_parsers", "PairsOptions", ""),
+    "KAFKAPARSER": ("line_parsers", "MessageOptions", ""),
 }
 _SHORT = {
     "CSV": "FCSVPARSER",
@@ -39,7 +39,7 @@ NAMES: tuple[str, ...] = (*_OPTIONS, *_SHORT)
 
 def definition(name: str) -> Definition[Any] | None:
     """Return the parser of this name; None if there is none."""
-    from snowmelt.load.parsers.options import defined
+    from snowmelt.load.definition import defined
 
     wanted = name.upper()
     found = _OPTIONS.get(_SHORT.get(wanted, wanted))

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from snowmelt.errors import PhaseFailed
 from snowmelt.load.definition import Definition, Parameter
-from snowmelt.load.sources import local, stored, web
+from snowmelt.load.sources import http as web
+from snowmelt.load.sources import local_files, object_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,8 +70,8 @@ def is_readable_anywhere(path: str) -> bool:
 def _module(path: str) -> ModuleType:
     scheme = path.partition("://")[0].lower() if "://" in path else "file"
     if scheme == "file":
-        return local
-    return web if scheme in {"http", "https"} else stored
+        return local_files
+    return web if scheme in {"http", "https"} else object_store
 
 
 def _one_path(file: str | None = None) -> FileSource:

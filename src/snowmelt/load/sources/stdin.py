@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from snowmelt.errors import PhaseFailed
 from snowmelt.load.definition import Definition, Parameter
 from snowmelt.load.portion import InputFile
-from snowmelt.load.sources import local
+from snowmelt.load.sources import local_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,7 +59,7 @@ class StdinSource:
         Raises:
             PhaseFailed: The file is gone or cannot be read.
         """
-        return local.read(portion)
+        return local_files.read(portion)
 
     def close(self) -> None:
         """Remove the file; again is harmless."""

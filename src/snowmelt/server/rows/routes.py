@@ -15,22 +15,22 @@ from snowmelt.errors import (
     BodyTooLarge,
     RequestMalformed,
 )
-from snowmelt.ingest.rows.places import Sender
-from snowmelt.server.counting import ROUTE
-from snowmelt.server.refusals import MethodRefused, RouteNotFound
-from snowmelt.server.routes.streaming import host_of
-from snowmelt.server.rows.addresses import parse_address, parse_query
-from snowmelt.server.rows.answers import code_of, json_answer, text_answer, trouble_answer
-from snowmelt.server.rows.call import Call
-from snowmelt.server.rows.inline import DONE, append_answer, load_of, request_of
-from snowmelt.server.rows.taking import Load
-from snowmelt.server.rows.tokens import claimed_scope, has_issuer
-from snowmelt.wire.rows import (
-    DropAnswer,
-    Fragment,
-    OpenRequest,
-    StatusRequest,
+from snowmelt.ingest.rows.targets import Sender
+from snowmelt.server.error_responses import MethodRefused, RouteNotFound
+from snowmelt.server.metrics import ROUTE
+from snowmelt.server.rows.append import DONE, Load, append_answer, load_of, request_of
+from snowmelt.server.rows.messages import (
+    Call,
+    code_of,
+    json_answer,
+    parse_address,
+    parse_query,
+    text_answer,
+    trouble_answer,
 )
+from snowmelt.server.rows.scoped_tokens import claimed_scope, has_issuer
+from snowmelt.server.streaming_routes import host_of
+from snowmelt.wire.row_api import DropAnswer, Fragment, OpenRequest, StatusRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
-    from snowmelt.ingest.rows.desk import RowsRequest
+    from snowmelt.ingest.rows.row_service import RowsRequest
     from snowmelt.server.auth import Caller
-    from snowmelt.server.problems import Answer
-    from snowmelt.server.rows.addresses import Address
-    from snowmelt.server.rows.parts import RowParts
-    from snowmelt.server.rows.taking import Taking
-    from snowmelt.wire.rows import OpenAnswer
+    from snowmelt.server.error_responses import Answer
+    from snowmelt.server.rows.append import Taking
+    from snowmelt.server.rows.components import RowParts
+    from snowmelt.server.rows.messages import Address
+    from snowmelt.wire.row_api import OpenAnswer
 
 _Kind = TypeVar("_Kind", bound=msgspec.Struct)
 _Result = TypeVar("_Result")

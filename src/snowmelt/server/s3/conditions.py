@@ -7,8 +7,8 @@ import re
 from email.utils import format_datetime, parsedate_to_datetime
 from typing import TYPE_CHECKING
 
-from snowmelt.buckets.refusals import S3Refusal
-from snowmelt.catalog.objects import ANY, Condition
+from snowmelt.buckets.errors import S3Refusal
+from snowmelt.catalog.objects.s3_objects import ANY, Condition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

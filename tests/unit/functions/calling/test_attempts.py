@@ -18,25 +18,24 @@ import functions_service as kit
 from raw_service import RawService, reply
 from snowmelt.clock import ManualClock, SystemClock
 from snowmelt.errors import UserError
-from snowmelt.functions.calling.attempts import Attempts, Unlimited
-from snowmelt.functions.calling.http import HttpClient
-from snowmelt.functions.calling.ledger import CallRecord
-from snowmelt.functions.calling.outgoing import Outgoing
-from snowmelt.functions.calling.plan import CallerOptions, CallPlan
+from snowmelt.functions.caller.attempts import Attempts, Unlimited
+from snowmelt.functions.caller.call_log import CallRecord
+from snowmelt.functions.caller.http_client import HttpClient
+from snowmelt.functions.caller.http_request import Outgoing
+from snowmelt.functions.caller.plan import CallerOptions, CallPlan
 from snowmelt.functions.definition import (
     ApiIntegration,
     Authentication,
     Compression,
     ExternalFunction,
 )
+from snowmelt.functions.errors import CallFailed, TooLarge
 from snowmelt.functions.proxy import http1
 from snowmelt.functions.proxy.faults import parse_fault
 from snowmelt.functions.proxy.relay import FaultProxy
-from snowmelt.functions.refusals import CallFailed, TooLarge
 from snowmelt.functions.service import RemoteService, ServiceOptions
-from snowmelt.functions.signature import Argument, Signature
-from snowmelt.functions.types import parse_type
-from snowmelt.functions.wire import coding
+from snowmelt.functions.signature import Argument, Signature, parse_type
+from snowmelt.functions.wire import compression as coding
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 INT = parse_type("INT")

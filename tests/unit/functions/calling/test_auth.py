@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from snowmelt.buckets.refusals import S3Refusal
-from snowmelt.functions.calling import auth
-from snowmelt.functions.calling.auth import Authenticator, service_and_region
+from snowmelt.buckets.errors import S3Refusal
+from snowmelt.functions.caller import auth
+from snowmelt.functions.caller.auth import Authenticator, service_and_region
 from snowmelt.functions.definition import ApiIntegration, Authentication
-from snowmelt.functions.refusals import SecretMissing
-from snowmelt.server.s3 import signing
-from snowmelt.server.s3.requests import Request
+from snowmelt.functions.errors import SecretMissing
+from snowmelt.server.s3 import signatures as signing
+from snowmelt.server.s3.request import Request
 
 URL = "https://abc.execute-api.eu-west-1.amazonaws.com/prod/f?a=1&b=%20c"
 PLAIN = {"provider": "custom", "allowed_prefixes": ()}

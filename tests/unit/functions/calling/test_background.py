@@ -60,8 +60,8 @@ def test_a_process_ends_though_calls_are_under_way(service):
         import sys
         sys.path.insert(0, {str(Path(called.__file__).parent)!r})
         import called, calls
-        from snowmelt.functions.calling import engine
-        from snowmelt.functions.calling.ledger import ListLedger
+        from snowmelt.functions.caller import engine
+        from snowmelt.functions.caller.call_log import ListLedger
         with_open_calls = engine.call(
             called.plan("{service}/late", max_batch_rows=1, max_in_flight=8),
             calls.place(), iter(called.rows(["a"] * 50)), ListLedger())

@@ -15,13 +15,13 @@ import pytest
 import called
 import functions_service as kit
 from ports import free_port
-from snowmelt.functions.calling.ledger import ListLedger, Result
+from snowmelt.functions.caller.call_log import ListLedger, Result
 from snowmelt.functions.definition import BatchFailure
+from snowmelt.functions.errors import CallFailed
 from snowmelt.functions.proxy.faults import parse_fault
 from snowmelt.functions.proxy.relay import FaultProxy, HttpServer
-from snowmelt.functions.refusals import CallFailed
 from snowmelt.functions.service import RemoteService
-from snowmelt.functions.wire import coding
+from snowmelt.functions.wire import compression as coding
 
 SECRET = "payload-4711"
 ROWS = [SECRET, "b", "c", "d"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.functions.calling.batching import Batcher
+from snowmelt.functions.caller.batcher import Batcher
 
 ROWS = st.lists(st.tuples(st.none() | st.text(max_size=12), st.none() | st.integers(0, 9)))
 

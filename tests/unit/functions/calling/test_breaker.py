@@ -7,9 +7,9 @@ import datetime as dt
 import pytest
 
 from snowmelt.clock import ManualClock
-from snowmelt.functions.calling.breaker import Breaker, breaker_of
-from snowmelt.functions.calling.host import HostFile
-from snowmelt.functions.refusals import CircuitOpen
+from snowmelt.functions.caller.circuit_breaker import Breaker, breaker_of
+from snowmelt.functions.caller.shared_files import HostFile
+from snowmelt.functions.errors import CircuitOpen
 
 
 @pytest.fixture

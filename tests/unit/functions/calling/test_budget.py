@@ -16,10 +16,10 @@ import calls
 from calls import place, plan
 from raw_service import RawService, reply
 from snowmelt.clock import ManualClock
-from snowmelt.functions.calling.budget import Budget
-from snowmelt.functions.calling.plan import CallerOptions
+from snowmelt.functions.caller.limits import Budget
+from snowmelt.functions.caller.plan import CallerOptions
 from snowmelt.functions.definition import BatchFailure
-from snowmelt.functions.refusals import BudgetExceeded
+from snowmelt.functions.errors import BudgetExceeded
 
 _SPENDER = """
 import sys
@@ -27,9 +27,9 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from calls import place, plan
 from snowmelt.clock import SystemClock
-from snowmelt.functions.calling.budget import Budget
-from snowmelt.functions.calling.plan import CallerOptions
-from snowmelt.functions.refusals import BudgetExceeded
+from snowmelt.functions.caller.limits import Budget
+from snowmelt.functions.caller.plan import CallerOptions
+from snowmelt.functions.errors import BudgetExceeded
 options = CallerOptions(max_calls_per_query=1000)
 budget = Budget(plan(options), place(), SystemClock(), folder=Path(sys.argv[2]))
 spent = 0

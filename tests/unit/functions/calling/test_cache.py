@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calls import plan
-from snowmelt.functions.calling.cache import MISSING, ValueCache, cache_of
+from snowmelt.functions.caller.value_cache import MISSING, ValueCache, cache_of
 
 _ENTRY = 201  # what an entry with a key of one byte and an empty value counts as
 

@@ -8,9 +8,9 @@ import pytest
 
 import calls
 from snowmelt.clock import ManualClock
-from snowmelt.functions.calling.course import Course, retry_after_s
-from snowmelt.functions.calling.plan import CallerOptions
-from snowmelt.functions.refusals import ReplyInvalid, TimedOut, TlsRefused, TransportFailed
+from snowmelt.functions.caller.attempts import Course, retry_after_s
+from snowmelt.functions.caller.plan import CallerOptions
+from snowmelt.functions.errors import ReplyInvalid, TimedOut, TlsRefused, TransportFailed
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 GONE = TransportFailed(host="h:1", reason="Connection refused")

@@ -13,12 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snowmelt.functions.calling.decoding import AnswerReader
-from snowmelt.functions.calling.forms import arrow_form
-from snowmelt.functions.calling.framing import FEW_ROWS
-from snowmelt.functions.refusals import ReplyInvalid
-from snowmelt.functions.types import parse_type
-from snowmelt.functions.wire.replies import ReplyReader, RowFailure
+from snowmelt.functions.caller.arrow_types import FEW_ROWS, arrow_form
+from snowmelt.functions.caller.response_decoder import AnswerReader
+from snowmelt.functions.errors import ReplyInvalid
+from snowmelt.functions.signature import parse_type
+from snowmelt.functions.wire.messages import ReplyReader, RowFailure
 from snowmelt.functions.wire.values import Formats
 
 ZONE = "Europe/Berlin"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import called
-from snowmelt.functions.calling.demand import Demand
+from snowmelt.functions.caller.pipeline import Demand
 
 
 @dataclass

@@ -14,13 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snowmelt.functions.calling.encoding import ColumnWriter
-from snowmelt.functions.calling.forms import arrow_form
-from snowmelt.functions.calling.framing import FEW_ROWS
-from snowmelt.functions.refusals import BatchInvalid
-from snowmelt.functions.signature import Argument
-from snowmelt.functions.types import parse_type
-from snowmelt.functions.wire.requests import RequestReader, RequestWriter
+from snowmelt.functions.caller.arrow_types import FEW_ROWS, arrow_form
+from snowmelt.functions.caller.request_encoder import ColumnWriter
+from snowmelt.functions.errors import BatchInvalid
+from snowmelt.functions.signature import Argument, parse_type
+from snowmelt.functions.wire.messages import RequestReader, RequestWriter
 from snowmelt.functions.wire.values import BinaryForm, Formats
 
 ZONES = ("UTC", "Europe/Berlin", "America/Los_Angeles", "Asia/Kathmandu", "+01:30")

@@ -15,13 +15,13 @@ import pytest
 import called
 import calls
 import functions_service as kit
-from snowmelt.functions.calling import engine
-from snowmelt.functions.calling.ledger import ListLedger, Result
+from snowmelt.functions.caller import engine
+from snowmelt.functions.caller.call_log import ListLedger, Result
 from snowmelt.functions.definition import BatchFailure, NullInput, RowErrors, Volatility
+from snowmelt.functions.errors import BudgetExceeded, CallFailed, CircuitOpen, UrlRefused
 from snowmelt.functions.proxy.faults import parse_fault
 from snowmelt.functions.proxy.http1 import Message, written
 from snowmelt.functions.proxy.relay import FaultProxy, HttpServer
-from snowmelt.functions.refusals import BudgetExceeded, CallFailed, CircuitOpen, UrlRefused
 from snowmelt.functions.service import RemoteService
 
 LETTERS = [f"row {at}" for at in range(10)]

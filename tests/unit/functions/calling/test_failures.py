@@ -8,8 +8,8 @@ import pytest
 
 from calls import place
 from snowmelt.clock import ManualClock
-from snowmelt.functions.calling.failures import Failures
-from snowmelt.functions.refusals import CallFailed
+from snowmelt.functions.caller.circuit_breaker import Failures
+from snowmelt.functions.errors import CallFailed
 
 
 @pytest.fixture

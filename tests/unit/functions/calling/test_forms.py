@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
-from snowmelt.functions.calling.forms import arrow_form, trying_form, zone_of
-from snowmelt.functions.refusals import DeclarationInvalid
-from snowmelt.functions.types import parse_type
+from snowmelt.functions.caller.arrow_types import arrow_form, trying_form, zone_of
+from snowmelt.functions.errors import DeclarationInvalid
+from snowmelt.functions.signature import parse_type
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from snowmelt.functions.calling.framing import leads, numbers
+from snowmelt.functions.caller.arrow_types import leads, numbers
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 64, 65, 1000])

@@ -10,13 +10,13 @@ import sys
 import pytest
 
 from snowmelt.errors import ConfigurationError
-from snowmelt.functions.calling.host import HostFile, file_name, private_folder
+from snowmelt.functions.caller.shared_files import HostFile, file_name, private_folder
 
 _TWO = struct.Struct("=dd")
 _HOLDER = """
 import sys, time
 from pathlib import Path
-from snowmelt.functions.calling.host import HostFile
+from snowmelt.functions.caller.shared_files import HostFile
 file = HostFile(Path(sys.argv[1]))
 print(file.hold(3), flush=True)
 time.sleep(60)
@@ -66,7 +66,7 @@ def test_numbers_that_nobody_wrote_are_zeros(tmp_path):
 _FORKING = """
 import os, sys
 from pathlib import Path
-from snowmelt.functions.calling.host import HostFile
+from snowmelt.functions.caller.shared_files import HostFile
 file = HostFile(Path(sys.argv[1]))
 assert file.hold(0)
 if os.fork() == 0:

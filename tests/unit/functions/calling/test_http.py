@@ -10,14 +10,9 @@ import pytest
 
 from fix_http import CLOSE, OK, At, ask, asking
 from raw_service import RawService, reply
-from snowmelt.functions.calling import http
-from snowmelt.functions.calling.http import header_lines
-from snowmelt.functions.refusals import (
-    ConnectionGone,
-    DeclarationInvalid,
-    TimedOut,
-    TransportFailed,
-)
+from snowmelt.functions.caller import http_client
+from snowmelt.functions.caller.http_client import header_lines
+from snowmelt.functions.errors import ConnectionGone, DeclarationInvalid, TimedOut, TransportFailed
 
 
 def test_the_request_arrives_as_it_was_written(with_client):
@@ -101,7 +96,7 @@ def test_connections_that_nobody_uses_are_closed_after_a_while(with_client, monk
             assert await asyncio.to_thread(service.ended.acquire, timeout=60)
         return (await ask(client, service)).body
 
-    monkeypatch.setattr(http, "_KEEP_IDLE_S", 0.05)
+    monkeypatch.setattr(http_client, "_KEEP_IDLE_S", 0.05)
     with RawService(OK) as service:
         assert with_client(work) == b"hello"
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fix_http import CLOSE, OK, Traffic, ask, asking, slowly
 from raw_service import RawService, reply
-from snowmelt.functions.refusals import ConnectionGone, TimedOut, TooLarge, TransportFailed
+from snowmelt.functions.errors import ConnectionGone, TimedOut, TooLarge, TransportFailed
 
 FORMS = {
     "length": OK,

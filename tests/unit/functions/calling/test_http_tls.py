@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 
 from fix_http import OK, At, ask, asking
 from raw_service import RawService, reply
-from snowmelt.functions.refusals import DeclarationInvalid, TlsRefused
+from snowmelt.functions.errors import DeclarationInvalid, TlsRefused
 
 
 @pytest.fixture(scope="module")

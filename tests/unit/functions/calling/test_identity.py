@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from snowmelt.functions.calling.identity import BatchIds, query_id, streaming_query_id
-from snowmelt.functions.calling.plan import Place
+from snowmelt.functions.caller.batcher import BatchIds, query_id, streaming_query_id
+from snowmelt.functions.caller.plan import Place
 from snowmelt.functions.definition import ExternalFunction, Volatility
-from snowmelt.functions.signature import Argument, Signature
-from snowmelt.functions.types import parse_type
+from snowmelt.functions.signature import Argument, Signature, parse_type
 
 SESSION = "6f1f6a5e-9a5f-4f3b-a6c0-33d7c4b6c3f4"
 TEXT = parse_type("VARCHAR")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from snowmelt.functions.calling.javascript import Script, ScriptFailed
+from snowmelt.functions.caller.javascript import Script, ScriptFailed
 
 
 def test_the_object_is_found_under_its_name_and_its_name_in_capitals():

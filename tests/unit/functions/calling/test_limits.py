@@ -11,9 +11,9 @@ import pytest
 from calls import URL, plan
 from limited_caller import calls_of, most_together, start
 from snowmelt.clock import ManualClock, SystemClock
-from snowmelt.functions.calling.host import HostFile
-from snowmelt.functions.calling.limits import Limits, Window
-from snowmelt.functions.calling.plan import CallerOptions
+from snowmelt.functions.caller.limits import Limits, Window
+from snowmelt.functions.caller.plan import CallerOptions
+from snowmelt.functions.caller.shared_files import HostFile
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 
 from limited_caller import calls_of, start
 from snowmelt.clock import ManualClock, SystemClock
-from snowmelt.functions.calling.host import HostFile
-from snowmelt.functions.calling.pace import Pace
+from snowmelt.functions.caller.limits import Pace
+from snowmelt.functions.caller.shared_files import HostFile
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from snowmelt.functions.calling.secrets import Secrets
-from snowmelt.functions.refusals import SecretMissing
+from snowmelt.functions.caller.auth import Secrets
+from snowmelt.functions.errors import SecretMissing
 
 
 def test_a_variable_is_read_each_time(monkeypatch):

@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calls import place, plan
-from snowmelt.functions.calling.batching import Batcher
-from snowmelt.functions.calling.cache import ValueCache
-from snowmelt.functions.calling.sending import Composer
+from snowmelt.functions.caller.batcher import Batcher
+from snowmelt.functions.caller.request_builder import Composer
+from snowmelt.functions.caller.value_cache import ValueCache
 from snowmelt.functions.definition import NullInput, Volatility
-from snowmelt.functions.signature import Argument, Signature
-from snowmelt.functions.types import parse_type
+from snowmelt.functions.signature import Argument, Signature, parse_type
 
 SIGNATURE = Signature(
     "f",

@@ -11,8 +11,8 @@ import pytest
 from calls import URL
 from limited_caller import calls_of, most_together, start
 from snowmelt.clock import SystemClock
-from snowmelt.functions.calling.host import HostFile, file_name
-from snowmelt.functions.calling.slots import Slots
+from snowmelt.functions.caller.limits import Slots
+from snowmelt.functions.caller.shared_files import HostFile, file_name
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 
-from snowmelt.functions.calling.texts import needs_escapes, writer
+from snowmelt.functions.caller.request_encoder import needs_escapes, writer
 from snowmelt.functions.wire.values import BinaryForm
 from snowmelt.schema.types import Kind
 

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calls import URL, plan
-from snowmelt.functions.calling.plan import CallerOptions
-from snowmelt.functions.calling.translator_process import TranslatorProcess, run_script
-from snowmelt.functions.calling.translator_runtime import Translated, TranslatorFailure
-from snowmelt.functions.calling.translators import Translators
+from snowmelt.functions.caller.plan import CallerOptions
+from snowmelt.functions.caller.translator_process import TranslatorProcess, run_script
+from snowmelt.functions.caller.translator_runtime import Translated, TranslatorFailure
+from snowmelt.functions.caller.translators import Translators
 from snowmelt.functions.definition import Language, Translator
-from snowmelt.functions.refusals import TranslatorFailed
-from snowmelt.functions.wire import exact
+from snowmelt.functions.errors import TranslatorFailed
+from snowmelt.functions.wire import exact_json
 
 BODY = b'{"data":[[0,"Warsaw"],[1,"Toronto"]]}'
 
@@ -129,10 +129,10 @@ def test_a_reply_that_is_no_json_is_a_text(translator):
 )
 def test_numbers_that_are_passed_on_keep_every_digit(translator, number):
     body = b'{"data":[[0,%b,{"a":[%b]}]]}' % ((number.encode(),) * 2)
-    (row,) = exact.parse(translators(translator).request(body).body)["data"]
-    assert row == [0, exact.parse(number.encode()), {"a": [exact.parse(number.encode())]}]
+    (row,) = exact_json.parse(translators(translator).request(body).body)["data"]
+    assert row == [0, exact_json.parse(number.encode()), {"a": [exact_json.parse(number.encode())]}]
     reply = translators(response=translator).reply(body, None)
-    assert exact.parse(reply) == exact.parse(body)
+    assert exact_json.parse(reply) == exact_json.parse(body)
 
 
 @both_ways(
@@ -280,11 +280,11 @@ _JSON = st.recursive(
 
 @given(_JSON)
 def test_what_a_script_passes_on_is_what_it_was_given(value):
-    body = exact.write({"data": [[0, value]]})
+    body = exact_json.write({"data": [[0, value]]})
     found = translators(javascript("return {body: {data: event.body.data}}")).request(body).body
     # JavaScript writes 5.0 as 5, so integers are compared with what was an integer before.
     assert json.loads(found, parse_int=float) == json.loads(body, parse_int=float)
-    before, after = (Counter(_integers(exact.parse(text))) for text in (body, found))
+    before, after = (Counter(_integers(exact_json.parse(text))) for text in (body, found))
     assert before <= after
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import called
 from functions_service import hosted
-from snowmelt.functions.refusals import BatchInvalid, CallFailed
+from snowmelt.functions.errors import BatchInvalid, CallFailed
 
 REFUSED = object()
 _WIDE = Context(prec=200)

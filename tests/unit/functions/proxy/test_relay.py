@@ -10,14 +10,14 @@ import pytest
 
 import functions_service as kit
 from snowmelt.errors import UserError
+from snowmelt.functions.errors import ReplyInvalid
 from snowmelt.functions.proxy.faults import parse_fault
-from snowmelt.functions.proxy.recording import Recorder, Replayer
+from snowmelt.functions.proxy.recorder import Recorder, Replayer
 from snowmelt.functions.proxy.relay import FaultProxy
-from snowmelt.functions.refusals import ReplyInvalid
 from snowmelt.functions.service import RemoteService
-from snowmelt.functions.types import parse_type
-from snowmelt.functions.wire.coding import md5_matches
-from snowmelt.functions.wire.replies import ReplyReader
+from snowmelt.functions.signature import parse_type
+from snowmelt.functions.wire.compression import md5_matches
+from snowmelt.functions.wire.messages import ReplyReader
 
 CALLS = []
 

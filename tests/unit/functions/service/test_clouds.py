@@ -12,10 +12,10 @@ import pytest
 from azure import functions
 
 import functions_service as kit
-from snowmelt.functions.refusals import DeclarationInvalid
+from snowmelt.functions.errors import DeclarationInvalid
 from snowmelt.functions.service import RemoteService
-from snowmelt.functions.service.events import Shape, event_of
-from snowmelt.functions.service.gateway import LambdaHost
+from snowmelt.functions.service.cloud_handlers import Shape, event_of
+from snowmelt.functions.service.lambda_host import LambdaHost
 from snowmelt.functions.service.messages import Request
 
 # The two samples of the published format, word for word but for the rows.
@@ -169,7 +169,7 @@ def test_the_published_handler_with_bytes_in_a_header_is_taken_with_a_warning(ca
     with caplog.at_level(logging.WARNING, "snowmelt.functions.gateway"):
         response = asyncio.run(host.answer(request))
     assert json.loads(response.body) == {"data": [[0, 8], [1, 10]]}
-    from snowmelt.functions.wire.coding import md5
+    from snowmelt.functions.wire.compression import md5
 
     assert response.headers["content-md5"] == md5(response.body)
     assert "API Gateway answers 502" in caplog.text

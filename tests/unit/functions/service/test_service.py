@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import functions_service as kit
-from snowmelt.functions.refusals import DeclarationInvalid
+from snowmelt.functions.errors import DeclarationInvalid
 from snowmelt.functions.service import (
     Context,
     Limits,
@@ -24,7 +24,7 @@ from snowmelt.functions.service import (
     RemoteService,
     ServiceOptions,
 )
-from snowmelt.functions.wire import exact
+from snowmelt.functions.wire import exact_json
 from snowmelt.functions.wire.headers import twin
 
 
@@ -134,9 +134,9 @@ def test_whatever_json_says_comes_back_with_every_digit(values):
     def echo(anything: Any) -> Any:
         return anything
 
-    sent = exact.write({"data": [[at, value] for at, value in enumerate(values)]})
+    sent = exact_json.write({"data": [[at, value] for at, value in enumerate(values)]})
     reply = kit.ask(svc, body=sent)
-    assert exact.parse(reply.body) == exact.parse(sent)
+    assert exact_json.parse(reply.body) == exact_json.parse(sent)
 
 
 def test_a_coroutine_works_on_rows_together_and_keeps_their_order():

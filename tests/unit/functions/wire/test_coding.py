@@ -7,8 +7,8 @@ import zlib
 
 import pytest
 
-from snowmelt.functions.refusals import BatchInvalid, BatchTooLarge
-from snowmelt.functions.wire.coding import accepted, decoded, encoded, md5, md5_matches
+from snowmelt.functions.errors import BatchInvalid, BatchTooLarge
+from snowmelt.functions.wire.compression import accepted, decoded, encoded, md5, md5_matches
 
 TEXT = b'{"data":[[0,"a"]]}' * 100
 PACKED = gzip.compress(TEXT)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.functions.wire.exact import NotJson, parse, write
+from snowmelt.functions.wire.exact_json import NotJson, parse, write
 
 DIGITS = "12345678901234567890123456789012345678"
 

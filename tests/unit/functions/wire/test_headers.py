@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.functions.refusals import DeclarationInvalid
-from snowmelt.functions.signature import Argument, Signature
-from snowmelt.functions.types import parse_type
+from snowmelt.functions.errors import DeclarationInvalid
+from snowmelt.functions.signature import Argument, Signature, parse_type
 from snowmelt.functions.wire import headers as names
 from snowmelt.functions.wire.headers import check_custom, plain, request_headers, text_of, twin
 

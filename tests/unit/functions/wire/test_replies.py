@@ -8,9 +8,9 @@ from decimal import Decimal
 
 import pytest
 
-from snowmelt.functions.refusals import ReplyInvalid
-from snowmelt.functions.types import parse_type
-from snowmelt.functions.wire.replies import ReplyReader, ReplyWriter, RowFailure
+from snowmelt.functions.errors import ReplyInvalid
+from snowmelt.functions.signature import parse_type
+from snowmelt.functions.wire.messages import ReplyReader, ReplyWriter, RowFailure
 
 
 def read(body, type_text="VARCHAR", count=2, **options):

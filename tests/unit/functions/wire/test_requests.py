@@ -7,10 +7,9 @@ from decimal import Decimal
 
 import pytest
 
-from snowmelt.functions.refusals import BatchInvalid
-from snowmelt.functions.signature import Argument
-from snowmelt.functions.types import parse_type
-from snowmelt.functions.wire.requests import RequestReader, RequestWriter
+from snowmelt.functions.errors import BatchInvalid
+from snowmelt.functions.signature import Argument, parse_type
+from snowmelt.functions.wire.messages import RequestReader, RequestWriter
 from snowmelt.functions.wire.values import BinaryForm, Formats
 
 SEED = b"""{

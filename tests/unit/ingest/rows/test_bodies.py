@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from snowmelt.errors import BodyTooLarge, BodyUnreadable
-from snowmelt.ingest.rows.bodies import lines_of, unpacked
+from snowmelt.ingest.rows.body import lines_of, unpacked
 
 BODY = b'{"id":1}\n' * 1000
 ZSTD = pa.compress(BODY, "zstd", asbytes=True)

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snowmelt.ingest.rows.bodies import lines_of
-from snowmelt.ingest.rows.columnar import columns_of
-from snowmelt.ingest.rows.fields import fields_of
-from snowmelt.ingest.rows.plain_lines import read_plain
-from snowmelt.ingest.rows.spellings import spelled
-from snowmelt.schema.rows import RowConverter
+from snowmelt.ingest.rows.body import lines_of
+from snowmelt.ingest.rows.columnar_reader import columns_of
+from snowmelt.ingest.rows.field_names import fields_of, spelled
+from snowmelt.ingest.rows.line_reader import read_plain
+from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, Kind, TableSchema
 
 SCHEMA = TableSchema(
@@ -191,6 +190,6 @@ def test_large_bodies_are_read_in_parts(plain, size):
 
 
 def test_no_more_room_is_taken_than_there_may_be(monkeypatch):
-    monkeypatch.setattr("snowmelt.ingest.rows.plain_lines._MOST_ROOM_BYTES", 1_000)
+    monkeypatch.setattr("snowmelt.ingest.rows.line_reader._MOST_ROOM_BYTES", 1_000)
     body = body_of([])
     assert read_plain(body, fields_of(body[: body.find(b"\n")], SCHEMA)) is None

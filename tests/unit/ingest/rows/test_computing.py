@@ -12,14 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snowmelt.catalog.pipe_grammar import parse_pipe_copy
+from snowmelt.catalog.sql.pipe_parser import parse_pipe_copy
 from snowmelt.clock import SystemClock
-from snowmelt.ingest.rows import computing
-from snowmelt.ingest.rows.columnar import fields_alone
-from snowmelt.ingest.rows.conversion import Conversions
-from snowmelt.ingest.rows.plain_lines import read_plain
-from snowmelt.schema.compatibility import Compatibility
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.ingest.rows import pipe_vector_evaluator
+from snowmelt.ingest.rows.columnar_reader import fields_alone
+from snowmelt.ingest.rows.line_reader import read_plain
+from snowmelt.ingest.rows.row_converter import Conversions
+from snowmelt.schema.types import Column, Compatibility, Kind, TableSchema
 
 SCHEMA = TableSchema(
     1,
@@ -166,7 +165,9 @@ def test_what_columns_can_do_they_do():
 def test_rows_in_doubt_are_computed_one_by_one_in_their_place():
     copy = pipe_of("T", "UPPER($1:t)")
     body = body_of([{**ROW, "t": "straße"}, {**ROW, "t": "b"}])
-    made = computing.ColumnwisePipe(copy, SCHEMA, ZONE, SystemClock()).compute(fields_alone(body))
+    made = pipe_vector_evaluator.ColumnwisePipe(copy, SCHEMA, ZONE, SystemClock()).compute(
+        fields_alone(body)
+    )
     assert np.flatnonzero(made.doubtful).tolist() == [20]
     assert by_columns(body, copy, None)["T"].to_pylist()[19:] == [" ADA ", "STRASSE", "B"]
 

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.catalog.pipe_grammar import parse_pipe_copy
+from snowmelt.catalog.sql.pipe_parser import parse_pipe_copy
 from snowmelt.clock import SystemClock
-from snowmelt.ingest.rows.conversion import Conversions
-from snowmelt.ingest.rows.doubts import doubtful
+from snowmelt.ingest.rows.row_converter import Conversions, doubtful
 from snowmelt.schema.types import Column, Kind, TableSchema
 
 SCHEMA = TableSchema(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.ingest.rows.moments import moments
+from snowmelt.ingest.rows.columnar_reader import moments
 
 
 def read(texts, *, instants=False):

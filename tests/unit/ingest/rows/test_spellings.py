@@ -6,9 +6,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from snowmelt.catalog.pipe_grammar import parse_pipe_copy
-from snowmelt.ingest.rows.spellings import exact, spelled
-from snowmelt.schema.rows import RowConverter
+from snowmelt.catalog.sql.pipe_parser import parse_pipe_copy
+from snowmelt.ingest.rows.field_names import exact, spelled
+from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, Kind, TableSchema
 
 SCHEMA = TableSchema(

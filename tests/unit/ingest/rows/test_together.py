@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from snowmelt.catalog.pipe_grammar import parse_pipe_copy
+from snowmelt.catalog.sql.pipe_parser import parse_pipe_copy
 from snowmelt.clock import SystemClock
-from snowmelt.ingest.rows import conversion
-from snowmelt.ingest.rows.conversion import Conversions
+from snowmelt.ingest.rows import row_converter
+from snowmelt.ingest.rows.row_converter import Conversions
 from snowmelt.schema.types import Column, Kind, TableSchema
 
 SCHEMA = TableSchema(
@@ -75,8 +75,8 @@ def test_together_is_as_each_alone(copy, error_table_id, given_bodies) -> None:
     table = SimpleNamespace(**{**vars(TABLE), "error_table_id": error_table_id})
     with pytest.MonkeyPatch.context() as patch:
         # However few: by columns where that is possible at all.
-        patch.setattr(conversion, "_FEW_BYTES", 0)
-        patch.setattr("snowmelt.ingest.rows.columnar._LEAST_BYTES", 0)
+        patch.setattr(row_converter, "_FEW_BYTES", 0)
+        patch.setattr("snowmelt.ingest.rows.columnar_reader._LEAST_BYTES", 0)
         together = CONVERSIONS.convert_all(given_bodies, table, copy)
     alone = [CONVERSIONS.convert(each, table, copy) for each in given_bodies]
     assert list(map(told, together)) == list(map(told, alone))

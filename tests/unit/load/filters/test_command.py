@@ -11,7 +11,7 @@ import pytest
 
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.filters import definition
-from snowmelt.load.reader import Reader
+from snowmelt.load.phases import Reader
 
 
 def command(cmd, **more):

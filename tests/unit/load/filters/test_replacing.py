@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused
 from snowmelt.load.filters import definition
-from snowmelt.load.reader import Reader
+from snowmelt.load.phases import Reader
 
 texts = st.text("ab\r\n", max_size=40)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.errors import LoadRefused
-from snowmelt.load.hosting.binding import (
+from snowmelt.load.udx.instance import (
     DESTROY,
     PARSE,
     PARSER_PREPARE,

@@ -14,10 +14,10 @@ from textwrap import dedent
 import pytest
 
 from snowmelt.errors import LoadCancelled, LoadFailed
-from snowmelt.load.functions import Functions, UserFunction
+from snowmelt.load.function_registry import Functions, UserFunction
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.stack import Stack, run_portion
-from snowmelt.load.steps import LoadTask, StackPlan, Step
+from snowmelt.load.task import LoadTask, StackPlan, Step
 from user_code import HEAD, target
 
 CODE = (

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snowmelt.errors import PhaseFailed
-from snowmelt.load.hosting.feed import Limits
-from snowmelt.load.hosting.guest import Host
-from snowmelt.load.hosting.machine import HostedFilter
-from snowmelt.load.reader import Reader
+from snowmelt.load.phases import Reader
+from snowmelt.load.udx.filters import HostedFilter
+from snowmelt.load.udx.input_window import Limits
+from snowmelt.load.udx.instance import Host
 from user_code import filtered, library
 
 MIB = 1024 * 1024

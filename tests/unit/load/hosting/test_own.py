@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.hosting.guest import Host
-from snowmelt.load.hosting.machine import HostedFilter
-from snowmelt.load.hosting.own import StateMachine
-from snowmelt.load.reader import Reader
+from snowmelt.load.phases import Reader
+from snowmelt.load.udx.filters import HostedFilter, StateMachine
+from snowmelt.load.udx.instance import Host
 from user_code import filtered, library
 
 CODE = """

@@ -11,11 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.parsed import ColumnOptions
-from snowmelt.load.phases import Parser
+from snowmelt.load.phases import ColumnOptions, Parser, Reader
 from snowmelt.load.portion import InputFile, Portion
-from snowmelt.load.reader import Reader
-from snowmelt.schema.native import native_schema
+from snowmelt.schema.native_types import native_schema
 from snowmelt.schema.types import Column, Kind
 from user_code import NUMBER, TEXT, library, parsed, target
 

@@ -6,11 +6,10 @@ import datetime as dt
 import logging
 from decimal import Decimal
 
-from snowmelt.load.hosting import vertica
-from snowmelt.load.hosting.defining import filter_definition, parser_definition
 from snowmelt.load.library import load_library
-from snowmelt.load.parsed import ColumnOptions
-from snowmelt.load.reader import Reader
+from snowmelt.load.phases import ColumnOptions, Reader
+from snowmelt.load.udx import vertica_sdk as vertica
+from snowmelt.load.udx.definitions import filter_definition, parser_definition
 from snowmelt.schema.types import Column, Kind
 from user_code import HEAD, parsed, target
 

@@ -11,8 +11,8 @@ import pytest
 
 from snowmelt.clock import SystemClock
 from snowmelt.errors import LoadRefused, PhaseFailed
+from snowmelt.load.kafka.partitions import EndReason, Gap, MessagePlace, StreamEnd
 from snowmelt.load.kafka.source import KafkaOptions, KafkaSource
-from snowmelt.load.kafka.streams import EndReason, Gap, MessagePlace, StreamEnd
 from snowmelt.load.phases import RecordSource
 from snowmelt.load.portion import Portion
 from snowmelt.load.sources import definition

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.errors import LoadRefused
-from snowmelt.load.kafka.streams import EARLIEST, SAVED, Stream, parse_streams
+from snowmelt.load.kafka.partitions import EARLIEST, SAVED, Stream, parse_streams
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import parsing
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.parsed import ColumnOptions
 from snowmelt.load.parsers import definition
+from snowmelt.load.phases import ColumnOptions
 from snowmelt.load.portion import Portion
 from snowmelt.schema.types import Column, Kind, TableSchema
 

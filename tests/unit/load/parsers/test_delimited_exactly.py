@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from parsing import load
 from snowmelt.errors import InvalidRow
-from snowmelt.load.conversion import Conversion
-from snowmelt.load.parsed import Target
+from snowmelt.load.column_converter import Conversion
+from snowmelt.load.phases import Target
 from snowmelt.schema.types import Column, Kind, TableSchema
 
 TEXTS = TableSchema(1, tuple(Column(n, Kind.TEXT, i + 1, length=100) for i, n in enumerate("AB")))

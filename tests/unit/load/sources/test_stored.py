@@ -8,8 +8,8 @@ from obstore.store import MemoryStore
 from snowmelt.errors import ObjectChanged, PhaseFailed
 from snowmelt.load.portion import Portion
 from snowmelt.load.sources.files import list_files
-from snowmelt.load.sources.stored import find_in, read_in
-from snowmelt.storage.remote import RemoteStore
+from snowmelt.load.sources.object_store import find_in, read_in
+from snowmelt.storage.remote_store import RemoteStore
 
 ROOT = "memory://bucket"
 

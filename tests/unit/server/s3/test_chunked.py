@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.buckets.refusals import S3Refusal
-from snowmelt.server.s3 import signing
-from snowmelt.server.s3.chunked import Decoder, Signatures
+from snowmelt.buckets.errors import S3Refusal
+from snowmelt.server.s3 import signatures as signing
+from snowmelt.server.s3.body import Decoder, Signatures
 
 SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 A = b"a" * 65536

@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 
 from snowmelt.buckets.bucket import Facts
-from snowmelt.buckets.refusals import S3Refusal
+from snowmelt.buckets.errors import S3Refusal
 from snowmelt.server.s3.conditions import (
     check_conditions,
     copy_range_of,

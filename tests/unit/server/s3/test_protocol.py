@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from snowmelt.server.listening import Listener, listen
-from snowmelt.server.s3.protocol import BoundedProtocol
+from snowmelt.server.listener import Listener, listen
+from snowmelt.server.s3.service import BoundedProtocol
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 

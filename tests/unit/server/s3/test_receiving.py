@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from snowmelt.buckets.refusals import S3Refusal
-from snowmelt.server.s3.receiving import receive_whole
+from snowmelt.buckets.errors import S3Refusal
+from snowmelt.server.s3.body import receive_whole
 
 
 def test_a_client_that_falls_silent_is_told_so():

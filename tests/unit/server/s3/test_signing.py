@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from snowmelt.buckets.refusals import S3Refusal
-from snowmelt.server.s3 import signing
-from snowmelt.server.s3.requests import request_of
+from snowmelt.buckets.errors import S3Refusal
+from snowmelt.server.s3 import signatures
+from snowmelt.server.s3.request import request_of
 
 SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -45,10 +45,10 @@ def signed(
 
 
 def check(given, secret=SECRET, now=AT) -> None:
-    credentials = signing.credentials_of(given)
-    signing.check_time(credentials, now)
-    key = signing.signing_key(secret, credentials.date, credentials.region)
-    signing.check_signature(given, credentials, key)
+    credentials = signatures.credentials_of(given)
+    signatures.check_time(credentials, now)
+    key = signatures.signing_key(secret, credentials.date, credentials.region)
+    signatures.check_signature(given, credentials, key)
 
 
 GET = signed(
@@ -157,19 +157,19 @@ def test_a_presigned_address_holds_as_long_as_it_says():
 def test_malformed_authorizations_are_told(authorization, code):
     given = replace(GET, headers={**GET.headers, "authorization": authorization})
     with pytest.raises(S3Refusal) as refused:
-        signing.credentials_of(given)
+        signatures.credentials_of(given)
     assert refused.value.s3_code == code
 
 
 def test_a_request_without_a_signature_has_no_credentials():
-    assert signing.credentials_of(request()) is None
+    assert signatures.credentials_of(request()) is None
 
 
 @pytest.mark.parametrize("path", ["/a%20b", "/a%2Fb", "/%C3%BC", "/a+b", "/a%7Eb~", "/a//b/../c"])
 def test_a_path_may_be_encoded_either_way(path):
     given = signed("host;x-amz-content-sha256;x-amz-date", "0" * 64, path=path)
-    credentials = signing.credentials_of(given)
-    key = signing.signing_key(SECRET, credentials.date, credentials.region)
-    text = signing.string_to_sign(given, credentials, path)
-    own = replace(credentials, signature=signing.sign(key, text).hex())
-    signing.check_signature(given, own, key)
+    credentials = signatures.credentials_of(given)
+    key = signatures.signing_key(SECRET, credentials.date, credentials.region)
+    text = signatures.string_to_sign(given, credentials, path)
+    own = replace(credentials, signature=signatures.sign(key, text).hex())
+    signatures.check_signature(given, own, key)

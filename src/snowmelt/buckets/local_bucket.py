@@ -1,0 +1,327 @@
+"""A bucket of our own: the catalog has the index, a local store one file for each object."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from snowmelt import failpoints as faults
+from snowmelt.buckets.bucket import Entry, Facts, Page, Publication
+from snowmelt.buckets.checksums import Checksum
+from snowmelt.buckets.errors import S3Refusal
+from snowmelt.catalog.objects import s3_objects as objects
+from snowmelt.catalog.objects.s3_objects import ANY, Condition, end_of_prefix
+from snowmelt.errors import NotFound, ObjectChanged, ObjectMissing
+from snowmelt.storage.store import group_of
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping, Sequence
+
+    import sqlalchemy as sa
+
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.objects.s3_buckets import BucketRecord
+    from snowmelt.catalog.objects.s3_objects import ObjectRow
+    from snowmelt.clock import Clock
+    from snowmelt.storage.local_store import LocalStore
+    from snowmelt.storage.store import OpenObject, Readable, Writer
+
+# Replaced between the look into the index and the opening: look again, this often.
+_ATTEMPTS = 10
+# Beside the headers of an object made of parts: their sizes. No header has such a name.
+_PARTS = ":parts"
+
+
+@lru_cache(maxsize=1)
+def _mark_of(_process: int) -> str:
+    return secrets.token_hex(4)
+
+
+def mark_of_this_process() -> str:
+    """Return how the name of each file ends that this process writes.
+
+    Only files of earlier ones can be left over; a fork does not share its parent's.
+    """
+    return _mark_of(os.getpid())
+
+
+class IndexedBucket:
+    """Objects of one bucket in the catalog; any key is possible."""
+
+    def __init__(
+        self, record: BucketRecord, database: Database, files: LocalStore, clock: Clock
+    ) -> None:
+        self.record = record
+        self._database = database
+        self._files = files
+        self._clock = clock
+
+    def facts(self, key: str) -> Facts:
+        """Return what is known of an object."""
+        return _facts(self._row(key))
+
+    def open(self, key: str) -> tuple[Facts, OpenObject]:
+        """Open an object: from here on nobody can change or remove what is read."""
+        for _ in range(_ATTEMPTS):
+            row = self._row(key)
+            try:
+                return _facts(row), self._files.open(row.file)
+            except ObjectMissing:
+                continue
+        raise S3Refusal("SlowDown", "The object is replaced again and again.")
+
+    def incoming(self, key: str, headers: Mapping[str, str]) -> IndexedIncoming:
+        """Begin to write an object, in a file of its own."""
+        file = new_file(self.record.bucket_id)
+        return IndexedIncoming(self, key, headers, file, self._files.writer(file))
+
+    def delete(self, key: str, condition: Condition = ANY) -> None:
+        """Delete an object and its file."""
+        try:
+            with self._database.writing() as connection:
+                file = objects.delete_object(
+                    connection,
+                    self.record.bucket_id,
+                    key.encode(),
+                    now=self._clock.now(),
+                    condition=condition,
+                )
+        except ObjectChanged:
+            raise S3Refusal("PreconditionFailed") from None
+        except ObjectMissing:
+            raise S3Refusal("NoSuchKey", Key=key) from None
+        if file is not None:
+            self._files.delete(file)
+
+    def page(self, prefix: str, *, delimiter: str, after: str, limit: int) -> Page:
+        """Return one page, going past the keys of a group with one look into the index."""
+        with self._database.reading() as connection:
+            found = _Listing(connection, self.record.bucket_id, prefix, delimiter, after)
+            return found.page(limit)
+
+    def publish(
+        self, key: str, headers: Mapping[str, str], file: str, size: int, said: Publication
+    ) -> Facts:
+        """Let the index point to a finished file, and the old one go.
+
+        Raises:
+            S3Refusal: The condition does not hold, or the bucket is gone.
+        """
+        row = objects.ObjectRow(
+            key=key.encode(),
+            size=size,
+            etag=said.etag or "",
+            modified_at=self._clock.now(),
+            headers={**headers, _PARTS: _part_text(said.part_sizes)}
+            if said.part_sizes
+            else headers,
+            checksum=None if said.checksum is None else str(said.checksum),
+            file=file,
+        )
+        bucket_id = self.record.bucket_id
+        try:
+            with self._database.writing() as connection:
+                older = objects.find_object(connection, bucket_id, row.key)
+                objects.put_object(connection, bucket_id, row, condition=said.condition)
+                if said.also is not None:
+                    said.also(connection)
+                faults.point(faults.Point.OBJECT_INDEXING)
+        except ObjectChanged:
+            raise S3Refusal("PreconditionFailed") from None
+        except ObjectMissing:
+            raise S3Refusal("NoSuchKey", Key=key) from None
+        except NotFound:
+            raise S3Refusal("NoSuchBucket", BucketName=self.record.name) from None
+        if older is not None:
+            self._files.delete(older.file)
+        return _facts(row)
+
+    def discard(self, file: str) -> None:
+        """Remove a file that no index points to."""
+        self._files.delete(file)
+
+    def _row(self, key: str) -> ObjectRow:
+        with self._database.reading() as connection:
+            row = objects.find_object(connection, self.record.bucket_id, key.encode())
+        if row is None:
+            raise S3Refusal("NoSuchKey", Key=key)
+        return row
+
+
+class IndexedIncoming:
+    """A file that grows, and the row that will name it."""
+
+    def __init__(
+        self, bucket: IndexedBucket, key: str, headers: Mapping[str, str], file: str, writer: Writer
+    ) -> None:
+        self._bucket = bucket
+        self._key = key
+        self._headers = headers
+        self._file = file
+        self._writer = writer
+
+    def write(self, data: Readable) -> None:
+        """Append bytes."""
+        self._writer.write(data)
+        faults.point(faults.Point.OBJECT_WRITING)
+
+    def append(self, source: OpenObject, start: int = 0, end: int | None = None) -> None:
+        """Append bytes of another object."""
+        self._writer.append(source, start, end)
+
+    def finish(self, publication: Publication) -> Facts:
+        """Make the file durable, then point to it."""
+        info = self._writer.finish()
+        faults.point(faults.Point.OBJECT_WRITTEN)
+        try:
+            facts = self._bucket.publish(
+                self._key, self._headers, self._file, info.size, publication
+            )
+        except S3Refusal:
+            # Any other error may hide a commit: then the file must stay.
+            self._bucket.discard(self._file)
+            raise
+        faults.point(faults.Point.OBJECT_INDEXED)
+        return facts
+
+    def abort(self) -> None:
+        """Remove the unfinished file."""
+        self._writer.abort()
+
+
+class _Listing:
+    """One walk along the index in one transaction."""
+
+    def __init__(
+        self, connection: sa.Connection, bucket_id: int, prefix: str, delimiter: str, after: str
+    ) -> None:
+        self._connection = connection
+        self._bucket_id = bucket_id
+        self._prefix = prefix
+        self._delimiter = delimiter
+        self._end = end_of_prefix(prefix.encode())
+        self._inclusive = after < prefix
+        self._position = max(prefix, after).encode()
+        if after and group_of(after, prefix, delimiter) == after and after.startswith(prefix):
+            self._go_past(after)
+
+    def page(self, limit: int) -> Page:
+        entries: list[Entry] = []
+        while len(entries) <= limit:
+            wanted = limit + 1 - len(entries)
+            rows = self._fetch(wanted)
+            self._take(rows, entries, limit + 1)
+            if len(rows) < wanted:
+                break
+        return Page(tuple(entries[:limit]), truncated=len(entries) > limit)
+
+    def _take(self, rows: list[ObjectRow], entries: list[Entry], most: int) -> None:
+        group: str | None = None
+        for row in rows:
+            key = row.key.decode()
+            if group is not None and key.startswith(group):
+                continue
+            if len(entries) == most:
+                return
+            group = group_of(key, self._prefix, self._delimiter)
+            entries.append(_facts(row) if group is None else group)
+            self._position, self._inclusive = row.key, False
+            if group is not None:
+                self._go_past(group)
+
+    def _fetch(self, limit: int) -> list[ObjectRow]:
+        return objects.objects_from(
+            self._connection,
+            self._bucket_id,
+            self._position,
+            inclusive=self._inclusive,
+            before=self._end,
+            limit=limit,
+        )
+
+    def _go_past(self, group: str) -> None:
+        # UTF-8 has no byte 0xFF: every group has an end.
+        self._position, self._inclusive = end_of_prefix(group.encode()) or b"\xff", True
+
+
+def new_file(bucket_id: int) -> str:
+    """Return the path of a file that never was: buckets apart, spread over 256 folders."""
+    name = f"{secrets.token_hex(16)}-{mark_of_this_process()}"
+    return f"{bucket_id}/{name[:2]}/{name}"
+
+
+def _facts(row: ObjectRow) -> Facts:
+    headers = dict(row.headers)
+    return Facts(
+        key=row.key.decode(),
+        size=row.size,
+        etag=row.etag,
+        modified_at=row.modified_at,
+        headers=headers,
+        part_sizes=_part_sizes(headers.pop(_PARTS, "")),
+        checksum=None if row.checksum is None else Checksum.parse(row.checksum),
+    )
+
+
+def _part_text(sizes: Sequence[int]) -> str:
+    """Return sizes of parts as text, equal ones in a row together: `8388608x2 17`."""
+    runs = [(size, len(list(run))) for size, run in itertools.groupby(sizes)]
+    return " ".join(f"{size}x{count}" if count > 1 else str(size) for size, count in runs)
+
+
+def _part_sizes(text: str) -> tuple[int, ...]:
+    runs = (run.partition("x")[::2] for run in text.split())
+    return tuple(itertools.chain.from_iterable((int(s),) * int(n or 1) for s, n in runs))
+
+
+# --- Files that no object needs: dropped ones, and what a crash left behind.
+
+_AT_ONCE = 1000
+
+
+def delete_dropped(database: Database, files: LocalStore) -> int:
+    """Delete files whose objects were replaced or deleted; return how many were on the list."""
+    done = 0
+    while True:
+        with database.reading() as connection:
+            dropped = objects.dropped_files(connection, _AT_ONCE)
+        for file in dropped:
+            files.delete(file)
+        if dropped:
+            with database.writing() as connection:
+                objects.forget_files(connection, dropped)
+        done += len(dropped)
+        if len(dropped) < _AT_ONCE:
+            return done
+
+
+def sweep(database: Database, files: LocalStore, before: dt.datetime) -> int:
+    """Delete what earlier processes left behind: files that the catalog never knew.
+
+    Args:
+        database: The catalog.
+        files: Where objects of our own lie.
+        before: What is younger is left alone, such as when this process began.
+    """
+    removed = files.sweep(before)
+    batch: list[str] = []
+    ours = mark_of_this_process()
+    for info in files.list():
+        if not info.path.endswith(ours) and info.modified_at < before:
+            batch.append(info.path)
+        if len(batch) == _AT_ONCE:
+            removed += _delete_unknown(database, files, batch)
+            batch = []
+    return removed + _delete_unknown(database, files, batch)
+
+
+def _delete_unknown(database: Database, files: LocalStore, some: list[str]) -> int:
+    with database.reading() as connection:
+        unknown = objects.unknown_files(connection, some)
+    for file in unknown:
+        files.delete(file)
+    return len(unknown)

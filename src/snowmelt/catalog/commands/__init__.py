@@ -1,0 +1,1 @@
+"""Statement execution (as PostgreSQL's `commands/`)."""

@@ -1,0 +1,1 @@
+"""Engine, transactions, upgrades."""

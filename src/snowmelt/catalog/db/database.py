@@ -1,0 +1,412 @@
+"""Opening the catalog's database, and its two kinds of transaction.
+
+SQLite is used through two engines. With the driver's defaults two SELECTs of one transaction
+could see different data, and two writers could both read before either wrote; here a writer
+begins with BEGIN IMMEDIATE on the one writing connection, a reader with BEGIN on connections
+that cannot write. Threads get the writing connection in order of arrival (`WriterTurns`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.pool import QueuePool
+
+from snowmelt.catalog.db.fair_lock import WriterTurns, begin_immediate
+from snowmelt.catalog.db.schema_versions import known_versions, newest_version, version_of
+from snowmelt.clock import SystemClock
+from snowmelt.errors import (
+    CatalogBusy,
+    CatalogUnavailable,
+    ConfigurationError,
+    MissingExtra,
+    SnowmeltError,
+    TransactionConflict,
+    UnknownOutcome,
+)
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterator
+
+    from snowmelt.clock import Clock
+
+# SQLSTATEs of PostgreSQL: after a serialization failure or deadlock the same may be run again,
+# and after a unique violation too: another transaction inserted first what this one now finds.
+# A lock timeout is our own waiting limit.
+_CONFLICTS = frozenset({"40001", "40P01", "23505"})
+_LOCK_TIMEOUT = "55P03"
+# A server that follows another, as one does after a failover, or one that an operator has closed.
+_READ_ONLY = "25006"
+# Operator intervention (57P01 …) and connection exceptions (08…): the server may have committed.
+_LOST_CONNECTION = ("08", "57P")
+
+
+class Database:
+    """The catalog's database; thread-safe. Each `with` block is one transaction."""
+
+    def __init__(self, url: sa.URL, *, busy_timeout_s: float) -> None:
+        self._busy_timeout_s = busy_timeout_s
+        self._url = url
+        self._turns = WriterTurns()
+        self._file = _CatalogFile(Path(url.database or "")) if self.dialect == "sqlite" else None
+        if self.dialect == "sqlite":
+            self._writer = _sqlite_engine(url, busy_timeout_s, writing=True)
+            self._reader = _sqlite_engine(url, busy_timeout_s, writing=False)
+        else:
+            self._writer = _postgres_engine(url, busy_timeout_s)
+            self._reader = self._writer.execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True
+            )
+
+    @property
+    def url(self) -> str:
+        """The URL, password included: whoever has it is an administrator."""
+        return self._url.render_as_string(hide_password=False)
+
+    @property
+    def dialect(self) -> str:
+        """`sqlite` or `postgresql`."""
+        return self._url.get_backend_name()
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """Read in one transaction: every statement sees the same state; nothing can be written.
+
+        Raises:
+            CatalogBusy: No connection became free in time.
+            CatalogUnavailable: The database cannot be reached.
+        """
+        self._require_file()
+        with self._mapped_errors(), self._reader.connect() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def writing(self, *, urgent: bool = False) -> Iterator[sa.Connection]:
+        """Write in one transaction, committed at the end of the block, undone when it raises.
+
+        On SQLite writers run one after the other, in order of arrival. On PostgreSQL they meet at
+        row locks.
+
+        Args:
+            urgent: Wait for one other thread's transaction at most (SQLite). For the threads that
+                commit rows for many clients at once.
+
+        Raises:
+            CatalogBusy: Another transaction held a lock for too long.
+            CatalogUnavailable: The database cannot be reached; nothing was written.
+            TransactionConflict: Undone by the database; the same block may be run again.
+            UnknownOutcome: The COMMIT failed without a clear answer.
+        """
+        with self._turn(urgent=urgent), self._mapped_errors(), self._writer.connect() as connection:
+            self._require_file()
+            try:
+                yield connection
+            except sa.exc.DBAPIError as error:
+                if _sqlstate(error) == _READ_ONLY:
+                    # The next connection may find the server that writes.
+                    connection.invalidate()
+                raise
+            try:
+                connection.commit()
+            except sa.exc.DBAPIError as error:
+                if _sqlstate(error) in _CONFLICTS:
+                    raise
+                # Whatever state the connection is in, nobody shall use it again.
+                connection.invalidate()
+                if _is_definite(error):
+                    raise
+                raise UnknownOutcome(
+                    "The catalog's COMMIT failed without a clear answer "
+                    f"({str(error.orig).strip()}); look before doing it again."
+                ) from error
+
+    def create_file(self) -> None:
+        """Create a SQLite file that is missing; from now on it must stay the same file.
+
+        Raises:
+            CatalogUnavailable: If the file cannot be created or opened.
+        """
+        if self._file is not None:
+            self._file.create()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._reader.dispose()
+        self._writer.dispose()
+
+    def _require_file(self) -> None:
+        if self._file is not None:
+            self._file.require()
+
+    @contextlib.contextmanager
+    def _turn(self, *, urgent: bool) -> Iterator[None]:
+        if self.dialect != "sqlite":
+            yield
+            return
+        if not self._turns.acquire(self._busy_timeout_s, urgent=urgent):
+            raise CatalogBusy(seconds=self._busy_timeout_s)
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+    @contextlib.contextmanager
+    def _mapped_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sa.exc.TimeoutError as error:
+            raise CatalogBusy(seconds=self._busy_timeout_s) from error
+        except sa.exc.DBAPIError as error:
+            mapped = self._map(error)
+            if mapped is None:
+                raise
+            raise mapped from error
+
+    def _map(self, error: sa.exc.DBAPIError) -> SnowmeltError | None:
+        state = _sqlstate(error)
+        if state in _CONFLICTS:
+            return TransactionConflict()
+        if state == _LOCK_TIMEOUT or _sqlite_code(error).startswith(
+            ("SQLITE_BUSY", "SQLITE_LOCKED")
+        ):
+            return CatalogBusy(seconds=self._busy_timeout_s)
+        if state == _READ_ONLY:
+            return CatalogUnavailable(reason="the database takes no writes (it is read-only)")
+        if isinstance(error, sa.exc.OperationalError):
+            return CatalogUnavailable(reason=str(error.orig).strip())
+        return None
+
+
+class _CatalogFile:
+    """The file of a SQLite catalog: private to its owner, and the same one for a whole process.
+
+    SQLite goes on writing to a file that was deleted or replaced: what it commits there is lost.
+    """
+
+    def __init__(self, path: Path) -> None:
+        # The process may change its folder; SQLite opened the file from the one it was in.
+        self._path = path.absolute()
+        self._identity: tuple[int, int] | None = None
+
+    def create(self) -> None:
+        """Create the file if it is missing, and let no other account of the machine read it."""
+        try:
+            # SQLite gives its other files (-wal, -shm) the mode of this one.
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            found = self._path.stat()
+            if found.st_mode & stat.S_IRWXO and found.st_uid == os.geteuid():
+                for each in (self._path, *self._path.parent.glob(f"{self._path.name}-*")):
+                    each.chmod(stat.S_IMODE(each.stat().st_mode) & ~stat.S_IRWXO)
+        except OSError as error:
+            raise CatalogUnavailable(
+                reason=f"cannot open {self._path}: {error.strerror or error}"
+            ) from error
+        self._identity = (found.st_dev, found.st_ino)
+
+    def require(self) -> None:
+        """Raise CatalogUnavailable if the file is not the one that was opened."""
+        if self._identity is None:
+            return
+        try:
+            found = self._path.stat()
+        except OSError:
+            found = None
+        if found is None or (found.st_dev, found.st_ino) != self._identity:
+            happened = "deleted" if found is None else "replaced"
+            raise CatalogUnavailable(
+                reason=f"{self._path} was {happened} while in use. Stop all processes that use the"
+                " catalog, restore the file, and start them again"
+            )
+
+
+def open_database(
+    url: str, *, clock: Clock | None = None, busy_timeout_s: float = 60.0, create: bool = True
+) -> Database:
+    """Open the catalog and bring its schema up to date.
+
+    Args:
+        url: `sqlite:///path`, `postgresql://…`, or a bare path of a SQLite file.
+        clock: Dates a new catalog; the machine's clock when not given.
+        busy_timeout_s: How long a transaction waits for others, in seconds.
+        create: Create a SQLite file that is missing.
+
+    Raises:
+        ConfigurationError: If the URL names no file or another kind of database, or the file is
+            missing and `create` is false.
+        CatalogUnavailable: The database cannot be reached.
+        MissingExtra: PostgreSQL without its driver.
+    """
+    file = sqlite_file(url)
+    if file is not None and not create and not file.exists():
+        raise ConfigurationError(
+            setting="catalog_url",
+            reason=f"there is no catalog at {file}. Check the folder, or create one: start"
+            " `snowmelt serve` there, or run CREATE DATABASE with `snowmelt sql`",
+        )
+    database = Database(_parse_url(url), busy_timeout_s=busy_timeout_s)
+    try:
+        database.create_file()
+        with database.reading() as connection:
+            current = version_of(connection)
+        if current != newest_version():
+            # Here, not above: Alembic is not needed where there is nothing to do.
+            from snowmelt.catalog.db.schema_upgrade import upgrade
+
+            with database.writing() as connection:
+                upgrade(connection, (clock or SystemClock()).now())
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogVersion:
+    """Which version the tables of a catalog have (None: there are none), and the newest there is."""
+
+    current: str | None
+    newest: str
+    is_known: bool
+
+
+def catalog_version(url: str, *, busy_timeout_s: float = 10.0) -> CatalogVersion:
+    """Tell a catalog's version; unlike `open_database`, change nothing.
+
+    Raises:
+        ConfigurationError: The URL is of another kind.
+        CatalogUnavailable: The database cannot be reached.
+    """
+    database = Database(_parse_url(url), busy_timeout_s=busy_timeout_s)
+    try:
+        with database.reading() as connection:
+            current = version_of(connection)
+    finally:
+        database.close()
+    return CatalogVersion(current, newest_version(), current in known_versions())
+
+
+def server_time(connection: sa.Connection) -> dt.datetime | None:
+    """Return the time of the database's machine, None where that is this one."""
+    if connection.dialect.name != "postgresql":
+        return None
+    found: dt.datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
+    return found
+
+
+def sqlite_file(url: str) -> Path | None:
+    """Return the file of a SQLite catalog, None for another.
+
+    Raises:
+        ConfigurationError: It is the URL of no catalog.
+        MissingExtra: The URL needs a package that is not installed.
+    """
+    parsed = _parse_url(url)
+    return Path(parsed.database or "") if parsed.get_backend_name() == "sqlite" else None
+
+
+def _parse_url(text: str) -> sa.URL:
+    url = sa.make_url(text) if "://" in text else sa.URL.create("sqlite", database=text)
+    if url.get_backend_name() in {"postgres", "postgresql"}:
+        try:
+            import psycopg  # noqa: F401 - optional
+        except ImportError as error:
+            raise MissingExtra(
+                what="A PostgreSQL catalog", package="psycopg", extra="postgres"
+            ) from error
+        return url.set(drivername="postgresql+psycopg")
+    if url.get_backend_name() != "sqlite":
+        raise ConfigurationError(
+            setting="catalog_url", reason="use sqlite:///path or postgresql://host/database"
+        )
+    # Each connection to :memory: would be a database of its own.
+    if not url.database or ":memory:" in url.database:
+        raise ConfigurationError(setting="catalog_url", reason="SQLite needs a file")
+    return url
+
+
+def _sqlite_engine(url: sa.URL, timeout_s: float, *, writing: bool) -> sa.Engine:
+    engine = sa.create_engine(
+        url,
+        # Errors are logged, and parameters hold column minima and maxima: rows, in effect.
+        hide_parameters=True,
+        poolclass=QueuePool,
+        pool_size=1 if writing else 8,
+        max_overflow=0 if writing else 56,
+        pool_timeout=timeout_s,
+        connect_args={"timeout": timeout_s, "check_same_thread": False, "isolation_level": None},
+    )
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: Any, _record: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA foreign_keys=ON")
+        if writing:
+            cursor.execute("PRAGMA journal_mode=WAL")
+            cursor.execute("PRAGMA synchronous=FULL")
+            # From here on only a begin waits, in a way of its own.
+            cursor.execute("PRAGMA busy_timeout=0")
+        else:
+            cursor.execute("PRAGMA query_only=ON")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: sa.Connection) -> None:
+        if writing:
+            begin_immediate(connection, timeout_s)
+        else:
+            connection.exec_driver_sql("BEGIN")
+
+    return engine
+
+
+def _postgres_engine(url: sa.URL, timeout_s: float) -> sa.Engine:
+    engine = sa.create_engine(
+        url,
+        # Errors are logged, and parameters hold column minima and maxima: rows, in effect.
+        hide_parameters=True,
+        poolclass=QueuePool,
+        pool_size=8,
+        max_overflow=24,
+        pool_timeout=timeout_s,
+        pool_pre_ping=True,
+        isolation_level="READ COMMITTED",
+        connect_args={"connect_timeout": max(int(timeout_s), 2)},
+    )
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: Any, _record: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute(f"SET lock_timeout = {int(timeout_s * 1000)}")
+        # Names are compared by bytes in our own code; the session must speak UTF-8.
+        cursor.execute("SET client_encoding = 'UTF8'")
+        # An acknowledged row is on disk, whatever the role's or the database's default says.
+        cursor.execute("SET synchronous_commit = 'on'")
+        # A plan kept from when a table was empty would read it whole for as long as nobody
+        # analyses it; chunks come by thousands a second.
+        cursor.execute("SET plan_cache_mode = 'force_custom_plan'")
+        cursor.close()
+        connection.commit()
+
+    return engine
+
+
+def _sqlstate(error: sa.exc.DBAPIError) -> str:
+    return getattr(error.orig, "sqlstate", None) or ""
+
+
+def _sqlite_code(error: sa.exc.DBAPIError) -> str:
+    return getattr(error.orig, "sqlite_errorname", None) or ""
+
+
+def _is_definite(error: sa.exc.DBAPIError) -> bool:
+    """Tell whether a failed COMMIT certainly wrote nothing: the server itself said so."""
+    state = _sqlstate(error)
+    return bool(state) and not state.startswith(_LOST_CONNECTION)

@@ -1,0 +1,1 @@
+"""Leases, runs of background jobs, services."""

@@ -1,0 +1,76 @@
+"""The services of a deployment, as they tell each other through the catalog.
+
+Nothing rests on it that must not go wrong: it tells operators who runs, and each service how far
+its clock is from the catalog's.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from snowmelt.catalog import model
+from snowmelt.catalog.db.dialect import insert_for
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+_S = model.services
+
+# A service says that it runs every so many seconds; one that has missed six of these is gone.
+BEAT_S = 10.0
+GONE_AFTER = dt.timedelta(seconds=60)
+_FORGOTTEN_AFTER = dt.timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRecord:
+    """A service; instants are by the catalog's clock, `ahead_ms` is how far its own is ahead of it."""
+
+    service_id: str
+    host: str
+    process: int
+    url: str
+    version: str
+    started_at: dt.datetime
+    seen_at: dt.datetime
+    ahead_ms: int
+
+    def is_running(self, now: dt.datetime) -> bool:
+        """Tell whether it has said so lately."""
+        return now - self.seen_at < GONE_AFTER
+
+
+def say_that_it_runs(connection: Connection, service: ServiceRecord) -> None:
+    """Write a service down, or that it still runs; forget those that have been gone for a day."""
+    values = {name: getattr(service, name) for name in ServiceRecord.__slots__}
+    insert = insert_for(connection, _S).values(values)
+    connection.execute(
+        insert.on_conflict_do_update(
+            index_elements=["service_id"],
+            set_={"seen_at": insert.excluded.seen_at, "ahead_ms": insert.excluded.ahead_ms},
+        )
+    )
+    connection.execute(sa.delete(_S).where(_S.c.seen_at < service.seen_at - _FORGOTTEN_AFTER))
+
+
+def say_that_it_ends(connection: Connection, service_id: str) -> None:
+    """Forget a service that stops in order."""
+    connection.execute(sa.delete(_S).where(_S.c.service_id == service_id))
+
+
+def services_of(connection: Connection) -> list[ServiceRecord]:
+    """Return all services that run, or were gone without a word in the last day, oldest first."""
+    query = sa.select(_S).order_by(_S.c.started_at, _S.c.service_id)
+    return [ServiceRecord(*row) for row in connection.execute(query)]
+
+
+# --- The number of this deployment, drawn when its catalog was created.
+
+
+def deployment_id(connection: Connection) -> int:
+    """Return the deployment's number; it is part of every client prefix."""
+    return int(connection.execute(sa.select(model.deployment.c.deployment_id)).scalar_one())

@@ -1,0 +1,183 @@
+"""What loads need: user code, what was loaded, how far streams came."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, Table, Text
+
+from snowmelt.catalog.model.base import Id, Instant, in_parent, live, metadata, partial
+
+# `files` is JSON: {name: base64}. A library is whole: replacing it replaces all its files.
+libraries = Table(
+    "libraries",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("language", Text, nullable=False),
+    Column("origin", Text, nullable=False),
+    Column("files", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
+)
+
+load_functions = Table(
+    "load_functions",
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("factory", Text, nullable=False),
+    Column("library", ForeignKey("libraries.name"), nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
+)
+
+# Rows are only added and closed; a committed load is closed in the transaction that swaps the
+# pointer of its table.
+loads = Table(
+    "loads",
+    metadata,
+    Column("load_id", Text, primary_key=True),
+    Column("table_id", BigInteger, nullable=False),
+    Column("reject_table_id", BigInteger),
+    Column("role", Text, nullable=False),
+    Column("stream_name", Text),
+    Column("statement", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("started_at", Instant, nullable=False),
+    Column("ended_at", Instant),
+    Column("files", BigInteger),
+    Column("rows", BigInteger),
+    Column("rejects", BigInteger),
+    Column("bytes", BigInteger),
+    Column("snapshot_id", BigInteger),
+    Column("first_error", Text),
+    Column("message", Text),
+    Index("ix_loads_table_id_started_at", "table_id", "started_at"),
+    partial("ix_loads_running", "table_id", where="state = 'running'"),
+)
+
+# What each load did with each of its files; those that were loaded are not loaded again.
+loaded_files = Table(
+    "loaded_files",
+    metadata,
+    Column("load_id", ForeignKey("loads.load_id"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("table_id", BigInteger, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("size", BigInteger),
+    Column("tag", Text),
+    Column("state", Text, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("rejects", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("first_error", Text),
+    Index("ix_loaded_files_table_id_path", "table_id", "path"),
+)
+
+stream_offsets = Table(
+    "stream_offsets",
+    metadata,
+    Column("stream", Text, primary_key=True),
+    Column("topic", Text, primary_key=True),
+    Column("partition", Integer, primary_key=True, autoincrement=False),
+    Column("next_offset", BigInteger, nullable=False),
+    Column("load_id", Text, nullable=False),
+    Column("updated_at", Instant, nullable=False),
+)
+
+
+# --- What was done to native files, and when: migrations and maintenance.
+
+migrations = Table(
+    "migrations",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("table_id", BigInteger, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("from_seq", BigInteger, nullable=False),
+    Column("to_seq", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("started_at", Instant, nullable=False),
+    Column("ended_at", Instant),
+    Column("rows", BigInteger),
+    Column("files", BigInteger),
+    Column("bytes", BigInteger),
+    Column("snapshot_id", BigInteger),
+    Column("message", Text),
+    Index("ix_migrations_table_id_to_seq", "table_id", "to_seq"),
+)
+
+# Rows are only added and closed; a committed run is closed in the transaction that swaps the
+# pointer of its table. Counts are of the files that the run replaced and of those it wrote.
+maintenance_runs = Table(
+    "maintenance_runs",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("table_id", BigInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("started_at", Instant, nullable=False),
+    Column("ended_at", Instant),
+    Column("rows", BigInteger),
+    Column("files_before", BigInteger),
+    Column("bytes_before", BigInteger),
+    Column("files_after", BigInteger),
+    Column("bytes_after", BigInteger),
+    Column("snapshots_expired", BigInteger),
+    Column("snapshot_id", BigInteger),
+    Column("message", Text),
+    Index("ix_maintenance_runs_table_id_started_at", "table_id", "started_at"),
+    partial("ix_maintenance_runs_running", "table_id", where="state = 'running'"),
+)
+
+
+# --- What external functions need.
+#
+# Definitions are JSON as `functions.definition` writes it; what is looked for has columns as well.
+
+api_integrations = Table(
+    "api_integrations",
+    metadata,
+    Column("integration_id", Id, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("definition", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("dropped_at", Instant),
+    live("uq_api_integrations_live", "name"),
+    sqlite_autoincrement=True,
+)
+
+# Overloads of a name never share a number of arguments; the index guards part of that rule only,
+# so whoever creates one holds the lock of the schema.
+external_functions = Table(
+    "external_functions",
+    metadata,
+    Column("function_id", Id, primary_key=True),
+    Column("schema_id", ForeignKey("schemas.schema_id"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("least_arguments", Integer, nullable=False),
+    Column("most_arguments", Integer, nullable=False),
+    Column("integration", Text, nullable=False),
+    Column("definition", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("dropped_at", Instant),
+    in_parent(),
+    live("uq_external_functions_live", "schema_id", "name", "most_arguments"),
+    sqlite_autoincrement=True,
+)
+
+translators = Table(
+    "translators",
+    metadata,
+    Column("translator_id", Id, primary_key=True),
+    Column("schema_id", ForeignKey("schemas.schema_id"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("definition", Text, nullable=False),
+    Column("comment", Text),
+    Column("owner", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("dropped_at", Instant),
+    in_parent(),
+    live("uq_translators_live", "schema_id", "name"),
+    sqlite_autoincrement=True,
+)

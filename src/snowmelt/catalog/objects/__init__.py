@@ -1,0 +1,1 @@
+"""Records of databases, schemas, tables, functions, pipes, buckets."""

@@ -1,0 +1,129 @@
+"""Pipes: named ways into a table, with what they compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from snowmelt.catalog import model
+from snowmelt.catalog.model import pipes
+from snowmelt.errors import AlreadyExists, PipeNotFound
+from snowmelt.schema.types import TableName, display_name
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from snowmelt.catalog.sql.pipe_ast import PipeCopy
+
+# Behind a table's name: the pipe that each table has by itself.
+OWN_SUFFIX = "-STREAMING"
+_P = pipes
+_S = model.schemas
+_D = model.databases
+
+
+@dataclass(frozen=True, slots=True)
+class PipeRecord:
+    """A pipe; `definition` is the text of its COPY."""
+
+    pipe_id: int
+    database: str
+    schema: str
+    name: str
+    owner: str
+    definition: str
+    comment: str | None
+    created_at: dt.datetime
+
+    def __str__(self) -> str:
+        return ".".join(map(display_name, (self.database, self.schema, self.name)))
+
+
+def pipe_table(copy: PipeCopy, pipe: TableName) -> TableName:
+    """Return the table that a pipe copies into; a short name is one beside the pipe."""
+    parts = copy.table.parts
+    return TableName(*(pipe.database, pipe.schema)[: 3 - len(parts)], *parts)
+
+
+def find_pipe(connection: sa.Connection, name: TableName) -> PipeRecord | None:
+    """Return the live pipe of this name, None when there is none."""
+    row = connection.execute(
+        _records().where(
+            _D.c.name == name.database, _S.c.name == name.schema, _P.c.name == name.table
+        )
+    ).first()
+    return None if row is None else PipeRecord(*row)
+
+
+def pipes_of(
+    connection: sa.Connection, database: str | None = None, schema: str | None = None
+) -> list[PipeRecord]:
+    """Return the live pipes, ordered by name, of one database or schema when given."""
+    query = _records()
+    if database is not None:
+        query = query.where(_D.c.name == database)
+    if schema is not None:
+        query = query.where(_S.c.name == schema)
+    rows = connection.execute(query.order_by(_D.c.name, _S.c.name, _P.c.name))
+    return [PipeRecord(*row) for row in rows]
+
+
+def create_pipe(  # noqa: PLR0913 - the clauses of CREATE PIPE
+    connection: sa.Connection,
+    name: TableName,
+    schema_id: int,
+    *,
+    owner: str,
+    definition: str,
+    comment: str | None,
+    now: dt.datetime,
+) -> None:
+    """Create a pipe.
+
+    Raises:
+        AlreadyExists: There is one of that name.
+    """
+    if find_pipe(connection, name) is not None:
+        raise AlreadyExists(kind="Pipe", name=name)
+    connection.execute(
+        sa.insert(_P).values(
+            schema_id=schema_id,
+            name=name.table,
+            owner=owner,
+            definition=definition,
+            comment=comment,
+            created_at=now,
+        )
+    )
+
+
+def drop_pipe(connection: sa.Connection, name: TableName, now: dt.datetime) -> None:
+    """Drop a pipe; rows that came through it stay, and so do the table's channels.
+
+    Raises:
+        PipeNotFound: There is none of that name.
+    """
+    found = find_pipe(connection, name)
+    if found is None:
+        raise PipeNotFound(pipe=name)
+    connection.execute(sa.update(_P).where(_P.c.pipe_id == found.pipe_id).values(dropped_at=now))
+
+
+def _records() -> sa.Select[Any]:
+    return (
+        sa.select(
+            _P.c.pipe_id,
+            _D.c.name,
+            _S.c.name,
+            _P.c.name,
+            _P.c.owner,
+            _P.c.definition,
+            _P.c.comment,
+            _P.c.created_at,
+        )
+        .join(_S, _P.c.schema_id == _S.c.schema_id)
+        .join(_D, _S.c.database_id == _D.c.database_id)
+        .where(_P.c.dropped_at.is_(None), _S.c.dropped_at.is_(None), _D.c.dropped_at.is_(None))
+    )

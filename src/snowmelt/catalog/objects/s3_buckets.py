@@ -1,0 +1,288 @@
+"""Buckets of the S3 endpoint, and who may do what with the objects in them.
+
+Privileges on a whole bucket are grants like any other (`access`); those on a prefix stand in a
+table of their own. S3 has no place to name a role, so a user has the privileges of all roles.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from snowmelt.catalog import model
+from snowmelt.catalog.db.dialect import insert_for
+from snowmelt.catalog.security.access_control import ACCOUNTADMIN, PRIVILEGES
+from snowmelt.errors import AlreadyExists, BucketNameInvalid, NotEmpty, NotFound
+from snowmelt.schema.types import display_name
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Collection
+
+_B = model.buckets
+_G = model.grants
+_P = model.prefix_grants
+_O = model.objects
+_U = model.uploads
+_R = model.roles
+
+CREATE_BUCKET = "CREATE BUCKET"
+PREFIX_PRIVILEGES = tuple(each for each in PRIVILEGES["BUCKET"] if each != "OWNERSHIP")
+
+# Every request of the S3 endpoint asks these: built once, a statement costs half as much.
+_LIVE = sa.select(
+    _B.c.bucket_id, _B.c.name, _B.c.owner, _B.c.backend, _B.c.select_dialect, _B.c.created_at
+).where(_B.c.dropped_at.is_(None))
+_BY_NAME = _LIVE.where(_B.c.name == sa.bindparam("name"))
+_REACH = sa.union_all(
+    sa.select(_G.c.privilege, sa.literal(b"", sa.LargeBinary).label("prefix")).where(
+        _G.c.role.in_(sa.bindparam("roles", expanding=True)),
+        _G.c.kind == "BUCKET",
+        _G.c.object_id == sa.bindparam("bucket_id"),
+    ),
+    sa.select(_P.c.privilege, _P.c.prefix).where(
+        _P.c.role.in_(sa.bindparam("roles", expanding=True)),
+        _P.c.bucket_id == sa.bindparam("bucket_id"),
+    ),
+)
+
+_HINDRANCES = {
+    _O: "Bucket {} is not empty: it holds objects. Delete them first.",
+    _U: "Bucket {} is not empty: it holds multipart uploads that are not completed. Complete or"
+    " abort them first (ListMultipartUploads names them).",
+}
+# S3's rules for new buckets, and the underscore, which other stores and old buckets of S3 have. Those
+# that were made before under other names stay in use.
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9_-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9_-]*[a-z0-9])?)*")
+_RESERVED_STARTS = ("xn--", "sthree-", "amzn-s3-demo-")
+_RESERVED_ENDS = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3")
+
+
+@dataclass(frozen=True, slots=True)
+class BucketRecord:
+    """A bucket; `backend` is the URL of a place elsewhere, None for objects of our own."""
+
+    bucket_id: int
+    name: str
+    owner: str
+    backend: str | None
+    select_dialect: str | None
+    created_at: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixGrant:
+    """One privilege of a role on the objects beneath a prefix."""
+
+    role: str
+    bucket_id: int
+    prefix: bytes
+    privilege: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What somebody may do in one bucket: for each privilege the prefixes of keys; b"" is all."""
+
+    owns: bool
+    prefixes: dict[str, tuple[bytes, ...]]
+
+    def allows(self, privilege: str, key: bytes) -> bool:
+        """Tell whether this key (or all keys beneath this prefix) may be used so."""
+        return self.owns or any(key.startswith(each) for each in self.prefixes.get(privilege, ()))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all is allowed."""
+        return not self.owns and not any(self.prefixes.values())
+
+
+def create_bucket(
+    connection: sa.Connection,
+    name: str,
+    *,
+    owner: str,
+    now: dt.datetime,
+    backend: str | None = None,
+) -> BucketRecord:
+    """Create a bucket that belongs to role `owner`.
+
+    Raises:
+        AlreadyExists: There is a bucket of that name, whoever owns it.
+        BucketNameInvalid: S3 knows no such names.
+    """
+    _check_name(name)
+    made = connection.execute(
+        insert_for(connection, _B)
+        .values(name=name, owner=owner, backend=backend, created_at=now)
+        .on_conflict_do_nothing()
+        .returning(_B.c.bucket_id)
+    )
+    if made.first() is None:
+        raise AlreadyExists(kind="Bucket", name=name)
+    return find_bucket(connection, name)
+
+
+def find_bucket(connection: sa.Connection, name: str) -> BucketRecord:
+    """Return a bucket.
+
+    Raises:
+        NotFound: There is none of that name.
+    """
+    row = connection.execute(_BY_NAME, {"name": name}).first()
+    if row is None:
+        raise NotFound(kind="Bucket", name=name)
+    return BucketRecord(*row)
+
+
+def buckets_of(connection: sa.Connection) -> list[BucketRecord]:
+    """Return all buckets, ordered by name."""
+    found = [BucketRecord(*row) for row in connection.execute(_LIVE)]
+    return sorted(found, key=lambda bucket: bucket.name)
+
+
+def drop_bucket(connection: sa.Connection, bucket: BucketRecord, now: dt.datetime) -> None:
+    """Drop a bucket with the grants on it; the name is free again.
+
+    Raises:
+        NotEmpty: There are objects, or uploads that are not completed.
+    """
+    lock_bucket(connection, bucket.bucket_id, exclusive=True)
+    for table, hindrance in _HINDRANCES.items():
+        inside = sa.select(table.c.bucket_id).where(table.c.bucket_id == bucket.bucket_id).limit(1)
+        if connection.execute(inside).first() is not None:
+            raise NotEmpty(hindrance.format(bucket.name))
+    connection.execute(sa.delete(_P).where(_P.c.bucket_id == bucket.bucket_id))
+    connection.execute(
+        sa.delete(_G).where(_G.c.kind == "BUCKET", _G.c.object_id == bucket.bucket_id)
+    )
+    connection.execute(
+        sa.update(_B).where(_B.c.bucket_id == bucket.bucket_id).values(dropped_at=now)
+    )
+
+
+def lock_bucket(connection: sa.Connection, bucket_id: int, *, exclusive: bool = False) -> None:
+    """Keep a bucket from being dropped until this transaction ends.
+
+    Raises:
+        NotFound: It has been dropped.
+    """
+    query = (
+        sa.select(_B.c.name)
+        .where(_B.c.bucket_id == bucket_id, _B.c.dropped_at.is_(None))
+        .with_for_update(read=not exclusive)
+    )
+    if connection.execute(query).first() is None:
+        raise NotFound("The bucket does not exist any more.", kind="Bucket", name=str(bucket_id))
+
+
+def set_select_dialect(
+    connection: sa.Connection, bucket: BucketRecord, dialect: str | None
+) -> None:
+    """Set the dialect of S3 Select requests that name none; None is the service's."""
+    connection.execute(
+        sa.update(_B).where(_B.c.bucket_id == bucket.bucket_id).values(select_dialect=dialect)
+    )
+
+
+def set_backend(connection: sa.Connection, bucket: BucketRecord, backend: str) -> None:
+    """Let a bucket stand in front of another place than before."""
+    connection.execute(
+        sa.update(_B).where(_B.c.bucket_id == bucket.bucket_id).values(backend=backend)
+    )
+
+
+# --- privileges
+
+
+def reach(connection: sa.Connection, roles: Collection[str], bucket: BucketRecord) -> Reach:
+    """Return what the holder of these roles may do in a bucket."""
+    if ACCOUNTADMIN in roles or bucket.owner in roles:
+        return Reach(owns=True, prefixes={})
+    prefixes: dict[str, tuple[bytes, ...]] = {}
+    asked = {"roles": list(roles), "bucket_id": bucket.bucket_id}
+    for privilege, prefix in connection.execute(_REACH, asked):
+        prefixes[privilege] = (*prefixes.get(privilege, ()), bytes(prefix))
+    return Reach(owns=False, prefixes=prefixes)
+
+
+def grant_prefix(
+    connection: sa.Connection, privilege: str, bucket: BucketRecord, prefix: bytes, role: str
+) -> None:
+    """Grant a privilege on the objects beneath a prefix; again is harmless.
+
+    Raises:
+        NotFound: There is no such role, or no such privilege on prefixes.
+    """
+    row = _prefix_row(connection, privilege, bucket, prefix, role)
+    connection.execute(insert_for(connection, _P).values(row).on_conflict_do_nothing())
+
+
+def revoke_prefix(
+    connection: sa.Connection, privilege: str, bucket: BucketRecord, prefix: bytes, role: str
+) -> None:
+    """Take away a privilege that was granted on exactly this prefix.
+
+    Raises:
+        NotFound: There is no such role, or no such privilege on prefixes.
+    """
+    row = _prefix_row(connection, privilege, bucket, prefix, role)
+    connection.execute(sa.delete(_P).filter_by(**row))
+
+
+def prefix_grants_of(
+    connection: sa.Connection, *, role: str | None = None, bucket_id: int | None = None
+) -> list[PrefixGrant]:
+    """Return the privileges on prefixes of a role, or in a bucket."""
+    query = sa.select(_P.c.role, _P.c.bucket_id, _P.c.prefix, _P.c.privilege)
+    if role is not None:
+        query = query.where(_P.c.role == role)
+    if bucket_id is not None:
+        query = query.where(_P.c.bucket_id == bucket_id)
+    found = [
+        PrefixGrant(row.role, row.bucket_id, bytes(row.prefix), row.privilege)
+        for row in connection.execute(query)
+    ]
+    return sorted(found, key=lambda g: (g.bucket_id, g.prefix, g.role, g.privilege))
+
+
+def _prefix_row(
+    connection: sa.Connection, privilege: str, bucket: BucketRecord, prefix: bytes, role: str
+) -> dict[str, object]:
+    _require_role(connection, role)
+    if privilege not in PREFIX_PRIVILEGES:
+        raise NotFound(kind="Privilege on a prefix", name=privilege)
+    return {
+        "role": role,
+        "bucket_id": bucket.bucket_id,
+        "prefix": prefix,
+        "privilege": privilege,
+    }
+
+
+def _require_role(connection: sa.Connection, role: str) -> None:
+    if not connection.execute(sa.select(_R.c.name).where(_R.c.name == role)).first():
+        raise NotFound(kind="Role", name=display_name(role))
+
+
+def _check_name(name: str) -> None:
+    if (
+        not 3 <= len(name) <= 63
+        or not _NAME.fullmatch(name)
+        or name.startswith(_RESERVED_STARTS)
+        or name.endswith(_RESERVED_ENDS)
+        or _is_address(name)
+    ):
+        raise BucketNameInvalid(bucket=name)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.IPv4Address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,462 @@
+"""Tables and the versions of their columns.
+
+Functions take a connection and commit nothing. Those that change a table lock its row first,
+so that they and registrations of chunks follow each other.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import sqlalchemy as sa
+
+from snowmelt.catalog import model
+from snowmelt.catalog.model import row_channels
+from snowmelt.catalog.objects.channel_tombstones import bury_channels_of
+from snowmelt.errors import (
+    AlreadyExists,
+    CommitLost,
+    DatabaseNotFound,
+    NotFound,
+    SchemaNotFound,
+    TableNotFound,
+    Unsupported,
+)
+from snowmelt.schema.native_types import find_companion_conflict
+from snowmelt.schema.types import Column, TableName, TableSchema, display_name
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+
+# Of what is dropped, where nobody has said how long; as Snowflake's.
+DEFAULT_RETENTION_DAYS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TableRecord:
+    """One incarnation of a table.
+
+    `incarnation` is new each time a table is created, also under an old name. `last_seq` is the
+    commit sequence of the last registered chunk, `migrated_seq` the one up to which chunks are
+    in native files as far as the catalog knows, `pointer` the metadata file of the native table,
+    `schema_evolution` whether its columns may follow its rows. Once it is dropped it is kept until
+    `kept_until`, which is `retention_days` later: its own, or those of schema, database, or 1.
+    `error_table_id` is the table that its refused rows go to, which may be gone.
+    """
+
+    table_id: int
+    incarnation: str
+    name: TableName
+    schema: TableSchema
+    cluster_by: tuple[str, ...]
+    owner: str
+    last_seq: int
+    migrated_seq: int
+    pointer: str | None
+    created_at: dt.datetime
+    dropped_at: dt.datetime | None
+    database_id: int
+    schema_id: int
+    schema_evolution: bool = False
+    retention_days: int = DEFAULT_RETENTION_DAYS
+    kept_until: dt.datetime | None = None
+    comment: str | None = None
+    error_table_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """What one native commit replaces: the metadata file and the sequence contained in it."""
+
+    location: str | None
+    migrated_seq: int
+
+
+_T = model.tables
+_S = model.schemas
+_D = model.databases
+_V = model.schema_versions
+_K = model.data_keys
+_NAMED = _T.join(_S, _T.c.schema_id == _S.c.schema_id).join(
+    _D, _S.c.database_id == _D.c.database_id
+)
+_columns_decoder = msgspec.json.Decoder(tuple[Column, ...])
+_RETENTION = sa.func.coalesce(
+    _T.c.retention_days, _S.c.retention_days, _D.c.retention_days, DEFAULT_RETENTION_DAYS
+)
+_DAYS = sa.select(_T.c.table_id, _RETENTION).select_from(_NAMED)
+
+
+def find_table(connection: sa.Connection, name: TableName) -> TableRecord:
+    """Return the live table of this name.
+
+    Raises:
+        DatabaseNotFound: There is no such database.
+        SchemaNotFound: There is no such schema in it.
+        TableNotFound: There is no such table in it.
+    """
+    row = connection.execute(_records().where(_D.c.name == name.database, *_live(name))).first()
+    if row is not None:
+        return _record(row)
+    schema_of(connection, name.database, name.schema)
+    raise TableNotFound(table=name)
+
+
+def table_by_id(connection: sa.Connection, table_id: int) -> TableRecord:
+    """Return the table of this id, also when it is dropped.
+
+    Raises:
+        TableNotFound: Never existed, or its last traces are gone.
+    """
+    row = connection.execute(_records().where(_T.c.table_id == table_id)).first()
+    if row is None:
+        raise TableNotFound(table=f"number {table_id}")
+    return _record(row)
+
+
+def name_now(
+    connection: sa.Connection, name: TableName, key_id: int | None, user: str
+) -> TableName:
+    """Return what the live table is called for which `user` was given a key; else `name`.
+
+    Who has opened a channel has such a key, and keeps the table whatever it is called later.
+    """
+    if key_id is None:
+        return name
+    query = (
+        sa.select(_D.c.name.label("database"), _S.c.name.label("schema"), _T.c.name)
+        .select_from(_NAMED.join(_K, _K.c.table_id == _T.c.table_id))
+        .where(
+            _K.c.key_id == key_id,
+            _K.c.user == user,
+            *(each.c.dropped_at.is_(None) for each in (_D, _S, _T)),
+        )
+    )
+    row = connection.execute(query).first()
+    return name if row is None else TableName(row.database, row.schema, row.name)
+
+
+def tables_of(
+    connection: sa.Connection, database: str | None = None, schema: str | None = None
+) -> list[TableRecord]:
+    """Return the live tables, ordered by name, of one database or schema when given."""
+    query = _records().where(_T.c.dropped_at.is_(None))
+    if database is not None:
+        query = query.where(_D.c.name == database)
+    if schema is not None:
+        query = query.where(_S.c.name == schema)
+    rows = connection.execute(query.order_by(_D.c.name, _S.c.name, _T.c.name))
+    return [_record(row) for row in rows]
+
+
+def restorable_tables(connection: sa.Connection, now: dt.datetime) -> list[TableRecord]:
+    """Return the dropped tables that UNDROP can bring back, the last one dropped first."""
+    query = _records().where(
+        _T.c.dropped_at.is_not(None), _T.c.kept_until > now, _T.c.purged_at.is_(None)
+    )
+    ordered = query.order_by(_T.c.dropped_at.desc(), _T.c.table_id.desc())
+    return [_record(row) for row in connection.execute(ordered)]
+
+
+def dropped_tables(connection: sa.Connection) -> list[TableRecord]:
+    """Return the tables that are dropped but not yet forgotten, the longest gone first."""
+    query = _records().where(_T.c.dropped_at.is_not(None)).order_by(_T.c.dropped_at, _T.c.table_id)
+    return [_record(row) for row in connection.execute(query)]
+
+
+def create_table(  # noqa: PLR0913 - the clauses of CREATE TABLE
+    connection: sa.Connection,
+    name: TableName,
+    columns: Sequence[Column],
+    *,
+    cluster_by: Sequence[str] = (),
+    owner: str,
+    now: dt.datetime,
+    replace: bool = False,
+    if_not_exists: bool = False,
+) -> TableRecord:
+    """Create a table; its columns' ordinals must be unique and at least 1.
+
+    Args:
+        connection: A writing transaction.
+        name: Where; database and schema must exist.
+        columns: In ordinal order.
+        cluster_by: Internal names of columns that native files are sorted by.
+        owner: The owning role.
+        now: The time of creation.
+        replace: Drop a table of that name first.
+        if_not_exists: Return a table of that name as it is.
+
+    Raises:
+        AlreadyExists: A table of that name exists, or a column is named twice.
+        Unsupported: A column has the name of a companion of another one.
+        DatabaseNotFound: There is no such database.
+        SchemaNotFound: There is no such schema.
+        NotFound: A column of `cluster_by` does not exist.
+    """
+    _check_columns(columns, cluster_by)
+    _, schema_id = schema_of(connection, name.database, name.schema, lock=True)
+    existing = connection.execute(
+        sa.select(_T.c.table_id).where(
+            _T.c.schema_id == schema_id, _T.c.name == name.table, _T.c.dropped_at.is_(None)
+        )
+    ).scalar()
+    if existing is not None:
+        if if_not_exists:
+            return table_by_id(connection, existing)
+        if not replace:
+            raise AlreadyExists(kind="Table", name=name)
+        drop_tables(connection, [existing], now)
+    table_id = connection.execute(
+        sa.insert(_T)
+        .values(
+            schema_id=schema_id,
+            incarnation=uuid.uuid4().hex,
+            name=name.table,
+            owner=owner,
+            cluster_by=msgspec.json.encode(list(cluster_by)).decode(),
+            schema_version=1,
+            last_seq=0,
+            migrated_seq=0,
+            created_at=now,
+        )
+        .returning(_T.c.table_id)
+    ).scalar_one()
+    connection.execute(
+        sa.insert(_V).values(
+            table_id=table_id,
+            version=1,
+            columns=msgspec.json.encode(tuple(columns)).decode(),
+            since_seq=0,
+            created_at=now,
+        )
+    )
+    return table_by_id(connection, table_id)
+
+
+def drop_table(connection: sa.Connection, name: TableName, now: dt.datetime) -> TableRecord:
+    """Drop a table: its name is free, its channels are invalid, its chunks do not show.
+
+    Rows, chunks and keys stay until the retention has passed and clean-up has removed what they
+    point to; until then `keeping.undrop_table` brings it back.
+
+    Raises:
+        DatabaseNotFound: There is no such database.
+        SchemaNotFound: There is no such schema.
+        TableNotFound: There is no such table.
+    """
+    table = find_table(connection, name)
+    if not drop_tables(connection, [table.table_id], now):
+        raise TableNotFound(table=name)
+    return table
+
+
+def drop_tables(
+    connection: sa.Connection,
+    table_ids: Collection[int],
+    now: dt.datetime,
+    *,
+    kept_until: dt.datetime | None = None,
+) -> int:
+    """Drop tables by id and return how many were still live.
+
+    With `kept_until` they go with their schema or database: whatever they say themselves, they
+    are kept as long as that, and come back with it.
+    """
+    live = lock_tables(connection, table_ids)
+    if not live:
+        return 0
+    bury_channels_of(connection, live, now)
+    until: object = kept_until
+    if kept_until is None:
+        days = dict(connection.execute(_DAYS.where(_T.c.table_id.in_(live))).all())
+        until = sa.case(
+            {each: sa.literal(now + dt.timedelta(days=days[each]), model.Instant) for each in live},
+            value=_T.c.table_id,
+        )
+    connection.execute(
+        sa.update(_T)
+        .where(_T.c.table_id.in_(live))
+        .values(dropped_at=now, kept_until=until, dropped_with_parent=kept_until is not None)
+    )
+    return len(live)
+
+
+def forget_table(connection: sa.Connection, table_id: int) -> None:
+    """Remove the last rows of a dropped table; its files and blobs must be gone already."""
+    ids = sa.select(model.channels.c.channel_id).where(model.channels.c.table_id == table_id)
+    connection.execute(sa.delete(row_channels).where(row_channels.c.channel_id.in_(ids)))
+    for table in (model.chunks, model.channels, model.data_keys, model.table_keys, _V):
+        connection.execute(sa.delete(table).where(table.c.table_id == table_id))
+    grants = model.grants
+    connection.execute(
+        sa.delete(grants).where(grants.c.kind == "TABLE", grants.c.object_id == table_id)
+    )
+    connection.execute(sa.delete(_T).where(_T.c.table_id == table_id, _T.c.dropped_at.is_not(None)))
+
+
+def lock_tables(connection: sa.Connection, table_ids: Collection[int]) -> list[int]:
+    """Lock the rows of tables in id order and return the ids of those that are live.
+
+    Always in this order, so that two transactions never wait for each other.
+    """
+    query = (
+        sa.select(_T.c.table_id)
+        .where(_T.c.table_id.in_(sorted(table_ids)), _T.c.dropped_at.is_(None))
+        .order_by(_T.c.table_id)
+        .with_for_update()
+    )
+    return list(connection.execute(query).scalars())
+
+
+def schema_versions(connection: sa.Connection, table_id: int) -> dict[int, TableSchema]:
+    """Return all versions of a table's columns by number."""
+    query = sa.select(_V.c.version, _V.c.columns).where(_V.c.table_id == table_id)
+    return {
+        version: TableSchema(version, _columns_decoder.decode(columns))
+        for version, columns in connection.execute(query)
+    }
+
+
+def add_schema_version(
+    connection: sa.Connection, table: TableRecord, columns: Sequence[Column], *, now: dt.datetime
+) -> TableSchema:
+    """Give a table its next version of columns; ordinals of dropped columns stay unused.
+
+    Raises:
+        TableNotFound: The table was dropped meanwhile.
+        AlreadyExists: A column is named twice.
+        Unsupported: A column has the name of a companion of another one.
+    """
+    _check_columns(columns, ())
+    if not lock_tables(connection, [table.table_id]):
+        raise TableNotFound(table=table.name)
+    current = table_by_id(connection, table.table_id)
+    version = current.schema.version + 1
+    connection.execute(
+        sa.insert(_V).values(
+            table_id=table.table_id,
+            version=version,
+            columns=msgspec.json.encode(tuple(columns)).decode(),
+            since_seq=current.last_seq,
+            created_at=now,
+        )
+    )
+    connection.execute(
+        sa.update(_T).where(_T.c.table_id == table.table_id).values(schema_version=version)
+    )
+    return TableSchema(version, tuple(columns))
+
+
+def set_pointer(
+    connection: sa.Connection, table: TableRecord, *, expected: Pointer, new: Pointer
+) -> None:
+    """Swap the native table's pointer, as the one step that makes a native commit visible.
+
+    Raises:
+        CommitLost: The table is dropped, or its pointer or sequence is not as expected.
+    """
+    swapped = connection.execute(
+        sa.update(_T)
+        .where(
+            _T.c.table_id == table.table_id,
+            _T.c.incarnation == table.incarnation,
+            _T.c.dropped_at.is_(None),
+            _T.c.pointer.is_not_distinct_from(expected.location),
+            _T.c.migrated_seq == expected.migrated_seq,
+            _T.c.last_seq >= new.migrated_seq,
+        )
+        .values(pointer=new.location, migrated_seq=new.migrated_seq)
+    )
+    if swapped.rowcount != 1:
+        raise CommitLost(table=table.name, reason="its pointer or its incarnation has changed")
+
+
+def schema_of(
+    connection: sa.Connection, database: str, schema: str, *, lock: bool = False
+) -> tuple[int, int]:
+    """Return the ids of a live database and schema; `lock` keeps them from being dropped.
+
+    Raises:
+        DatabaseNotFound: There is no such database.
+        SchemaNotFound: There is no such schema in it.
+    """
+    query = sa.select(_D.c.database_id).where(_D.c.name == database, _D.c.dropped_at.is_(None))
+    database_id = connection.execute(query).scalar()
+    if database_id is None:
+        raise DatabaseNotFound(database=display_name(database))
+    query = sa.select(_S.c.schema_id).where(
+        _S.c.database_id == database_id, _S.c.name == schema, _S.c.dropped_at.is_(None)
+    )
+    schema_id = connection.execute(query.with_for_update() if lock else query).scalar()
+    if schema_id is None:
+        raise SchemaNotFound(schema=f"{display_name(database)}.{display_name(schema)}")
+    return database_id, schema_id
+
+
+def _check_columns(columns: Sequence[Column], cluster_by: Sequence[str]) -> None:
+    names = set[str]()
+    for column in columns:
+        if column.name in names:
+            raise AlreadyExists(kind="Column", name=column.display_name)
+        names.add(column.name)
+    taken = find_companion_conflict(columns)
+    if taken is not None:
+        raise Unsupported(
+            what=f"Column {display_name(taken)}",
+            instead="native files keep the nanoseconds or the offset of another column of this "
+            "table under that name; give it another name",
+        )
+    for name in cluster_by:
+        if name not in names:
+            raise NotFound(kind="Column", name=display_name(name))
+
+
+def _live(name: TableName) -> tuple[sa.ColumnElement[bool], ...]:
+    return (
+        _D.c.dropped_at.is_(None),
+        _S.c.name == name.schema,
+        _S.c.dropped_at.is_(None),
+        _T.c.name == name.table,
+        _T.c.dropped_at.is_(None),
+    )
+
+
+def _records() -> sa.Select[Any]:
+    current = sa.and_(_V.c.table_id == _T.c.table_id, _V.c.version == _T.c.schema_version)
+    return sa.select(
+        *_T.c,
+        _V.c.columns,
+        _S.c.name.label("schema"),
+        _D.c.name.label("database"),
+        _D.c.database_id,
+        _RETENTION.label("effective_retention_days"),
+    ).select_from(_NAMED.join(_V, current))
+
+
+def _record(row: sa.Row[Any]) -> TableRecord:
+    return TableRecord(
+        table_id=row.table_id,
+        incarnation=row.incarnation,
+        name=TableName(row.database, row.schema, row.name),
+        schema=TableSchema(row.schema_version, _columns_decoder.decode(row.columns)),
+        cluster_by=msgspec.json.decode(row.cluster_by, type=tuple[str, ...]),
+        owner=row.owner,
+        last_seq=row.last_seq,
+        migrated_seq=row.migrated_seq,
+        pointer=row.pointer,
+        created_at=row.created_at,
+        dropped_at=row.dropped_at,
+        database_id=row.database_id,
+        schema_id=row.schema_id,
+        schema_evolution=row.schema_evolution,
+        retention_days=row.effective_retention_days,
+        kept_until=row.kept_until,
+        comment=row.comment,
+        error_table_id=row.error_table_id,
+    )

@@ -1,0 +1,533 @@
+"""Users, roles and privileges.
+
+A role owns objects and is granted privileges; a user is granted roles. ACCOUNTADMIN may do
+everything. Every user has PUBLIC, and what PUBLIC may do, every role may do. Whoever may not
+use an object is told that it does not exist.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import sqlalchemy as sa
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from snowmelt.catalog import model
+from snowmelt.catalog.db.dialect import insert_for
+from snowmelt.catalog.model import future_grants
+from snowmelt.errors import (
+    AlreadyExists,
+    DatabaseNotFound,
+    InvalidPublicKey,
+    NotFound,
+    RoleNotGranted,
+    SchemaNotFound,
+    TableNotFound,
+)
+from snowmelt.schema.types import display_name
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Collection
+
+    from snowmelt.catalog.objects.tables import TableRecord
+
+ACCOUNTADMIN = "ACCOUNTADMIN"
+PUBLIC = "PUBLIC"
+BUILT_IN_ROLES = (ACCOUNTADMIN, PUBLIC)
+
+Kind = Literal["DATABASE", "SCHEMA", "TABLE", "BUCKET", "FUNCTION", "TRANSLATOR", "INTEGRATION"]
+
+PRIVILEGES: dict[Kind, tuple[str, ...]] = {
+    "DATABASE": ("OWNERSHIP", "USAGE", "CREATE SCHEMA"),
+    "SCHEMA": ("OWNERSHIP", "USAGE", "CREATE TABLE", "CREATE FUNCTION", "CREATE PIPE"),
+    "TABLE": ("OWNERSHIP", "INSERT", "SELECT", "EVOLVE SCHEMA"),
+    "BUCKET": ("OWNERSHIP", "READ", "WRITE"),
+    "FUNCTION": ("OWNERSHIP", "USAGE"),
+    "TRANSLATOR": ("OWNERSHIP", "USAGE"),
+    "INTEGRATION": ("OWNERSHIP", "USAGE"),
+}
+
+_OWNED = {
+    "DATABASE": (model.databases, model.databases.c.database_id),
+    "SCHEMA": (model.schemas, model.schemas.c.schema_id),
+    "TABLE": (model.tables, model.tables.c.table_id),
+    "BUCKET": (model.buckets, model.buckets.c.bucket_id),
+    "FUNCTION": (
+        model.external_functions,
+        model.external_functions.c.function_id,
+    ),
+    "TRANSLATOR": (model.translators, model.translators.c.translator_id),
+    "INTEGRATION": (
+        model.api_integrations,
+        model.api_integrations.c.integration_id,
+    ),
+}
+_U = model.users
+_K = model.public_keys
+_R = model.roles
+_M = model.role_members
+_G = model.grants
+
+_SMALLEST_KEY_BITS = 2048
+_ROLES_OF = (
+    sa.select(_M.c.role)
+    .join(_U, _M.c.user_id == _U.c.user_id)
+    .where(_U.c.name == sa.bindparam("user"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UserRecord:
+    """A user; keys are the base64 of DER, fingerprints `SHA256:…`, both in slot order."""
+
+    user_id: int
+    name: str
+    default_role: str | None
+    fingerprints: tuple[str, ...]
+    public_keys: tuple[str, ...]
+    created_at: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRecord:
+    """One privilege of a role on an object; ownership is among them."""
+
+    role: str
+    privilege: str
+    kind: Kind
+    object_id: int
+
+
+# --- users
+
+
+def create_user(
+    connection: sa.Connection,
+    name: str,
+    *,
+    public_key: str | None = None,
+    default_role: str | None = None,
+    now: dt.datetime,
+) -> UserRecord:
+    """Create a user; `public_key` is RSA, as PEM or as base64 of DER.
+
+    Raises:
+        AlreadyExists: There is a user of that name.
+        InvalidPublicKey: The key cannot be read, is not RSA or too short.
+        NotFound: The default role does not exist.
+    """
+    if connection.execute(sa.select(_U.c.user_id).where(_U.c.name == name)).first():
+        raise AlreadyExists(kind="User", name=display_name(name))
+    if default_role is not None:
+        require_role(connection, default_role)
+    connection.execute(sa.insert(_U).values(name=name, default_role=default_role, created_at=now))
+    if public_key is not None:
+        set_public_key(connection, name, public_key)
+    return user_by_name(connection, name)
+
+
+def set_public_key(
+    connection: sa.Connection, user: str, public_key: str | None, *, slot: Literal[1, 2] = 1
+) -> None:
+    """Set one of a user's two public keys, or remove it with None.
+
+    Raises:
+        InvalidPublicKey: The key cannot be read, is not RSA or too short.
+        NotFound: There is no such user.
+    """
+    user_id = user_by_name(connection, user).user_id
+    connection.execute(sa.delete(_K).where(_K.c.user_id == user_id, _K.c.slot == slot))
+    if public_key is None:
+        return
+    der = der_of_public_key(public_key)
+    connection.execute(
+        sa.insert(_K).values(
+            user_id=user_id,
+            slot=slot,
+            public_key=base64.b64encode(der).decode(),
+            fingerprint="SHA256:" + base64.b64encode(hashlib.sha256(der).digest()).decode(),
+        )
+    )
+
+
+def set_default_role(connection: sa.Connection, user: str, role: str | None) -> None:
+    """Set the role of requests that name none.
+
+    Raises:
+        NotFound: There is no such user or role.
+    """
+    user_id = user_by_name(connection, user).user_id
+    if role is not None:
+        require_role(connection, role)
+    connection.execute(sa.update(_U).where(_U.c.user_id == user_id).values(default_role=role))
+
+
+def user_by_name(connection: sa.Connection, name: str) -> UserRecord:
+    """Return a user by internal name.
+
+    Raises:
+        NotFound: There is no such user.
+    """
+    found = _users(connection, _U.c.name == name)
+    if not found:
+        raise NotFound(kind="User", name=display_name(name))
+    return found[0]
+
+
+def users_of(connection: sa.Connection) -> list[UserRecord]:
+    """Return all users, ordered by name."""
+    return _users(connection, sa.true())
+
+
+def drop_user(connection: sa.Connection, name: str) -> None:
+    """Remove a user with all keys and granted roles; what the user wrote stays.
+
+    Raises:
+        NotFound: There is no such user.
+    """
+    user_id = user_by_name(connection, name).user_id
+    for table in (_K, model.access_keys, _M, _U):
+        connection.execute(sa.delete(table).where(table.c.user_id == user_id))
+
+
+# --- roles
+
+
+def create_role(connection: sa.Connection, name: str, *, now: dt.datetime) -> None:
+    """Create a role without privileges.
+
+    Raises:
+        AlreadyExists: There is a role of that name.
+    """
+    if name in roles(connection):
+        raise AlreadyExists(kind="Role", name=display_name(name))
+    connection.execute(sa.insert(_R).values(name=name, created_at=now))
+
+
+def drop_role(connection: sa.Connection, name: str) -> None:
+    """Remove a role with its grants; ACCOUNTADMIN takes over what it owned.
+
+    Raises:
+        NotFound: There is no such role, or it is built in.
+    """
+    if name in BUILT_IN_ROLES:
+        raise NotFound(f"Role {name} is built in and cannot be dropped.", kind="Role", name=name)
+    require_role(connection, name)
+    for owned, _ in _OWNED.values():
+        connection.execute(sa.update(owned).where(owned.c.owner == name).values(owner=ACCOUNTADMIN))
+    connection.execute(sa.update(_U).where(_U.c.default_role == name).values(default_role=None))
+    connection.execute(sa.delete(_G).where(_G.c.role == name))
+    connection.execute(sa.delete(model.prefix_grants).where(model.prefix_grants.c.role == name))
+    connection.execute(sa.delete(future_grants).where(future_grants.c.role == name))
+    connection.execute(sa.delete(_M).where(_M.c.role == name))
+    connection.execute(sa.delete(_R).where(_R.c.name == name))
+
+
+def roles(connection: sa.Connection) -> list[str]:
+    """Return all roles, ordered by name."""
+    return list(connection.execute(sa.select(_R.c.name).order_by(_R.c.name)).scalars())
+
+
+def grant_role(connection: sa.Connection, role: str, user: str) -> None:
+    """Grant a role to a user; again is harmless.
+
+    Raises:
+        NotFound: There is no such role or user.
+    """
+    require_role(connection, role)
+    user_id = user_by_name(connection, user).user_id
+    member = sa.and_(_M.c.role == role, _M.c.user_id == user_id)
+    if not connection.execute(sa.select(_M.c.role).where(member)).first():
+        connection.execute(sa.insert(_M).values(role=role, user_id=user_id))
+
+
+def revoke_role(connection: sa.Connection, role: str, user: str) -> None:
+    """Take a role from a user; harmless when it was not granted.
+
+    Raises:
+        NotFound: There is no such role or user.
+    """
+    require_role(connection, role)
+    user_id = user_by_name(connection, user).user_id
+    connection.execute(sa.delete(_M).where(_M.c.role == role, _M.c.user_id == user_id))
+
+
+def roles_of(connection: sa.Connection, user: str) -> tuple[str, ...]:
+    """Return the roles of a user, ordered by name, PUBLIC among them."""
+    return tuple(sorted({PUBLIC, *connection.execute(_ROLES_OF, {"user": user}).scalars()}))
+
+
+def effective_role(connection: sa.Connection, user: str, requested: str | None) -> str:
+    """Return the role a request runs as: the one asked for, else the default, else PUBLIC.
+
+    Raises:
+        NotFound: There is no such user.
+        RoleNotGranted: The role is not granted to this user.
+    """
+    role = requested or user_by_name(connection, user).default_role or PUBLIC
+    if role not in roles_of(connection, user):
+        raise RoleNotGranted(role=display_name(role), user=display_name(user))
+    return role
+
+
+# --- privileges
+
+
+def grant(connection: sa.Connection, privilege: str, kind: Kind, object_id: int, role: str) -> None:
+    """Grant a privilege on an object; again is harmless. OWNERSHIP passes to the role.
+
+    Raises:
+        NotFound: There is no such role, or no such privilege for this kind of object.
+    """
+    require_role(connection, role)
+    _require_privilege(privilege, kind)
+    if privilege == "OWNERSHIP":
+        owned, key = _OWNED[kind]
+        connection.execute(sa.update(owned).where(key == object_id).values(owner=role))
+        return
+    row = {"role": role, "kind": kind, "object_id": object_id, "privilege": privilege}
+    if not connection.execute(sa.select(_G.c.role).filter_by(**row)).first():
+        connection.execute(sa.insert(_G).values(row))
+
+
+def revoke(
+    connection: sa.Connection, privilege: str, kind: Kind, object_id: int, role: str
+) -> None:
+    """Take a privilege away; harmless when it was not granted. OWNERSHIP goes to ACCOUNTADMIN.
+
+    Raises:
+        NotFound: There is no such role, or no such privilege for this kind of object.
+    """
+    require_role(connection, role)
+    _require_privilege(privilege, kind)
+    if privilege == "OWNERSHIP":
+        owned, key = _OWNED[kind]
+        owns = sa.and_(key == object_id, owned.c.owner == role)
+        connection.execute(sa.update(owned).where(owns).values(owner=ACCOUNTADMIN))
+        return
+    row = {"role": role, "kind": kind, "object_id": object_id, "privilege": privilege}
+    connection.execute(sa.delete(_G).filter_by(**row))
+
+
+def copy_grants(connection: sa.Connection, kind: Kind, source_id: int, object_id: int) -> None:
+    """Give on an object what is granted on another; ownership stays."""
+    here = (_G.c.kind == kind, _G.c.object_id == object_id)
+    there = sa.select(_G.c.role, _G.c.privilege).where(*here)
+    known = {tuple(row) for row in connection.execute(there)}
+    given = sa.select(_G.c.role, _G.c.privilege).where(
+        _G.c.kind == kind, _G.c.object_id == source_id
+    )
+    for role, privilege in connection.execute(given).all():
+        if (role, privilege) not in known:
+            connection.execute(
+                sa.insert(_G).values(role=role, kind=kind, object_id=object_id, privilege=privilege)
+            )
+
+
+def grants_of(
+    connection: sa.Connection,
+    *,
+    role: str | None = None,
+    kind: Kind | None = None,
+    object_id: int | None = None,
+    with_dropped: bool = False,
+) -> list[GrantRecord]:
+    """Return privileges on live objects, ownership included, of a role or on an object.
+
+    With `with_dropped` also those on objects that are dropped.
+    """
+    found = []
+    for each, (owned, key) in _OWNED.items():
+        if kind is not None and kind != each:
+            continue
+        live = sa.select(key.label("object_id"), owned.c.owner)
+        if not with_dropped:
+            live = live.where(owned.c.dropped_at.is_(None))
+        if object_id is not None:
+            live = live.where(key == object_id)
+        objects = live.subquery()
+        owns = sa.select(objects.c.owner, sa.literal("OWNERSHIP"), sa.literal(each), objects.c[0])
+        has = sa.select(_G.c.role, _G.c.privilege, _G.c.kind, _G.c.object_id).join(
+            objects, sa.and_(_G.c.kind == each, _G.c.object_id == objects.c.object_id)
+        )
+        if role is not None:
+            owns, has = owns.where(objects.c.owner == role), has.where(_G.c.role == role)
+        rows = connection.execute(sa.union_all(owns, has))
+        found += [GrantRecord(*row) for row in rows]
+    return sorted(found, key=lambda g: (g.kind, g.object_id, g.role, g.privilege))
+
+
+def require_table(
+    connection: sa.Connection, role: str, table: TableRecord, *privileges: str
+) -> None:
+    """Let pass a role that owns the table or has one of `privileges` on it, and may get there.
+
+    Raises:
+        DatabaseNotFound: It lacks USAGE on the database.
+        SchemaNotFound: It lacks USAGE on the schema.
+        TableNotFound: It lacks all of the privileges on the table.
+    """
+    if role == ACCOUNTADMIN:
+        return
+    name = table.name
+    if not has(connection, role, "DATABASE", table.database_id, "USAGE"):
+        raise DatabaseNotFound(database=display_name(name.database))
+    if not has(connection, role, "SCHEMA", table.schema_id, "USAGE"):
+        raise SchemaNotFound(schema=f"{display_name(name.database)}.{display_name(name.schema)}")
+    if not has(connection, role, "TABLE", table.table_id, *privileges):
+        raise TableNotFound(table=name)
+
+
+def require_namespace(
+    connection: sa.Connection,
+    role: str,
+    *privileges: str,
+    database_id: int,
+    schema_id: int | None = None,
+    name: str,
+) -> None:
+    """Let pass a role that owns the schema (or database, without schema) or has a privilege.
+
+    For a schema USAGE on its database is needed, too. `name` is what errors show.
+
+    Raises:
+        DatabaseNotFound: The role may not use the database, or lacks the privileges on it.
+        SchemaNotFound: The role lacks the privileges on the schema.
+    """
+    if role == ACCOUNTADMIN:
+        return
+    if schema_id is None:
+        if not has(connection, role, "DATABASE", database_id, *privileges):
+            raise DatabaseNotFound(database=name)
+        return
+    if not has(connection, role, "DATABASE", database_id, "USAGE"):
+        raise DatabaseNotFound(database=name)
+    if not has(connection, role, "SCHEMA", schema_id, *privileges):
+        raise SchemaNotFound(schema=name)
+
+
+def has(connection: sa.Connection, role: str, kind: Kind, object_id: int, *privileges: str) -> bool:
+    """Tell whether a role owns an object, or it or PUBLIC has one of `privileges` on it."""
+    if role == ACCOUNTADMIN:
+        return True
+    owned, key = _OWNED[kind]
+    holders = (role, PUBLIC)
+    owns = sa.select(sa.literal(1)).where(key == object_id, owned.c.owner.in_(holders))
+    granted = sa.select(sa.literal(1)).where(
+        _G.c.role.in_(holders),
+        _G.c.kind == kind,
+        _G.c.object_id == object_id,
+        _G.c.privilege.in_(privileges),
+    )
+    return connection.execute(sa.union_all(owns, granted)).first() is not None
+
+
+def require_role(connection: sa.Connection, role: str) -> None:
+    """Let pass a role that exists.
+
+    Raises:
+        NotFound: There is none.
+    """
+    if not connection.execute(sa.select(_R.c.name).where(_R.c.name == role)).first():
+        raise NotFound(kind="Role", name=display_name(role))
+
+
+def _require_privilege(privilege: str, kind: Kind) -> None:
+    if privilege not in PRIVILEGES[kind]:
+        raise NotFound(kind=f"{kind.capitalize()} privilege", name=privilege)
+
+
+def _users(connection: sa.Connection, which: sa.ColumnElement[bool]) -> list[UserRecord]:
+    query = (
+        sa.select(_U, _K.c.public_key, _K.c.fingerprint)
+        .select_from(_U.outerjoin(_K, _U.c.user_id == _K.c.user_id))
+        .where(which)
+        .order_by(_U.c.name, _K.c.slot)
+    )
+    found: dict[int, tuple[sa.Row[Any], list[str], list[str]]] = {}
+    for row in connection.execute(query):
+        _, keys, fingerprints = found.setdefault(row.user_id, (row, [], []))
+        if row.public_key is not None:
+            keys.append(row.public_key)
+            fingerprints.append(row.fingerprint)
+    return [
+        UserRecord(
+            row.user_id,
+            row.name,
+            row.default_role,
+            tuple(fingerprints),
+            tuple(keys),
+            row.created_at,
+        )
+        for row, keys, fingerprints in found.values()
+    ]
+
+
+def der_of_public_key(text: str) -> bytes:
+    """Return the DER of an RSA key that is PEM or base64 of DER.
+
+    Raises:
+        InvalidPublicKey: It cannot be read, is not RSA or too short.
+    """
+    try:
+        if "-----BEGIN" in text:
+            key = serialization.load_pem_public_key(text.encode())
+        else:
+            key = serialization.load_der_public_key(base64.b64decode("".join(text.split())))
+    except ValueError as error:
+        raise InvalidPublicKey(reason="it is neither PEM nor base64 of DER") from error
+    if not isinstance(key, rsa.RSAPublicKey):
+        raise InvalidPublicKey(reason="it is not an RSA key")
+    if key.key_size < _SMALLEST_KEY_BITS:
+        raise InvalidPublicKey(reason=f"{key.key_size} bits are too few; use 2048 or more")
+    return key.public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+
+
+# --- Privileges on the account as a whole: who may create what lies in no schema.
+
+_G_ACCOUNT = model.grants
+_R_ACCOUNT = model.roles
+# They are grants on kind ACCOUNT, which is one object.
+_ACCOUNT = {"kind": "ACCOUNT", "object_id": 0}
+
+
+def may(connection: sa.Connection, roles: Collection[str], privilege: str) -> bool:
+    """Tell whether the holder of these roles has a privilege on the account."""
+    if ACCOUNTADMIN in roles:
+        return True
+    query = (
+        sa.select(_G_ACCOUNT.c.role)
+        .filter_by(**_ACCOUNT, privilege=privilege)
+        .where(_G_ACCOUNT.c.role.in_(roles))
+    )
+    return connection.execute(query).first() is not None
+
+
+def allow(connection: sa.Connection, role: str, privilege: str, *, revoke: bool = False) -> None:
+    """Give a role a privilege on the account, or take it.
+
+    Raises:
+        NotFound: There is no such role.
+    """
+    if not connection.execute(
+        sa.select(_R_ACCOUNT.c.name).where(_R_ACCOUNT.c.name == role)
+    ).first():
+        raise NotFound(kind="Role", name=display_name(role))
+    row = {**_ACCOUNT, "role": role, "privilege": privilege}
+    if revoke:
+        connection.execute(sa.delete(_G_ACCOUNT).filter_by(**row))
+    else:
+        connection.execute(insert_for(connection, _G_ACCOUNT).values(row).on_conflict_do_nothing())
+
+
+def allowed(connection: sa.Connection, role: str) -> list[str]:
+    """Return a role's privileges on the account, ordered by name."""
+    query = sa.select(_G_ACCOUNT.c.privilege).filter_by(**_ACCOUNT, role=role)
+    return sorted(connection.execute(query).scalars())

@@ -1,0 +1,263 @@
+"""Keys: the master key in a folder or file, a wrapped key per table, a derived key per table and user.
+
+Whoever may insert into a table gets only the key for what they write themselves. Key ids are
+never used twice, and belong to one incarnation of a table.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from snowmelt.catalog import model
+from snowmelt.catalog.db.dialect import insert_for
+from snowmelt.errors import ConfigurationError
+from snowmelt.storage.local_store import create_file, make_folder, open_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.objects.tables import TableRecord
+
+KEY_BYTES = 32
+MASTER_KEY_FILE = "master.key"
+
+_NONCE_BYTES = 12
+# No incarnation begins so: a sealed secret and a table's key cannot stand for each other.
+_SEALED = "sealed: "
+_T = model.tables
+_W = model.table_keys
+_K = model.data_keys
+# Below the least number of parameters that SQLite takes in one statement.
+_AT_ONCE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class DataKey:
+    """A 256-bit data key and its id; the key must not be printed."""
+
+    key_id: int
+    key: bytes
+
+    def __repr__(self) -> str:
+        return f"DataKey(key_id={self.key_id})"
+
+
+def load_master_key(place: Path, *, create: bool = True) -> bytes:
+    """Return the master key, made when it is missing, whoever else tries at once.
+
+    Args:
+        place: Its folder; or its file, which may hold the bytes or their base64, and which is
+            never made here.
+        create: Whether a missing one is made.
+
+    Raises:
+        ConfigurationError: Others may read folder or key, it is no key, or it is missing.
+    """
+    if place.is_file():
+        return _key_of(place, forbidden=0o037)
+    path = place / MASTER_KEY_FILE
+    if not path.exists():
+        if not create:
+            raise ConfigurationError(
+                setting="keys_dir",
+                reason=f"there is no {path}, and the catalog's master key exists already; copy it from"
+                " where another service has it",
+            )
+        make_folder(place, mode=0o700)
+        _write_once(path, secrets.token_bytes(KEY_BYTES))
+    _refuse_readers(place, 0o077)
+    return _key_of(path, forbidden=0o077)
+
+
+def _key_of(path: Path, *, forbidden: int) -> bytes:
+    _refuse_readers(path, forbidden)
+    key = path.read_bytes()
+    if len(key) != KEY_BYTES:
+        with contextlib.suppress(ValueError):
+            key = base64.b64decode(key.strip(), validate=True)
+    if len(key) != KEY_BYTES:
+        raise ConfigurationError(
+            setting="keys_dir",
+            reason=f"{path} has {path.stat().st_size} bytes, a key has {KEY_BYTES}",
+        )
+    return key
+
+
+def _refuse_readers(path: Path, forbidden: int) -> None:
+    if path.stat().st_mode & forbidden:
+        raise ConfigurationError(
+            setting="keys_dir", reason=f"others may read {path}; take that right away (chmod)"
+        )
+
+
+def check_of(master_key: bytes) -> str:
+    """Return what tells a master key from others and is of no use for anything else."""
+    info = b"snowmelt master key check"
+    return HKDF(algorithm=SHA256(), length=16, salt=None, info=info).derive(master_key).hex()
+
+
+class KeyRing:
+    """Hands out the keys of tables to whoever has the master key."""
+
+    def __init__(self, master_key: bytes) -> None:
+        self._wrapping = AESGCM(master_key)
+
+    def data_key(self, connection: sa.Connection, table: TableRecord, user: str) -> DataKey:
+        """Return the key with which `user` writes to `table`, made at its first use.
+
+        Needs a writing transaction.
+
+        Raises:
+            ConfigurationError: The master key is not the one of this catalog.
+        """
+        scope = {"table_id": table.table_id, "user": user}
+        known = sa.select(_K.c.key_id).filter_by(**scope)
+        key_id = connection.execute(known).scalar()
+        if key_id is None:
+            table_key = self._wrap(secrets.token_bytes(KEY_BYTES), table.incarnation)
+            connection.execute(
+                insert_for(connection, _W)
+                .values(table_id=table.table_id, wrapped_key=table_key)
+                .on_conflict_do_nothing()
+            )
+            connection.execute(insert_for(connection, _K).values(scope).on_conflict_do_nothing())
+            key_id = connection.execute(known).scalar_one()
+        return DataKey(key_id, self.keys(connection, [key_id])[key_id])
+
+    def keys(self, connection: sa.Connection, key_ids: Collection[int]) -> dict[int, bytes]:
+        """Return the data keys of these ids; ids that do not exist are left out.
+
+        Raises:
+            ConfigurationError: The master key is not the one of this catalog.
+        """
+        found: dict[int, bytes] = {}
+        opened: dict[str, bytes] = {}
+        ordered = sorted(set(key_ids))
+        query = sa.select(_K.c.key_id, _K.c.user, _T.c.incarnation, _W.c.wrapped_key).select_from(
+            _K.join(_T, _K.c.table_id == _T.c.table_id).join(_W, _K.c.table_id == _W.c.table_id)
+        )
+        for start in range(0, len(ordered), _AT_ONCE):
+            some = query.where(_K.c.key_id.in_(ordered[start : start + _AT_ONCE]))
+            for key_id, user, incarnation, wrapped in connection.execute(some):
+                if incarnation not in opened:
+                    opened[incarnation] = self._unwrap(wrapped, incarnation)
+                found[key_id] = _derive(opened[incarnation], incarnation, user)
+        return found
+
+    def scope(self, connection: sa.Connection, key_id: int) -> tuple[int, str] | None:
+        """Return the table id and the user of a key id, None when there is none."""
+        query = sa.select(_K.c.table_id, _K.c.user).where(_K.c.key_id == key_id)
+        row = connection.execute(query).first()
+        return None if row is None else (row.table_id, row.user)
+
+    def seal(self, secret: bytes, purpose: str) -> bytes:
+        """Encrypt a secret under the master key; only the same `purpose` opens it again."""
+        return self._wrap(secret, _SEALED + purpose)
+
+    def unseal(self, sealed: bytes, purpose: str) -> bytes:
+        """Return what was sealed for `purpose`.
+
+        Raises:
+            ConfigurationError: The master key is not the one it was sealed with.
+        """
+        return self._unwrap(sealed, _SEALED + purpose)
+
+    def _wrap(self, key: bytes, incarnation: str) -> bytes:
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        return nonce + self._wrapping.encrypt(nonce, key, incarnation.encode())
+
+    def _unwrap(self, wrapped: bytes, incarnation: str) -> bytes:
+        nonce, sealed = wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:]
+        try:
+            return self._wrapping.decrypt(nonce, sealed, incarnation.encode())
+        except InvalidTag as error:
+            raise ConfigurationError(
+                setting="keys_dir", reason="its master key does not open the keys of this catalog"
+            ) from error
+
+
+def _derive(table_key: bytes, incarnation: str, user: str) -> bytes:
+    info = b"\0".join((b"snowmelt data key", incarnation.encode(), user.encode()))
+    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(table_key)
+
+
+def _write_once(path: Path, key: bytes) -> None:
+    """Write a key unless one is there: linking a finished file is atomic and never replaces."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    # Open before it is written to, so that its fsync tells of every write that failed.
+    with open_folder(path.parent) as folder:
+        try:
+            create_file(draft, key)
+            with contextlib.suppress(FileExistsError):
+                path.hardlink_to(draft)
+        finally:
+            draft.unlink(missing_ok=True)
+            # Also for the key of another process: it is used from here on.
+            os.fsync(folder)
+
+
+# --- One master key for all services of a catalog: whoever comes with another one is told at once.
+
+_C = model.deployment.c.master_key_check
+_K_MASTER_KEYS = model.data_keys
+
+
+def open_keyring(database: Database, place: Path) -> KeyRing:
+    """Return the keys of a catalog; a new catalog's master key is made.
+
+    Args:
+        database: The catalog.
+        place: The folder of the master key, or its file.
+
+    Raises:
+        ConfigurationError: The catalog has another master key, or it is not there, or others may
+            read it.
+    """
+    with database.reading() as connection:
+        check = connection.execute(sa.select(_C)).scalar_one()
+        first = connection.execute(sa.select(_K_MASTER_KEYS.c.key_id).limit(1)).scalar()
+    key = load_master_key(place, create=check is None and first is None)
+    keyring = KeyRing(key)
+    if check is None:
+        with database.reading() as connection:
+            # A catalog older than the check: its own keys tell.
+            keyring.keys(connection, [] if first is None else [first])
+        with database.writing() as connection:
+            connection.execute(
+                sa.update(model.deployment)
+                .where(_C.is_(None))
+                .values(master_key_check=check_of(key))
+            )
+            # Of two services that begin a catalog at once with a key each, one is right.
+            check = connection.execute(sa.select(_C)).scalar_one()
+    if check != check_of(key):
+        raise ConfigurationError(
+            setting="keys_dir",
+            reason=f"{place} holds another master key than the one of this catalog; all services of "
+            "a catalog need the same",
+        )
+    return keyring
+
+
+def is_of_catalog(database: Database, place: Path) -> bool:
+    """Tell whether a place holds the catalog's master key, or the catalog has none yet.
+
+    Raises:
+        ConfigurationError: There is no key, or others may read it.
+    """
+    with database.reading() as connection:
+        check = connection.execute(sa.select(_C)).scalar_one()
+    return check is None or check == check_of(load_master_key(place, create=False))

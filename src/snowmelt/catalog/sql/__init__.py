@@ -1,0 +1,1 @@
+"""DDL front end: lexer, AST, one parser per statement family."""

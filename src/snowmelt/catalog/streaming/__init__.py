@@ -1,0 +1,1 @@
+"""Channels, chunks, the commit protocol."""

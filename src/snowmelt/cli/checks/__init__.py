@@ -1,1 +1,0 @@
-"""What `snowmelt doctor` looks at."""

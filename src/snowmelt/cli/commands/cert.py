@@ -1,0 +1,246 @@
+"""`snowmelt cert`: a certificate authority of one's own, for development and closed networks."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from snowmelt.cli.connections import settings_of
+from snowmelt.clock import SystemClock
+from snowmelt.errors import OutputRefused, UserError
+from snowmelt.storage.output_paths import check_output_place
+
+if TYPE_CHECKING:
+    import argparse
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+NAME = "cert"
+SUMMARY = "make a local certificate authority, and a certificate for the service"
+EXAMPLES = """examples:
+  snowmelt cert
+  snowmelt cert --out certs --host lake.example --host 10.0.0.5
+  snowmelt serve --tls-cert certs/server.pem --tls-key certs/server.key
+
+Clients are told of the authority: ca_file="certs/ca.pem" for snowmelt.Client, AWS_CA_BUNDLE for the AWS
+CLI and boto3, SSL_CERT_FILE for most others. Run again, it renews the certificate and keeps the authority;
+`kill -HUP` makes a running service show the new one.
+"""
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+_AUTHORITY_DAYS, _SERVER_DAYS = 3650, 397
+_SKEW = dt.timedelta(minutes=5)
+
+
+class AuthorityBroken(UserError):
+    """{path} cannot be read as {what}; move it away to get a new authority."""
+
+    code = "authority_broken"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's options."""
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, default=Path("certs"), help="folder (default: certs)"
+    )
+    parser.add_argument(
+        "--host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="name or address of the service besides this machine's own; may be given several times",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write ca.pem, ca.key, server.pem and server.key."""
+    folder: Path = options.out
+    check_output_place("--out", str(folder), reserved=settings_of(options).own_places())
+    folder.mkdir(parents=True, exist_ok=True)
+    now = SystemClock().now()
+    _check_replaced(folder)
+    hosts = tuple(dict.fromkeys((*_LOCAL, *options.host)))
+    authority, key = _authority(folder, now)
+    _write_server(folder, authority, key, hosts, now)
+    print(f"Authority: {folder / 'ca.pem'} (give it to clients; keep ca.key to yourself)")
+    print(f"Certificate for {', '.join(hosts)}, {_SERVER_DAYS} days: {folder / 'server.pem'}")
+    print(f"snowmelt serve --tls-cert {folder / 'server.pem'} --tls-key {folder / 'server.key'}")
+    return 0
+
+
+def _check_replaced(folder: Path) -> None:
+    """Refuse a folder with certificates or keys that an earlier run did not write.
+
+    Raises:
+        OutputRefused: If a file would be replaced that does not belong to the folder's authority.
+    """
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+
+    def refused(name: str, reason: str) -> OutputRefused:
+        remedy = "Name another folder, or move the file away"
+        return OutputRefused(
+            option="--out", path=repr(str(folder / name)), reason=f"{reason}. {remedy}"
+        )
+
+    pairs = (("ca.pem", "ca.key"), ("server.pem", "server.key"))
+    for one, other in (*pairs, *((other, one) for one, other in pairs)):
+        if (folder / one).exists() and not (folder / other).exists():
+            raise refused(one, f"the file already exists without its {other}")
+    if not (folder / "server.pem").exists():
+        return
+    if not (folder / "ca.pem").exists():
+        raise refused("server.pem", "the file already exists without an authority (ca.pem)")
+    try:
+        authority = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
+    except ValueError:
+        return  # `_authority` says so
+    try:
+        shown = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
+        shown.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        raise refused(
+            "server.pem", "the file already exists and is no certificate of this folder's authority"
+        ) from None
+
+
+def _authority(
+    folder: Path, now: dt.datetime
+) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """Return the folder's authority, a new one where there is none."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    certificate_path, key_path = folder / "ca.pem", folder / "ca.key"
+    if certificate_path.exists() and key_path.exists():
+        try:
+            known = x509.load_pem_x509_certificate(certificate_path.read_bytes())
+        except ValueError:
+            raise AuthorityBroken(path=certificate_path, what="a certificate") from None
+        try:
+            key = serialization.load_pem_private_key(key_path.read_bytes(), None)
+        except (ValueError, TypeError):
+            raise AuthorityBroken(path=key_path, what="its key") from None
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise AuthorityBroken(path=key_path, what="its key")
+        return known, key
+    new = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Snowmelt local authority")])
+    certificate = (
+        _begun(name, name, new, now, _AUTHORITY_DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(new.public_key()), critical=False)
+        .sign(new, hashes.SHA256())
+    )
+    _write_pair(certificate_path, certificate, key_path, new)
+    return certificate, new
+
+
+def _write_server(
+    folder: Path,
+    authority: x509.Certificate,
+    authority_key: ec.EllipticCurvePrivateKey,
+    hosts: tuple[str, ...],
+    now: dt.datetime,
+) -> None:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[-1])])
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+    certificate = (
+        _begun(name, authority.subject, key, now, _SERVER_DAYS)
+        .add_extension(
+            x509.SubjectAlternativeName([_alternative(h) for h in hosts]), critical=False
+        )
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(issuer, critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    _write_pair(folder / "server.pem", certificate, folder / "server.key", key)
+
+
+def _begun(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    now: dt.datetime,
+    days: int,
+) -> x509.CertificateBuilder:
+    from cryptography import x509
+
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        # Clocks differ a little.
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(now + dt.timedelta(days=days))
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _alternative(host: str) -> x509.GeneralName:
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _write_pair(
+    certificate_path: Path,
+    certificate: x509.Certificate,
+    key_path: Path,
+    key: ec.EllipticCurvePrivateKey,
+) -> None:
+    """Write both, each whole or not at all; the key for nobody but its owner."""
+    from cryptography.hazmat.primitives import serialization
+
+    pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    _replace(key_path, pem, 0o600)
+    _replace(certificate_path, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+
+
+def _replace(path: Path, data: bytes, mode: int) -> None:
+    from snowmelt.storage.local_store import create_file, open_folder
+
+    new = path.with_name(path.name + ".new")
+    with open_folder(path.parent) as folder:
+        new.unlink(missing_ok=True)
+        create_file(new, data, mode=mode)
+        new.replace(path)
+        os.fsync(folder)

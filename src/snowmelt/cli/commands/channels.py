@@ -1,0 +1,72 @@
+"""`snowmelt channels`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from snowmelt.cli.connections import opened_catalog, settings_of
+from snowmelt.cli.options import add_global
+from snowmelt.cli.output import add_format, print_rows
+
+if TYPE_CHECKING:
+    import argparse
+
+NAME = "channels"
+SUMMARY = "list channels, or drop one that is no longer needed"
+EXAMPLES = """examples:
+  snowmelt channels list
+  snowmelt channels list --table demo.public.flights --format json
+  snowmelt channels drop EWR --table demo.public.flights
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's options."""
+    actions = parser.add_subparsers(metavar="action", required=True)
+    listing = actions.add_parser("list", help="list channels and where they stand")
+    listing.add_argument("--table", metavar="NAME", help="those of one table only")
+    add_format(listing)
+    add_global(listing)
+    listing.set_defaults(action=_list)
+    dropping = actions.add_parser(
+        "drop",
+        help="drop a channel and forget its offset token",
+        description="Drop a channel and forget its offset token. Committed rows stay; what its "
+        "client has not committed is refused from now on.",
+    )
+    dropping.add_argument("channel", help="its name, exactly as it was opened")
+    dropping.add_argument("--table", metavar="NAME", required=True, help="database.schema.table")
+    add_global(dropping)
+    dropping.set_defaults(action=_drop)
+
+
+def run(options: argparse.Namespace) -> int:
+    """List or drop."""
+    options.action(options)
+    return 0
+
+
+def _list(options: argparse.Namespace) -> None:
+    from snowmelt.catalog.commands.executor import execute
+
+    scope = f" IN TABLE {options.table}" if options.table is not None else ""
+    with opened_catalog(settings_of(options)) as database:
+        shown = execute(database, f"SHOW CHANNELS{scope}")
+    print_rows(shown.columns, shown.rows, options.format)
+
+
+def _drop(options: argparse.Namespace) -> None:
+    from snowmelt.catalog.objects.tables import find_table
+    from snowmelt.catalog.security.access_control import ACCOUNTADMIN
+    from snowmelt.catalog.sql.parser import parse_table_name
+    from snowmelt.catalog.streaming.channels import drop_channel
+    from snowmelt.clock import SystemClock
+
+    name = parse_table_name(options.table)
+    with opened_catalog(settings_of(options)) as database, database.writing() as connection:
+        table = find_table(connection, name)
+        dropped = drop_channel(
+            connection, table, options.channel, user=ACCOUNTADMIN, now=SystemClock().now()
+        )
+    token = "none" if dropped.offset_token is None else repr(dropped.offset_token)
+    print(f"Channel {options.channel} of {name} dropped; its last offset token was {token}.")

@@ -1,0 +1,90 @@
+"""`snowmelt chunks`: the way out when a blob is lost for good."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from snowmelt.cli.connections import opened_catalog, settings_of
+from snowmelt.cli.options import add_global
+from snowmelt.cli.output import add_format, print_rows
+from snowmelt.errors import NotFound
+
+if TYPE_CHECKING:
+    import argparse
+
+NAME = "chunks"
+SUMMARY = "list chunks that were set aside because they cannot be read, or give them up"
+EXAMPLES = """examples:
+  snowmelt chunks list
+  snowmelt chunks give-up 4711 --table demo.public.flights
+"""
+
+_COLUMNS = ("table", "chunk", "rows", "blob", "reason")
+
+
+class ChunkNotSetAside(NotFound):
+    """Chunk {chunk} of {table} is not one that was set aside; `snowmelt chunks list` shows those."""
+
+    code = "chunk_not_set_aside"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's options."""
+    actions = parser.add_subparsers(metavar="action", required=True)
+    listing = actions.add_parser("list", help="list the chunks that were set aside, and why")
+    add_format(listing)
+    add_global(listing)
+    listing.set_defaults(action=_list)
+    giving = actions.add_parser(
+        "give-up",
+        help="lose the rows of a chunk that was set aside, so that its table can be read again",
+        description="Lose the rows of one chunk for good. A table with a chunk that was set aside "
+        "cannot be queried until its blob is restored from a backup; when there is none, this is "
+        "the way out. Queries then go without the chunk's rows, and clean-up deletes its blob.",
+    )
+    giving.add_argument("chunk", type=int, help="its number, as `snowmelt chunks list` tells it")
+    giving.add_argument("--table", metavar="NAME", required=True, help="database.schema.table")
+    add_global(giving)
+    giving.set_defaults(action=_give_up)
+
+
+def run(options: argparse.Namespace) -> int:
+    """List or give up."""
+    options.action(options)
+    return 0
+
+
+def _list(options: argparse.Namespace) -> None:
+    from snowmelt.catalog.objects.tables import table_by_id
+    from snowmelt.catalog.streaming.chunks import quarantined
+
+    with opened_catalog(settings_of(options)) as database, database.reading() as connection:
+        found = [
+            (table_by_id(connection, chunk.table_id), chunk) for chunk in quarantined(connection)
+        ]
+    rows = [
+        (str(table.name), chunk.seq, chunk.rows, f"{chunk.prefix}/{chunk.path}", chunk.reason)
+        for table, chunk in found
+        if table.dropped_at is None
+    ]
+    print_rows(_COLUMNS, rows, options.format)
+
+
+def _give_up(options: argparse.Namespace) -> None:
+    from snowmelt.catalog.objects.tables import find_table
+    from snowmelt.catalog.sql.parser import parse_table_name
+    from snowmelt.catalog.streaming import chunks
+    from snowmelt.clock import SystemClock
+
+    name = parse_table_name(options.table)
+    with opened_catalog(settings_of(options)) as database, database.writing() as connection:
+        table = find_table(connection, name)
+        set_aside = {chunk.seq: chunk for chunk in chunks.quarantined(connection, table.table_id)}
+        lost = set_aside.get(options.chunk)
+        if lost is None:
+            raise ChunkNotSetAside(chunk=options.chunk, table=name)
+        chunks.give_up(connection, table.table_id, SystemClock().now(), seq=lost.seq)
+    print(
+        f"Chunk {lost.seq} of {name} is given up: its {lost.rows:,} rows are lost, the rest of the"
+        " table can be queried."
+    )

@@ -1,0 +1,330 @@
+"""`snowmelt functions`: host, try, record and disturb services that SQL calls."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import signal
+import sys
+import uuid
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from snowmelt.cli.options import add_global
+from snowmelt.errors import UserError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator
+
+    from snowmelt.functions.probe import Asker
+    from snowmelt.functions.proxy.relay import HttpServer
+    from snowmelt.functions.service import RemoteService
+    from snowmelt.functions.service.asgi import AsgiApp
+    from snowmelt.functions.signature import Signature
+
+NAME = "functions"
+SUMMARY = "host, try, record and disturb services that SQL calls"
+EXAMPLES = """examples:
+  snowmelt functions serve geo.py --port 8700
+  snowmelt functions serve --lambda handler.py:handler --port 8700
+  snowmelt functions sql geo.py --url https://x.example/prod --integration gateway
+  snowmelt functions call http://127.0.0.1:8700/city --csv points.csv --arguments "(lat FLOAT, lon FLOAT)"
+  snowmelt functions record http://127.0.0.1:8700 --out calls.jsonl --port 8701
+  snowmelt functions replay calls.jsonl --port 8702
+  snowmelt functions faults http://127.0.0.1:8700 --fault 503:each=1 --fault delay:seconds=2,every=5
+"""
+_SERVE_EXAMPLES = """examples:
+  snowmelt functions serve geo.py
+  snowmelt functions serve geo.py:svc --host 0.0.0.0 --port 8700
+  snowmelt functions serve --lambda handler.py:handler --events http
+
+geo.py makes a RemoteService and declares its functions. --lambda hosts a handler written for AWS
+as the gateway in front of it would; --events says whose events it expects.
+"""
+_CALL_EXAMPLES = """examples:
+  snowmelt functions call http://127.0.0.1:8700/city --csv points.csv
+  snowmelt functions call URL --csv - --arguments "(n NUMBER)" --returns VARIANT --format json
+
+Columns of the CSV are the arguments in order; an empty field is NULL. Without --arguments all are
+VARCHAR. Replies of 202 are waited for; 429, 5xx and broken connections are tried again.
+"""
+_FAULTS_EXAMPLES = """examples:
+  snowmelt functions faults http://127.0.0.1:8700 --fault 429:first=3,retry-after=2
+  snowmelt functions faults URL --fault drop:every=10 --fault md5:after=100
+
+--fault KIND[:RULE,RULE]; rules: first=N, after=N, every=N, each=N (first attempts at each batch),
+on=GET|POST|any, seconds=S, retry-after=S. Kinds:
+  202, 204, 302, 400, 403, 404, 413, 429, 500, 503, html, drop, lose, reset, truncate, delay,
+  drip, order, missing, extra, duplicate, text-numbers, three-elements, data-object, no-data,
+  not-json, trailing-comma, bom, nan, large, empty, md5, gzip-lie
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's options."""
+    actions = parser.add_subparsers(metavar="action", required=True)
+
+    def action(
+        name: str, does: str, run: Callable[[argparse.Namespace], int], epilog: str = EXAMPLES
+    ) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = actions.add_parser(
+            name, help=does, epilog=epilog, formatter_class=parser.formatter_class
+        )
+        add_global(made)
+        made.set_defaults(action=run)
+        return made
+
+    serving = action("serve", "host a service, or a Lambda handler", _serve, _SERVE_EXAMPLES)
+    source = serving.add_mutually_exclusive_group(required=True)
+    source.add_argument("file", nargs="?", metavar="FILE.py[:NAME]", help="with a RemoteService")
+    source.add_argument("--lambda", dest="handler", metavar="FILE.py:HANDLER",
+                        help="a handler(event, context) as AWS calls it")  # fmt: skip
+    serving.add_argument("--events", choices=("rest", "http", "alb", "url"), default="rest",
+                         help="whose events the handler expects (default: %(default)s)")  # fmt: skip
+    serving.add_argument("--at-once", type=int, default=1, metavar="N",
+                         help="calls of the handler at a time (default: 1, as Lambda does)")  # fmt: skip
+    _add_address(serving)
+    writing = action("sql", "print the statements that create a service's functions", _sql)
+    writing.add_argument("file", metavar="FILE.py[:NAME]")
+    writing.add_argument("--url", required=True, help="of the service as callers reach it")
+    writing.add_argument("--integration", required=True, help="name of the API integration")
+    calling = action("call", "send rows of a CSV to a service", _call, _CALL_EXAMPLES)
+    calling.add_argument("url", help="of the function")
+    calling.add_argument("--csv", required=True, metavar="FILE", help="with a header; - for a pipe")
+    calling.add_argument("--arguments", metavar="LIST", help='such as "(lat FLOAT, lon FLOAT)"')
+    calling.add_argument("--returns", default="VARIANT", help="type of the result (%(default)s)")
+    calling.add_argument("--batch-rows", type=int, default=1000, metavar="N",
+                         help="rows per request (default: %(default)s)")  # fmt: skip
+    calling.add_argument("--header", action="append", default=[], metavar="NAME: VALUE",
+                         help="one more header; may be given several times")  # fmt: skip
+    calling.add_argument("--gzip", action="store_true", help="compress requests")
+    calling.add_argument("--patience", type=float, default=600.0, metavar="SECONDS",
+                         help="for one batch (default: %(default)s)")  # fmt: skip
+    calling.add_argument("--format", choices=("table", "json", "csv"), default="table")
+    recording = action("record", "pass calls on to a service and write them down", _record)
+    recording.add_argument("url", help="of the service")
+    recording.add_argument(
+        "--out", required=True, metavar="FILE", help="appended to, a line a call"
+    )
+    _add_address(recording)
+    replaying = action("replay", "answer calls from what was recorded", _replay)
+    replaying.add_argument("file", help="of `record`")
+    _add_address(replaying)
+    disturbing = action(
+        "faults", "pass calls on to a service and break some", _disturb, _FAULTS_EXAMPLES
+    )
+    disturbing.add_argument("url", help="of the service")
+    disturbing.add_argument("--fault", action="append", default=[], metavar="KIND[:RULES]",
+                            help="may be given several times")  # fmt: skip
+    _add_address(disturbing)
+
+
+def _add_address(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    parser.add_argument("--port", type=int, default=8700, help="port to listen on, 0 for any free "
+                        "one (default: %(default)s)")  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what the action says."""
+    action: Callable[[argparse.Namespace], int] = options.action
+    return action(options)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from snowmelt.server.listener import Listener, listen
+
+    app, what = _hosted(options)
+    listener = Listener(app, listen(options.host, options.port, setting="port"), drain_s=10)
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def stop(*_: object) -> None:
+        listener.stop()
+        # A function that never ends would keep the process; a second signal ends it all the same.
+        for each in signals:
+            signal.signal(each, signal.SIG_DFL)
+
+    for number in signals:
+        signal.signal(number, stop)
+    print(f"{what} on {listener.url}", flush=True)
+    try:
+        listener.run()
+    finally:
+        listener.close()
+    return 0
+
+
+def _hosted(options: argparse.Namespace) -> tuple[AsgiApp, str]:
+    if options.handler is None:
+        service = _service(options.file)
+        names = ", ".join(each.name for each in service.functions.values())
+        return service.asgi(), f"Service {service.name} with {names or 'no functions'}"
+    import logging
+
+    from snowmelt.functions.service.cloud_handlers import Shape
+    from snowmelt.functions.service.lambda_host import LambdaHost
+
+    logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
+    path, _, name = options.handler.rpartition(":")
+    if not path:
+        raise UserError(f"{options.handler} names no handler; handler.py:handler does.")
+    handler = getattr(_module(path), name, None)
+    if not callable(handler):
+        raise UserError(f"{path} has no function {name}.")
+    host = LambdaHost(handler, shape=Shape(options.events), at_once=options.at_once)
+    return host.asgi(), f"Handler {name} of {path}"
+
+
+def _service(source: str) -> RemoteService:
+    from snowmelt.functions.service import RemoteService
+
+    path, _, name = source.rpartition(":") if not source.endswith(".py") else (source, "", "")
+    module = _module(path)
+    if name:
+        found = [getattr(module, name, None)]
+    else:
+        found = [each for each in vars(module).values() if isinstance(each, RemoteService)]
+    if len(found) > 1:
+        raise UserError(f"{path} makes {len(found)} services; say which: {path}:NAME.")
+    if not found or not isinstance(found[0], RemoteService):
+        raise UserError(f"{path} makes no RemoteService{f' called {name}' if name else ''}.")
+    return found[0]
+
+
+def _module(path: str) -> Any:
+    file = Path(path)
+    if not file.is_file():
+        raise UserError(f"There is no file {path}.")
+    spec = spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{path} is no Python file.")
+    # What it imports may lie beside it, as where it is deployed.
+    sys.path.insert(0, str(file.parent.resolve()))
+    module = module_from_spec(spec)
+    sys.modules[file.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _sql(options: argparse.Namespace) -> int:
+    print(_service(options.file).create_sql(options.url, options.integration))
+    return 0
+
+
+def _call(options: argparse.Namespace) -> int:
+    from snowmelt.cli.output import print_rows
+    from snowmelt.clock import SystemClock
+    from snowmelt.functions.probe import Asker
+
+    with _lines(options.csv) as lines:
+        rows = csv.reader(lines)
+        columns = next(rows, None)
+        if not columns:
+            raise UserError(f"{options.csv} is empty; its first line must name the arguments.")
+        signature = _signature(options, columns)
+        asker = Asker(
+            options.url,
+            signature,
+            SystemClock(),
+            patience_s=options.patience,
+            headers=dict(_header(text) for text in options.header),
+            compress=options.gzip,
+        )
+        with contextlib.closing(asker):
+            answers = _answers(asker, signature, rows, options.batch_rows)
+            print_rows((*columns, signature.name), answers, options.format)
+    return 0
+
+
+@contextlib.contextmanager
+def _lines(path: str) -> Iterator[Iterator[str]]:
+    if path == "-":
+        yield iter(sys.stdin)
+        return
+    with Path(path).open(newline="", encoding="utf-8-sig") as file:
+        yield file
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon:
+        raise UserError(f"{text} is no header; NAME: VALUE is.")
+    return name.strip(), value.strip()
+
+
+def _signature(options: argparse.Namespace, columns: list[str]) -> Signature:
+    from snowmelt.functions.signature import Argument, Signature, arguments_of, parse_type
+
+    listed = "(" + ", ".join(f"{name} VARCHAR" for name in columns) + ")"
+    arguments = arguments_of(options.arguments or listed)
+    if arguments is None or len(arguments) != len(columns):
+        raise UserError(
+            f"--arguments must list {len(columns)} names with types, as the CSV has columns: "
+            '"(lat FLOAT, lon FLOAT)".'
+        )
+    name = options.url.partition("?")[0].rstrip("/").rpartition("/")[2]
+    returns = parse_type(options.returns)
+    return Signature(name, tuple(Argument(each, kind) for each, kind in arguments), returns)
+
+
+def _answers(
+    asker: Asker, signature: Signature, rows: Iterator[list[str]], size: int
+) -> Iterator[tuple[object, ...]]:
+    from itertools import islice
+
+    from snowmelt.functions.wire.values import Formats, Mismatch, reader
+
+    readers = [reader(each.type, Formats()) for each in signature.arguments]
+    query_id = str(uuid.uuid4())
+    for number in range(sys.maxsize):
+        batch = list(islice(rows, size))
+        if not batch:
+            return
+        columns = []
+        for read, argument, texts in zip(
+            readers, signature.arguments, zip(*batch, strict=True), strict=True
+        ):
+            try:
+                columns.append([None if text == "" else read(text) for text in texts])
+            except Mismatch as error:
+                raise UserError(f"Column {argument.name}: {error}.") from None
+        reply = asker.ask(len(batch), columns, query_id, number)
+        for at, (row, value) in enumerate(zip(batch, reply.values, strict=True)):
+            failure = reply.failures.get(at)
+            yield (*row, value if failure is None else f"{failure.code}: {failure.message}")
+
+
+def _record(options: argparse.Namespace) -> int:
+    from snowmelt.cli.connections import settings_of
+    from snowmelt.functions.proxy.recorder import Recorder
+    from snowmelt.storage.output_paths import Output, check_outputs
+
+    output = Output("--out", options.out, appends=True)
+    check_outputs([output], reserved=settings_of(options).own_places())
+    recorder = Recorder(options.url, options.out, host=options.host, port=options.port)
+    return _run(recorder.server, f"Recording {options.url} into {options.out}")
+
+
+def _replay(options: argparse.Namespace) -> int:
+    from snowmelt.functions.proxy.recorder import Replayer
+
+    replayer = Replayer(options.file, host=options.host, port=options.port)
+    return _run(replayer.server, f"Replaying {options.file}")
+
+
+def _disturb(options: argparse.Namespace) -> int:
+    from snowmelt.functions.proxy.faults import parse_fault
+    from snowmelt.functions.proxy.relay import FaultProxy
+
+    faults = [parse_fault(text) for text in options.fault]
+    proxy = FaultProxy(options.url, faults, host=options.host, port=options.port)
+    return _run(proxy.server, f"Disturbing {options.url}")
+
+
+def _run(server: HttpServer, what: str) -> int:
+    with contextlib.suppress(KeyboardInterrupt), server:
+        print(f"{what} on {server.url}", flush=True)
+        server.wait()
+    return 0

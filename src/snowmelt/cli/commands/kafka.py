@@ -1,0 +1,213 @@
+"""`snowmelt kafka`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from snowmelt.cli.connections import (
+    add_service,
+    client_of,
+    opened_catalog,
+    settings_of,
+    stopped_by_signals,
+)
+from snowmelt.clock import SystemClock
+from snowmelt.errors import UserError
+from snowmelt.schema.types import internal_name
+from snowmelt.storage.output_paths import Output, check_outputs
+
+if TYPE_CHECKING:
+    import argparse
+    import threading
+    from collections.abc import Callable
+
+    from snowmelt.loaders.kafka import Refused
+
+NAME = "kafka"
+SUMMARY = "load topics of Kafka into tables, continuously"
+EXAMPLES = """examples:
+  snowmelt kafka --topic clicks --table demo.public.clicks --rejects demo.public.clicks_rejects
+  snowmelt kafka --topic logs --table demo.public.logs --parser "fdelimitedparser()" \\
+    --filter "KafkaInsertDelimiters(delimiter=E'\\n')" --once
+  snowmelt kafka --topic clicks --table demo.public.clicks --stream --url http://127.0.0.1:8080
+
+In frames (the default) what has come is loaded by one COPY every --frame seconds, into the catalog
+of the data folder. With --stream rows go through a service, a channel for each partition, and are
+there within seconds. Either way each message becomes a row once, whatever crashes.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's options."""
+    parser.add_argument("--topic", required=True, help="whose messages become rows")
+    parser.add_argument("--table", required=True, help="database.schema.table")
+    parser.add_argument(
+        "--brokers",
+        default="localhost:9092",
+        help="host:port, commas between (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--group", default="snowmelt", help="name at the brokers (default: %(default)s)"
+    )
+    parser.add_argument("--conf", default="", help="settings of librdkafka: name=value;name=value")
+    frames = parser.add_argument_group("in frames")
+    frames.add_argument(
+        "--frame",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="from one COPY to the next (default: 10)",
+    )
+    frames.add_argument(
+        "--parser", default="KafkaJSONParser()", help="as in COPY (default: %(default)s)"
+    )
+    frames.add_argument(
+        "--filter", action="append", default=[], help="as in COPY; may be given again"
+    )
+    frames.add_argument("--rejects", metavar="TABLE", help="where rejected messages are kept")
+    frames.add_argument(
+        "--on-gap",
+        choices=("report", "fail"),
+        default="report",
+        help="when brokers lack messages that were not read yet (default: %(default)s)",
+    )
+    frames.add_argument(
+        "--once", action="store_true", help="load up to the end offsets of now, and end"
+    )
+    parser.add_argument(
+        "--role", help="load as this role (default: ACCOUNTADMIN; with --stream the user's)"
+    )
+    stream = parser.add_argument_group("with --stream")
+    stream.add_argument("--stream", action="store_true", help="through channels of a service")
+    add_service(stream)
+    stream.add_argument(
+        "--buffer-time",
+        type=float,
+        default=1.0,
+        metavar="SECONDS",
+        help="rows wait so long at most (default: 1)",
+    )
+    stream.add_argument(
+        "--buffer-rows",
+        type=int,
+        default=10_000,
+        metavar="ROWS",
+        help="so many are sent at once (default: 10,000)",
+    )
+    stream.add_argument(
+        "--buffer-bytes",
+        type=int,
+        default=20_000_000,
+        metavar="BYTES",
+        help="likewise (default: 20,000,000)",
+    )
+    stream.add_argument("--errors", type=Path, metavar="FILE", help="append refused messages here")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Load until SIGTERM or Ctrl-C."""
+    if (
+        options.frame <= 0
+        or min(options.buffer_time, options.buffer_rows, options.buffer_bytes) < 0
+    ):
+        raise UserError("A frame is longer than nothing, and buffers are not negative.")
+    with stopped_by_signals() as stop:
+        if options.stream:
+            _stream(options, stop)
+        else:
+            _load_frames(options, stop)
+        if options.once and not options.stream and stop.is_set():
+            print(
+                "snowmelt: stopped before the end offsets; run it again to go on", file=sys.stderr
+            )
+            return 1
+    return 0
+
+
+def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
+    from snowmelt.catalog.db.catalog_clock import following
+    from snowmelt.cli.commands.copy import show
+    from snowmelt.load.udx.worker_progress import UserCodeLimits
+    from snowmelt.loaders.copy_job import CopyContext
+    from snowmelt.loaders.kafka import Frames, run_frames
+    from snowmelt.loaders.task_runner import LocalRunner
+
+    settings = settings_of(options)
+    frames = Frames(
+        topic=options.topic,
+        table=options.table,
+        brokers=options.brokers,
+        parser=options.parser,
+        filters=tuple(options.filter),
+        rest=f"REJECTED DATA AS TABLE {options.rejects}" if options.rejects else "",
+        seconds=options.frame,
+        settings=options.conf,
+        group=options.group,
+        on_gap=options.on_gap,
+    )
+    with opened_catalog(settings) as database:
+        context = CopyContext(
+            database,
+            settings.warehouse_url,
+            "ACCOUNTADMIN" if options.role is None else internal_name(options.role),
+            following(database),
+            lease_s=settings.lease_s,
+            limits=UserCodeLimits.of(settings),
+            reserved=settings.own_places(),
+        )
+        for copied in run_frames(frames, context, LocalRunner(), stop, once=options.once):
+            show(copied, "table")
+
+
+def _stream(options: argparse.Namespace, stop: threading.Event) -> None:
+    from snowmelt.load.kafka.connection import Connection
+    from snowmelt.load.kafka.connection import settings_of as kafka_settings
+    from snowmelt.loaders.kafka import Connector, ConnectorOptions
+
+    errors = _checked_errors(options)
+    connection = Connection(
+        options.brokers,
+        options.group,
+        kafka_settings(options.conf, strict=True, parameter="--conf"),
+    )
+    wanted = ConnectorOptions(
+        topic=options.topic,
+        table=options.table,
+        buffer_seconds=options.buffer_time,
+        buffer_rows=options.buffer_rows,
+        buffer_bytes=options.buffer_bytes,
+    )
+    with (
+        contextlib.ExitStack() as opened,
+        client_of(options) as client,
+    ):
+        refused = _refused(errors, opened)
+        Connector(wanted, client, connection, SystemClock(), refused).run(stop)
+
+
+def _checked_errors(options: argparse.Namespace) -> Path | None:
+    path: Path | None = options.errors
+    if path is not None:
+        output = Output("--errors", str(path), appends=True)
+        check_outputs([output], reserved=settings_of(options).own_places())
+    return path
+
+
+def _refused(path: Path | None, opened: contextlib.ExitStack) -> Callable[[Refused], None]:
+    file = None if path is None else opened.enter_context(path.open("a", encoding="utf-8"))
+
+    def tell(refused: Refused) -> None:
+        print(f"refused: {refused.place}: {refused.reason}", file=sys.stderr, flush=True)
+        if file is not None:
+            place = refused.place
+            text = refused.data.decode(errors="backslashreplace")
+            told = {"topic": place.topic, "partition": place.partition, "offset": place.offset}
+            print(
+                json.dumps({**told, "reason": refused.reason, "data": text}), file=file, flush=True
+            )
+
+    return tell

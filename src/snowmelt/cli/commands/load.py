@@ -1,0 +1,140 @@
+"""`snowmelt load`."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from snowmelt.cli.connections import settings_of
+from snowmelt.errors import UserError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping, Sequence
+
+    from snowmelt.load.definition import Definition
+    from snowmelt.load.filter_tester import Report
+    from snowmelt.load.library import Library
+
+NAME = "load"
+SUMMARY = "check a filter of one's own before a COPY uses it"
+EXAMPLES = """examples:
+  snowmelt load check filters.py
+  snowmelt load check filters.py --factory JsonFactory --input events.json
+  snowmelt load check filters.py --factory Replace -p pattern=a -p replace_with=b
+
+A filter is given its input in pieces that are not its own, and filters one file after the other.
+The check cuts inputs in many ways, with new objects and with one again and again, and says where
+the output changes. The exit code is 1 if it does.
+"""
+
+_SHOWN = 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's options."""
+    actions = parser.add_subparsers(metavar="action", required=True)
+    check = actions.add_parser("check", help="run a filter in many ways that must not matter")
+    check.add_argument("file", type=Path, help="the Python file; others beside it are its library")
+    check.add_argument("--factory", metavar="NAME",
+                       help="factory, class or function (default: the only one there is)")  # fmt: skip
+    check.add_argument("--input", metavar="FILE", type=Path, action="append", default=[],
+                       help="what to filter, may be repeated (default: a few samples)")  # fmt: skip
+    check.add_argument("-p", dest="parameters", metavar="NAME=VALUE", action="append", default=[],
+                       help="a parameter of the filter")  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what the check finds."""
+    from snowmelt.load.filter_tester import SAMPLES
+    from snowmelt.load.udx.worker_process import run_isolated
+    from snowmelt.load.udx.worker_progress import UserCodeLimits
+
+    inputs = {str(path): path.read_bytes() for path in options.input} or dict(SAMPLES)
+    name, reports = run_isolated(
+        _reports,
+        options.file,
+        options.factory,
+        options.parameters,
+        inputs,
+        limits=UserCodeLimits.of(settings_of(options)),
+    )
+    changed, answered = False, False
+    for title, report in reports:
+        changed |= bool(report.differences)
+        answered |= report.refused is None
+        _print(title, report)
+    if not (changed or answered):
+        print(f"{name}: it refuses all of it, so nothing is known of its output.")
+        return 1
+    print(f"{name}: the output {'CHANGES' if changed else 'is always the same'}.")
+    return int(changed)
+
+
+def _reports(
+    file: Path, factory: str | None, parameters: Sequence[str], inputs: Mapping[str, bytes]
+) -> tuple[str, list[tuple[str, Report]]]:
+    """Check a filter with each input, in the process that runs code of users."""
+    from snowmelt.load.filter_tester import check_filter
+    from snowmelt.load.library import load_library
+    from snowmelt.load.udx import worker_progress
+
+    with worker_progress.running(f"{file.name}, {factory or 'its filter'}"):
+        library = load_library(file.stem, _files(file))
+        name = factory or _only(library)
+        definition = library.filter(name)
+        given = _parameters(definition, parameters)
+        return name, [
+            (title, check_filter(definition, given, data)) for title, data in inputs.items()
+        ]
+
+
+def _print(title: str, report: Report) -> None:
+    print(f"{title}: {report.runs} runs, {report.output_bytes:,} bytes")
+    if report.refused is not None:
+        print(f"  refused: {report.refused}")
+    for difference in report.differences[:_SHOWN]:
+        print(f"  {difference}")
+    if len(report.differences) > _SHOWN:
+        print(f"  … and {len(report.differences) - _SHOWN} more")
+
+
+def _files(path: Path) -> dict[str, bytes]:
+    beside = sorted(each for each in path.parent.glob("*.py") if each != path)
+    return {each.name: each.read_bytes() for each in (path, *beside)}
+
+
+def _only(library: Library) -> str:
+    """Return the one name of the file that can be a filter; a factory before its filter."""
+    found = library.offered()
+    for method in ("prepare", "process", "run"):
+        names = [name for name, value in found.items() if callable(getattr(value, method, None))]
+        if names:
+            break
+    else:
+        names = [name for name in found if not name.startswith("_")]
+    if len(names) != 1:
+        listed = ", ".join(names) or "nothing"
+        raise UserError(f"{library.name} has {listed}; say which one with --factory.")
+    return names[0]
+
+
+def _parameters(definition: Definition[Any], given: Sequence[str]) -> dict[str, object]:
+    kinds = {parameter.name.lower(): parameter.kind for parameter in definition.parameters}
+    values: dict[str, object] = {}
+    for each in given:
+        name, equals, text = each.partition("=")
+        if not equals:
+            raise UserError(f"-p is {each!r}; it must be like name=value.")
+        values[name] = _value(name, text, kinds.get(name.lower(), str))
+    return values
+
+
+def _value(name: str, text: str, kind: type) -> object:
+    try:
+        if kind is dt.timedelta:
+            return dt.timedelta(seconds=float(text))
+        return kind(text) if kind in {int, float} else text
+    except ValueError:
+        raise UserError(f"-p {name} is {text!r}, which is no {kind.__name__}.") from None

@@ -1,0 +1,234 @@
+"""`snowmelt maintain`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING
+
+from snowmelt.cli.connections import opened_catalog, settings_of
+from snowmelt.cli.output import add_format, print_rows
+from snowmelt.errors import SnowmeltError, TableNotFound
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator, Sequence
+
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.jobs.maintenance import Maintained
+    from snowmelt.clock import Clock
+    from snowmelt.config import Settings
+    from snowmelt.schema.types import TableName
+    from snowmelt.table.maintenance import MaintenanceSettings
+
+NAME = "maintain"
+SUMMARY = "join small native files, let go of old snapshots, delete what nobody needs"
+EXAMPLES = """examples:
+  snowmelt maintain
+  snowmelt maintain --dry-run
+  snowmelt maintain --table demo.public.flights --full
+
+Small files are joined once there are SNOWMELT_COMPACT_MIN_FILES of about a size, up to files of
+SNOWMELT_COMPACT_TARGET_BYTES; with --full two are enough. Queries, streams, migrations and loads
+go on meanwhile. What a running query may still read is kept for SNOWMELT_RETENTION_S, more than
+3,000 s.
+snowmelt serve does the same in the background; SNOWMELT_COMPACT=no turns that off.
+"""
+_COLUMNS = ("table", "small files", "bytes", "files after", "snapshots to let go of")
+_MIB = 1024 * 1024
+# Migrations wait while a background compaction runs.
+_LOOK_BYTES = 256 * _MIB
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's options."""
+    parser.add_argument(
+        "--table",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="database.schema.table, may be repeated (default: all, and clean-up)",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would be joined")
+    parser.add_argument("--full", action="store_true", help="join all that can be joined")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    add_format(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Maintain once, to the end."""
+    from snowmelt.catalog.db.catalog_clock import following
+    from snowmelt.catalog.sql.parser import parse_table_name
+
+    names = [parse_table_name(text) for text in options.table]
+    settings = settings_of(options)
+    with opened_catalog(settings) as database:
+        chosen = _chosen(settings, full=options.full)
+        tables = _tables(database, names)
+        clock = following(database)
+        if options.dry_run:
+            rows = [_planned(database, name, chosen, clock) for name in tables]
+            print_rows(_COLUMNS, [row for row in rows if any(row[1:])], options.format)
+            return 0
+        failed = False
+        for name in tables:
+            failed |= not _maintained(database, name, chosen, clock, quiet=options.quiet)
+        if not names:
+            failed |= not _clean(database, settings, clock)
+    return int(failed)
+
+
+class Maintainer:
+    """Maintains tables in the background of something else: a part at a time, every now and then."""
+
+    def __init__(self, database: Database, settings: Settings, clock: Clock) -> None:
+        self._database = database
+        self._chosen = _chosen(settings, run_bytes=_LOOK_BYTES)
+        self._interval_s = settings.compact_interval_s
+        self._clock = clock
+        self._next = clock.monotonic() + self._interval_s
+
+    def look(self, names: Sequence[TableName]) -> None:
+        """Maintain these tables, or all, when it is time for it; errors are printed."""
+        if self._clock.monotonic() < self._next:
+            return
+        more = False
+        for name in _tables(self._database, names):
+            try:
+                for done in _steps(self._database, name, self._chosen, self._clock, once=True):
+                    more |= bool(done.files_before)
+                    _tell(name, done)
+            except TableNotFound:
+                continue
+            except Exception as error:  # noqa: BLE001 - one table must not keep the others from it
+                print(f"{name}: {error}", file=sys.stderr, flush=True)
+        self._next = self._clock.monotonic() + (0.0 if more else self._interval_s)
+
+
+def _chosen(settings: Settings, *, full: bool = False, run_bytes: int = 0) -> MaintenanceSettings:
+    from snowmelt.table.maintenance import MaintenanceSettings
+    from snowmelt.table.snapshot import check_retention
+
+    check_retention(settings.retention_s)
+    return MaintenanceSettings(
+        settings.warehouse_url,
+        target_bytes=settings.compact_target_bytes,
+        min_files=2 if full else max(settings.compact_min_files, 2),
+        run_bytes=run_bytes or 8 * settings.compact_target_bytes,
+        memory_bytes=settings.compact_memory_bytes,
+        retention_s=settings.retention_s,
+        lease_s=settings.lease_s,
+    )
+
+
+def _tables(database: Database, names: Sequence[TableName]) -> list[TableName]:
+    from snowmelt.catalog.objects.tables import find_table, tables_of
+
+    with database.reading() as connection:
+        found = [find_table(connection, name) for name in names] or tables_of(connection)
+    return [table.name for table in found if table.pointer is not None]
+
+
+def _planned(
+    database: Database, name: TableName, chosen: MaintenanceSettings, clock: Clock
+) -> tuple[object, ...]:
+    from snowmelt.table.compaction import plan_compaction
+    from snowmelt.table.maintenance import count_expired
+
+    groups = plan_compaction(database, name, chosen)
+    return (
+        str(name),
+        sum(len(group) for group in groups),
+        sum(file.size for group in groups for file in group),
+        len(groups),
+        count_expired(database, name, chosen, clock),
+    )
+
+
+def _steps(
+    database: Database,
+    name: TableName,
+    chosen: MaintenanceSettings,
+    clock: Clock,
+    *,
+    once: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[Maintained]:
+    """Yield what each run on a table did, until nothing is left to do or another is at it."""
+    from snowmelt.table.compaction import compact
+    from snowmelt.table.maintenance import expire
+
+    while (done := compact(database, name, chosen, clock=clock, progress=progress)) is not None:
+        yield done
+        if once:
+            break
+    expired = expire(database, name, chosen, clock)
+    if expired is not None:
+        yield expired
+
+
+def _maintained(
+    database: Database, name: TableName, chosen: MaintenanceSettings, clock: Clock, *, quiet: bool
+) -> bool:
+    """Maintain one table and print what was done; tell whether nothing failed."""
+    try:
+        with _progress(name, quiet=quiet) as progress:
+            for done in _steps(database, name, chosen, clock, progress=progress):
+                _tell(name, done)
+    except SnowmeltError as error:
+        print(f"{name}: {error}", file=sys.stderr, flush=True)
+        return False
+    return True
+
+
+def _tell(name: TableName, done: Maintained) -> None:
+    parts = []
+    if done.files_before:
+        parts.append(
+            f"{done.rows:,} rows of {done.files_before:,} files, {done.bytes_before:,} bytes, now "
+            f"in {done.files_after:,}, {done.bytes_after:,} bytes"
+        )
+    if done.snapshots_expired:
+        parts.append(f"{done.snapshots_expired} old snapshots let go of")
+    if parts:
+        print(f"{name}: {'; '.join(parts)}", flush=True)
+
+
+@contextlib.contextmanager
+def _progress(name: TableName, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """Show a bar on standard error while files are joined, where somebody looks."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+        task = bar.add_task(str(name), total=None)
+        yield lambda done, whole: bar.update(task, completed=done, total=whole)
+
+
+def _clean(database: Database, settings: Settings, clock: Clock) -> bool:
+    """Delete what nobody needs, and print how much; tell whether nothing failed."""
+    from snowmelt.storage.store_factory import open_store
+    from snowmelt.table import garbage_collection
+
+    collected = garbage_collection.collect(
+        database,
+        open_store(settings.stage_url),
+        open_store(settings.warehouse_url),
+        clock=clock,
+        retention_s=settings.retention_s,
+    )
+    for problem in collected.problems:
+        print(f"clean-up of {problem}", file=sys.stderr, flush=True)
+    expired = garbage_collection.expire_channels(database, clock, idle_s=settings.channel_idle_s)
+    if expired:
+        print(f"{expired} channels have expired: nobody wrote to them for long", flush=True)
+    print(
+        f"deleted {collected.blobs} blobs, {collected.unregistered} that were never registered, "
+        f"and {collected.files} native files",
+        flush=True,
+    )
+    return not collected.problems

@@ -1,0 +1,56 @@
+"""`snowmelt metadata`: where other readers find a native table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from snowmelt.cli.connections import opened_catalog, settings_of
+from snowmelt.cli.output import add_format, print_rows
+from snowmelt.errors import NotFound
+
+if TYPE_CHECKING:
+    import argparse
+
+NAME = "metadata"
+SUMMARY = "print where the current Iceberg metadata of a table, or of every table, is"
+EXAMPLES = """examples:
+  snowmelt metadata demo.public.flights
+  snowmelt metadata --format json
+
+With a table only the address is printed, for $(snowmelt metadata demo.public.flights). It changes with
+every migration. Chunks that are not migrated yet are not in it; without a table they are counted.
+"""
+
+_COLUMNS = ("table", "waiting_chunks", "metadata")
+
+
+class NothingNative(NotFound):
+    """{table} has no native files yet; `snowmelt migrate` makes them of its chunks."""
+
+    code = "nothing_native"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's options."""
+    parser.add_argument("table", metavar="TABLE", nargs="?", help="database.schema.table")
+    add_format(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the address of one table's metadata, or a list."""
+    from snowmelt.catalog.objects.tables import find_table, tables_of
+    from snowmelt.catalog.sql.parser import parse_table_name
+
+    with opened_catalog(settings_of(options)) as database, database.reading() as connection:
+        if options.table is not None:
+            found = [find_table(connection, parse_table_name(options.table))]
+        else:
+            found = tables_of(connection)
+    if options.table is None:
+        rows = [(str(each.name), each.last_seq - each.migrated_seq, each.pointer) for each in found]
+        print_rows(_COLUMNS, rows, options.format)
+    elif found[0].pointer is None:
+        raise NothingNative(table=found[0].name)
+    else:
+        print(found[0].pointer)
+    return 0

@@ -1,0 +1,246 @@
+"""`snowmelt migrate`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Protocol
+
+from snowmelt.cli.commands.maintain import Maintainer
+from snowmelt.cli.connections import opened_catalog, settings_of
+from snowmelt.cli.spark_session import plain_errors, spark_session
+from snowmelt.clock import SystemClock
+from snowmelt.errors import SnowmeltError, TableNotFound
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.security.encryption_keys import KeyRing
+    from snowmelt.catalog.streaming.chunks import Backlog
+    from snowmelt.config import Settings
+    from snowmelt.schema.types import TableName
+    from snowmelt.table.migration import Migrated, MigrationSettings
+
+NAME = "migrate"
+SUMMARY = "turn what has streamed in into native Iceberg files"
+EXAMPLES = """examples:
+  snowmelt migrate
+  snowmelt migrate demo.public.flights --engine local
+  snowmelt migrate --loop
+
+Without --loop it ends when everything that was committed before it began is in native files.
+With it, it looks every SNOWMELT_MIGRATE_INTERVAL_S seconds for tables whose backlog has reached
+SNOWMELT_MIGRATE_MIN_BYTES, SNOWMELT_MIGRATE_MAX_CHUNKS or SNOWMELT_MIGRATE_MAX_AGE_S; and every
+SNOWMELT_COMPACT_INTERVAL_S seconds it does what snowmelt maintain does, unless SNOWMELT_COMPACT=no.
+"""
+_WAIT_S = 0.5
+
+
+class Engine(Protocol):
+    """What runs one migration of a table: this process, or Spark."""
+
+    def __call__(self, name: TableName) -> Migrated | None:
+        """Migrate; return None when there was nothing to do, or another migrator is at it."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's options."""
+    parser.add_argument(
+        "tables", nargs="*", metavar="table", help="database.schema.table (default: all)"
+    )
+    parser.add_argument("--loop", action="store_true", help="go on until stopped")
+    parser.add_argument(
+        "--engine",
+        choices=("auto", "spark", "local"),
+        default="auto",
+        help="where tasks run: Spark, or this process alone (default: Spark if it is installed)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Migrate once, or for ever."""
+    from snowmelt.catalog.sql.parser import parse_table_name
+
+    names = [parse_table_name(text) for text in options.tables]
+    settings = settings_of(options)
+    with contextlib.ExitStack() as opened:
+        database = opened.enter_context(opened_catalog(settings))
+        if options.loop:
+            from snowmelt.server.workers import end_in_order
+
+            end_in_order(database)
+        run = _Run(database, settings, options, opened)
+        if options.loop:
+            run.loop(names)
+        run.once(names)
+    return 0
+
+
+class _Run:
+    """Migrations of one command; the engine starts with the first of them."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: Settings,
+        options: argparse.Namespace,
+        opened: contextlib.ExitStack,
+    ) -> None:
+        from snowmelt.catalog.db.catalog_clock import CatalogClock
+
+        self._database = database
+        self._settings = settings
+        self._wanted = options.engine
+        # The loop's output is a log: there Java may speak.
+        self._quiet = not (options.loop or options.debug)
+        self._opened = opened
+        self._engine: Engine | None = None
+        self._clock = CatalogClock(SystemClock())
+
+    def once(self, names: Sequence[TableName]) -> None:
+        """Migrate all that was committed before the call; waits for other migrators."""
+        for name, (target, _) in self._positions(names).items():
+            self._up_to(name, target, dropped_is_fine=not names)
+
+    def loop(self, names: Sequence[TableName]) -> None:
+        """Migrate what is due, look again after the interval, and never return."""
+        seconds = self._settings.migrate_interval_s
+        print(f"Looking for chunks to migrate every {seconds:g} s", flush=True)
+        maintainer = Maintainer(self._database, self._settings, self._clock)
+        while True:
+            try:
+                self._look(names, maintainer)
+            except SnowmeltError as error:
+                if not error.retryable:
+                    raise
+                print(f"{error} Trying again.", file=sys.stderr, flush=True)
+            self._clock.sleep(seconds)
+
+    def _look(self, names: Sequence[TableName], maintainer: Maintainer) -> None:
+        with self._database.reading() as connection:
+            self._clock.follow(connection)
+        for name in self._due(names):
+            try:
+                self._migrate(name)
+            except SnowmeltError as error:
+                # The table may be gone, or another was faster; the next look will tell.
+                print(f"{name}: {error}", file=sys.stderr, flush=True)
+        if self._settings.compact:
+            maintainer.look(names)
+
+    def _up_to(self, name: TableName, target: int, *, dropped_is_fine: bool) -> None:
+        waiting = False
+        while True:
+            try:
+                _, migrated = self._positions([name])[name]
+            except TableNotFound:
+                if dropped_is_fine:
+                    return
+                raise
+            if migrated >= target:
+                return
+            if not self._migrate(name):
+                if not waiting:
+                    print(f"{name}: waiting for another migrator", flush=True)
+                waiting = True
+                self._clock.sleep(_WAIT_S)
+
+    def _migrate(self, name: TableName) -> bool:
+        """Run one migration and print a line about it; tell whether there was one."""
+        engine = self._engine or self._start()
+        began = self._clock.monotonic()
+        migrated = engine(name)
+        if migrated is None:
+            return False
+        seconds = self._clock.monotonic() - began
+        print(
+            f"{name}: {migrated.rows:,} rows of chunks {migrated.from_seq + 1} to "
+            f"{migrated.to_seq} in {migrated.files} files, {migrated.bytes:,} bytes, "
+            f"{seconds:.1f} s",
+            flush=True,
+        )
+        for chunk in migrated.quarantined:
+            print(f"{name}: chunk {chunk.seq} set aside: {chunk.reason}", file=sys.stderr)
+        return True
+
+    def _start(self) -> Engine:
+        wanted = self._wanted
+        if wanted == "auto":
+            wanted = "spark" if find_spec("pyspark") is not None else "local"
+        self._engine = self._spark() if wanted == "spark" else self._local()
+        return self._engine
+
+    def _local(self) -> Engine:
+        from snowmelt.table.migration import migrate_locally
+
+        keyring, chosen = self._keyring(), self._chosen()
+
+        def migrate(name: TableName) -> Migrated | None:
+            return migrate_locally(self._database, keyring, name, chosen, clock=self._clock)
+
+        return migrate
+
+    def _spark(self) -> Engine:
+        from snowmelt.spark.migration_job import migrate_table
+
+        keyring, chosen = self._keyring(), self._chosen()
+        spark = self._opened.enter_context(spark_session(quiet=self._quiet))
+
+        def migrate(name: TableName) -> Migrated | None:
+            with plain_errors():
+                return migrate_table(
+                    spark, self._database, keyring, name, chosen, clock=self._clock
+                )
+
+        return migrate
+
+    def _chosen(self) -> MigrationSettings:
+        from snowmelt.table.migration import MigrationSettings
+
+        settings = self._settings
+        return MigrationSettings(
+            settings.stage_url,
+            settings.warehouse_url,
+            max_chunks=settings.migrate_max_chunks,
+            lease_s=settings.lease_s,
+        )
+
+    def _keyring(self) -> KeyRing:
+        from snowmelt.catalog.security.encryption_keys import open_keyring
+
+        return open_keyring(self._database, self._settings.keys_dir)
+
+    def _positions(self, names: Sequence[TableName]) -> dict[TableName, tuple[int, int]]:
+        """Return the last and the migrated sequence of these tables, or of all."""
+        from snowmelt.catalog.objects.tables import find_table, tables_of
+
+        with self._database.reading() as connection:
+            found = [find_table(connection, name) for name in names] or tables_of(connection)
+            return {table.name: (table.last_seq, table.migrated_seq) for table in found}
+
+    def _due(self, names: Sequence[TableName]) -> list[TableName]:
+        from snowmelt.catalog.objects.tables import table_by_id
+        from snowmelt.catalog.streaming.chunks import backlog, tables_with_backlog
+
+        due: list[TableName] = []
+        with self._database.reading() as connection:
+            for table_id in tables_with_backlog(connection):
+                name = table_by_id(connection, table_id).name
+                wanted = not names or name in names
+                if wanted and self._is_due(backlog(connection, table_id)):
+                    due.append(name)
+        return due
+
+    def _is_due(self, waiting: Backlog) -> bool:
+        settings = self._settings
+        age_s = 0.0
+        if waiting.oldest is not None:
+            age_s = (self._clock.now() - waiting.oldest).total_seconds()
+        return (
+            waiting.bytes >= settings.migrate_min_bytes
+            or waiting.chunks >= settings.migrate_max_chunks
+            or age_s >= settings.migrate_max_age_s
+        )

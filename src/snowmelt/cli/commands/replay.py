@@ -1,0 +1,194 @@
+"""`snowmelt replay`."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from snowmelt.cli.connections import add_service, client_of, opened_catalog, settings_of
+from snowmelt.clock import SystemClock
+from snowmelt.errors import UserError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Mapping
+    from zoneinfo import ZoneInfo
+
+    from snowmelt.loaders.error_replay import Change, Replayed
+
+NAME = "replay"
+SUMMARY = "insert the rows of a table's error table once more"
+EXAMPLES = """examples:
+  snowmelt replay demo.public.flights --dry-run
+  snowmelt replay demo.public.flights --user loader --private-key key.pem
+  snowmelt replay demo.public.flights --since 2026-11-21T10:00:00Z
+  snowmelt replay demo.public.flights --rename dep=departure --without comment --set gate=null
+  snowmelt replay demo.public.sales --csv id,name,price --delimiter '|'
+
+Each row goes in at most once, whatever is killed and however often this is run; rows stay in the error
+table, where lines with PROTOCOL 'replay' tell what went in. Run it after the reason is gone, such as
+after ALTER TABLE, or change the rows on their way. It reads the error table from the data folder, and
+inserts by the service.
+"""
+_TOLD_REASONS = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's options."""
+    parser.add_argument("table", help="database.schema.table, not its error table")
+    parser.add_argument("--since", metavar="INSTANT", help="rows refused then or later (UTC)")
+    parser.add_argument("--dry-run", action="store_true", help="tell what would go in, no more")
+    parser.add_argument(
+        "--former-name",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="also rows that were refused when the table was called so",
+    )
+    change = parser.add_argument_group("changes on the way (each as often as needed)")
+    change.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="COLUMN=VALUE",
+        help="this value in each row, as JSON",
+    )
+    change.add_argument(
+        "--rename",
+        action="append",
+        default=[],
+        metavar="OLD=NEW",
+        help="what was OLD goes into NEW",
+    )
+    change.add_argument(
+        "--without", action="append", default=[], metavar="COLUMN", help="leave it out"
+    )
+    form = parser.add_argument_group("rows that are lines of files, as COPY rejects them")
+    form.add_argument("--csv", metavar="COLUMNS", help="names, with commas between")
+    form.add_argument("--delimiter", default=",", help="between fields (default: ,)")
+    parser.add_argument(
+        "--time-zone",
+        default="UTC",
+        help="zone of TIMESTAMP_LTZ and TIMESTAMP_TZ values that name none (default: %(default)s)",
+    )
+    service = parser.add_argument_group("service")
+    add_service(service)
+    service.add_argument("--role", help="default: the user's")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Insert, and tell what is refused still; 2 when something is."""
+    from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
+    from snowmelt.catalog.sql.parser import parse_table_name
+    from snowmelt.loaders.error_replay import Lake, Replay, ReplayOptions
+    from snowmelt.storage.store_factory import open_store
+
+    wanted = ReplayOptions(
+        table=parse_table_name(options.table),
+        zone=_zone(options.time_zone),
+        since=_instant(options.since),
+        former_names=frozenset(str(parse_table_name(name)) for name in options.former_name),
+        change=_change(options),
+        parse=_parser(options),
+    )
+    settings = settings_of(options)
+    with opened_catalog(settings) as database:
+        keyring = KeyRing(load_master_key(settings.keys_dir))
+        lake = Lake(database, keyring, open_store(settings.stage_url), SystemClock())
+        replay = Replay(wanted, lake)
+        if options.dry_run:
+            done = replay.look()
+        else:
+            with client_of(options) as client:
+                done = replay.run(client, _progress if sys.stderr.isatty() else None)
+    _tell(done, dry_run=options.dry_run)
+    return 2 if done.refused else 0
+
+
+def _tell(done: Replayed, *, dry_run: bool) -> None:
+    verb = "would go in" if dry_run else "went in"
+    said = f"{done.inserted:,} rows {verb}"
+    if done.before:
+        said += f", {done.before:,} had gone in before"
+    print(said + (f", {done.refused:,} are refused still:" if done.refused else "."))
+    for reason, count in done.reasons.most_common(_TOLD_REASONS):
+        print(f"  {count:,} × {reason}")
+    more = len(done.reasons) - _TOLD_REASONS
+    if more > 0:
+        print(f"  and {more:,} other reasons")
+
+
+def _progress(done: Replayed) -> None:
+    line = f"{done.inserted:,} rows went in, {done.refused:,} are refused still"
+    print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+
+
+def _instant(text: str | None) -> dt.datetime | None:
+    if text is None:
+        return None
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise UserError(f"--since {text!r} is no instant such as 2026-11-21T10:00:00Z.") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)
+
+
+def _zone(name: str) -> ZoneInfo:
+    from zoneinfo import ZoneInfo
+
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, LookupError):
+        raise UserError(f"--time-zone {name!r} is no zone such as Europe/Berlin.") from None
+
+
+def _parser(options: argparse.Namespace) -> Callable[[str], Mapping[str, object] | str] | None:
+    if options.csv is None:
+        return None
+    from snowmelt.client.line_source import CsvRows
+
+    columns = [name.strip() for name in options.csv.split(",")]
+    rows = CsvRows(columns, delimiter=options.delimiter)
+    # A line number behind any header.
+    return lambda text: rows(text.rstrip("\r\n").encode(), 1) or "it is a blank line"
+
+
+def _change(options: argparse.Namespace) -> Change | None:
+    renamed = dict(_pair(text, "--rename", "OLD=NEW") for text in options.rename)
+    given = {
+        name: _value(text)
+        for name, text in (_pair(each, "--set", "COLUMN=VALUE") for each in options.set)
+    }
+    if not (renamed or given or options.without):
+        return None
+    folded = {_folded(old): new for old, new in renamed.items()}
+    gone = {_folded(name) for name in (*options.without, *given)}
+
+    def change(row: dict[str, object]) -> dict[str, object]:
+        kept = {name: value for name, value in row.items() if _folded(name) not in gone}
+        return {folded.get(_folded(name), name): value for name, value in kept.items()} | given
+
+    return change
+
+
+def _folded(name: str) -> str:
+    from snowmelt.schema.types import internal_name
+
+    return internal_name(name)
+
+
+def _pair(text: str, option: str, form: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not (name and sign):
+        raise UserError(f"{option} {text!r} is not of the form {form}.")
+    return name, value
+
+
+def _value(text: str) -> object:
+    """Return JSON as what it says, and anything else as the text that it is."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,225 @@
+"""`snowmelt select`."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import io
+import sys
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from snowmelt.cli.connections import settings_of
+from snowmelt.cli.output import FORMATS, MOST_TABLE_ROWS, print_rows
+from snowmelt.errors import UserError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Generator, Iterable, Iterator
+
+    from snowmelt.select.request import Input, ScanRange, SelectRequest
+
+NAME = "select"
+SUMMARY = "run one SELECT over a file, a pipe, or an object of an S3 endpoint"
+EXAMPLES = """examples:
+  snowmelt select people.csv "select s.name from s3object s where s.age > 30" --header use
+  zcat big.csv.gz | snowmelt select - "select count(*) from s3object" --format csv
+  snowmelt select events.jsonl "select s.user.id from s3object s where s.ok" --format json
+  snowmelt select s3://bucket/key.csv.gz "select _1, _3 from s3object limit 5"
+  snowmelt select "s3://bucket/logs/2026-*.csv" "select count(*) from s3object"
+  snowmelt select old.csv 'select count(0) from stdin where int(_1)==7;' --dialect ceph-2020
+
+The name tells form and compression (.csv .tsv .json .jsonl .parquet, .gz .bz2 .zst) unless
+options do. A name with * or ? stands for many files or objects, which are read in order.
+"""
+
+_FORMS = ("csv", "lines", "json", "parquet")
+_FORM_SUFFIXES = {
+    ".json": "json",
+    ".jsonl": "lines",
+    ".ndjson": "lines",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+_PACKED_SUFFIXES = {".gz": "GZIP", ".bz2": "BZIP2", ".zst": "ZSTD"}
+_PIPE = "-"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's options."""
+    parser.add_argument("source", help="a path, - for standard input, or s3://bucket/key")
+    parser.add_argument("sql", help="one SELECT; the source is `from s3object`")
+    form = parser.add_argument_group("form of the source")
+    form.add_argument("--input", choices=_FORMS, help="default: by the name's ending, or csv")
+    form.add_argument("--header", choices=("none", "use", "ignore"), default="none",
+                      help="what the first CSV record is (default: data)")  # fmt: skip
+    form.add_argument("--delimiter", help=r"between CSV fields (default: , or \t for .tsv)")
+    form.add_argument("--record-delimiter", help=r"after CSV records (default: \n)")
+    form.add_argument("--quote", help='CSV quote (default: ")')
+    form.add_argument("--escape", help="CSV escape (default: the dialect's)")
+    form.add_argument("--comment", help="start of CSV comments (default: the dialect's)")
+    form.add_argument("--quoted-records", action="store_true",
+                      help="CSV records may hold their delimiter in quotes")  # fmt: skip
+    form.add_argument("--compression", choices=("none", "gzip", "bzip2", "zstd"),
+                      help="default: by the name's ending")  # fmt: skip
+    form.add_argument("--scan-range", metavar="START-END",
+                      help="only records that begin in these bytes; either end may be left out")  # fmt: skip
+    parser.add_argument("--dialect", choices=("aws", "ceph", "ceph-2020"), default="aws",
+                        help="whose SQL and CSV (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--format", choices=FORMATS, default="table",
+                        help=f"form of the answer; json is one object a line (default: "
+                        f"%(default)s, which shows {MOST_TABLE_ROWS} records at most)")  # fmt: skip
+    endpoint = parser.add_argument_group("endpoint of s3:// names")
+    endpoint.add_argument("--endpoint", metavar="URL",
+                          help="default: that of the service here, http://127.0.0.1:9000")  # fmt: skip
+    endpoint.add_argument("--access-key", help="default: as AWS's tools find it")
+    endpoint.add_argument("--secret-key", help="default: as AWS's tools find it")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Stream the answer to standard output."""
+    request = _request(options)
+    with contextlib.closing(_payloads(options, request)) as payloads:
+        if options.format == "table":
+            _print_table(payloads)
+        else:
+            for payload in payloads:
+                sys.stdout.buffer.write(payload)
+            sys.stdout.buffer.flush()
+    return 0
+
+
+def _payloads(options: argparse.Namespace, request: SelectRequest) -> Generator[bytes]:
+    if options.source.startswith("s3://"):
+        yield from _from_endpoint(options, request)
+        return
+    from snowmelt.select.limits import EngineSettings
+    from snowmelt.select.local import run_locally
+
+    limits = EngineSettings.of(settings_of(options))
+    source = sys.stdin.buffer if options.source == _PIPE else _paths(options.source)
+    with contextlib.closing(run_locally(request, source, settings=limits)) as execution:
+        yield from execution.payloads()
+
+
+def _from_endpoint(options: argparse.Namespace, request: SelectRequest) -> Iterator[bytes]:
+    from botocore.exceptions import BotoCoreError
+
+    from snowmelt.select.client import Endpoint, ask
+
+    parts = urlsplit(options.source, allow_fragments=False)
+    key = options.source.removeprefix(f"s3://{parts.netloc}/")
+    if not parts.netloc or key == options.source:
+        raise UserError(f"{options.source} names no object; s3://bucket/key does.")
+    url = options.endpoint or _endpoint_here(options)
+    client = Endpoint(url, options.access_key, options.secret_key).client()
+    many = "*" in key or "?" in key or key.endswith("/")
+    try:
+        yield from ask(client, parts.netloc, key, request, many=many)
+    except BotoCoreError as error:
+        raise UserError(f"{url} could not be asked: {error}") from error
+
+
+def _endpoint_here(options: argparse.Namespace) -> str:
+    settings = settings_of(options)
+    return f"http{'s' if settings.tls_cert else ''}://127.0.0.1:{settings.s3_port}"
+
+
+def _paths(text: str) -> Path | list[Path]:
+    path = Path(text)
+    if path.exists() or not any(sign in text for sign in "*?["):
+        return path
+    anchor = Path(path.anchor) if path.is_absolute() else Path()
+    pattern = str(path.relative_to(path.anchor)) if path.is_absolute() else text
+    found = sorted(each for each in anchor.glob(pattern) if each.is_file())
+    if not found:
+        raise UserError(f"No file is called {text}.")
+    return found
+
+
+def _request(options: argparse.Namespace) -> SelectRequest:
+    from snowmelt.select.dialect import Dialect
+    from snowmelt.select.request import Compression, CsvOutput, JsonOutput, SelectRequest
+
+    suffixes = Path(options.source).suffixes[-2:] if options.source != _PIPE else []
+    packed = _PACKED_SUFFIXES.get(suffixes[-1].lower()) if suffixes else None
+    if packed:
+        suffixes.pop()
+    compression = options.compression.upper() if options.compression else packed or "NONE"
+    dialect = Dialect(options.dialect)
+    return SelectRequest(
+        expression=options.sql,
+        input=_input(options, suffixes[-1].lower() if suffixes else "", dialect),
+        output=CsvOutput() if options.format == "csv" else JsonOutput(),
+        compression=Compression(compression),
+        scan_range=_scan_range(options.scan_range),
+        dialect=dialect,
+    )
+
+
+def _input(options: argparse.Namespace, suffix: str, dialect: str) -> Input:
+    from snowmelt.select.request import CsvInput, Header, JsonInput, ParquetInput
+
+    form = options.input or _FORM_SUFFIXES.get(suffix, "csv")
+    if form == "parquet":
+        return ParquetInput()
+    if form != "csv":
+        return JsonInput(lines=form == "lines")
+    default = CsvInput() if dialect == "aws" else CsvInput(escape=b"\\", comment=b"")
+    if options.quote is not None and dialect == "aws":
+        default = replace(default, escape=_bytes(options.quote))
+    given = {
+        "field_delimiter": options.delimiter or (r"\t" if suffix == ".tsv" else None),
+        "record_delimiter": options.record_delimiter,
+        "quote": options.quote,
+        "escape": options.escape,
+        "comment": options.comment,
+    }
+    return replace(
+        default,
+        header=Header(options.header.upper()),
+        quoted_record_delimiter=options.quoted_records,
+        **{name: _bytes(text) for name, text in given.items() if text is not None},
+    )
+
+
+def _bytes(text: str) -> bytes:
+    r"""Return an option's bytes; `\t`, `\n`, `\x01` and the like may be written so."""
+    try:
+        # A backslash alone is one, since it is what escapes are.
+        plain = text if text == "\\" else codecs.decode(text.encode(), "unicode_escape")
+    except UnicodeDecodeError as error:
+        raise UserError(rf"{text!r} is no text; write \t, \n, \x01 or plain signs.") from error
+    return plain.encode() if text.isascii() else text.encode()
+
+
+def _scan_range(text: str | None) -> ScanRange | None:
+    from snowmelt.select.request import ScanRange
+
+    if text is None:
+        return None
+    start, dash, end = text.partition("-")
+    if not dash or not (start or end) or not all(part.isdigit() for part in (start, end) if part):
+        raise UserError(f"--scan-range is {text!r}; it must be like 0-1048575, 1000- or -500.")
+    return ScanRange(int(start) if start else None, int(end) if end else None)
+
+
+def _print_table(payloads: Iterable[bytes]) -> None:
+    import msgspec
+
+    lines = _lines(payloads)
+    shown = [msgspec.json.decode(line) for line in islice(lines, MOST_TABLE_ROWS + 1)]
+    columns = list(dict.fromkeys(name for record in shown for name in record))
+    print_rows(columns, ([record.get(name) for name in columns] for record in shown), "table")
+
+
+def _lines(payloads: Iterable[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for payload in payloads:
+        *whole, rest = (rest + payload).split(b"\n")
+        yield from whole
+    if rest:
+        yield from io.BytesIO(rest)

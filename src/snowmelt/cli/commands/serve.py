@@ -1,0 +1,88 @@
+"""`snowmelt serve`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from snowmelt.cli.connections import settings_of
+from snowmelt.errors import UserError
+
+if TYPE_CHECKING:
+    import argparse
+
+NAME = "serve"
+SUMMARY = "run the service: streaming API, S3 endpoint, housekeeping and background migration"
+EXAMPLES = """examples:
+  snowmelt serve
+  snowmelt serve --data-dir /var/lib/snowmelt --host 0.0.0.0 --port 8080
+  snowmelt serve --backend s3://existing-bucket --backend logs=/var/log/exports
+  snowmelt cert --out certs && snowmelt serve --tls-cert certs/server.pem --tls-key certs/server.key
+  snowmelt serve --catalog postgresql://snowmelt@db/snowmelt --no-migrate
+
+Every setting can also be given in the environment, as SNOWMELT_ and its name: `snowmelt settings`
+shows all of them.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's options."""
+    parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument(
+        "--port", type=int, help="port to listen on, 0 for any free one (default: 8080)"
+    )
+    parser.add_argument(
+        "--s3-port", type=int, help="port of the S3 endpoint, 0 for none (default: 9000)"
+    )
+    parser.add_argument(
+        "--backend",
+        metavar="[NAME=]URL",
+        action="append",
+        help="a bucket in front of what exists: s3://bucket, gs://bucket, az://container, or a "
+        "folder; may be given several times",
+    )
+    parser.add_argument(
+        "--tls-cert", metavar="FILE", help="certificate of both ports, which speak HTTPS then"
+    )
+    parser.add_argument("--tls-key", metavar="FILE", help="the certificate's key")
+    parser.add_argument(
+        "--verify",
+        choices=("full", "footer"),
+        help="how a chunk is checked before it counts (default: full)",
+    )
+    parser.add_argument(
+        "--no-migrate",
+        dest="migrate",
+        action="store_const",
+        const=False,
+        help="leave migration to `snowmelt migrate`",
+    )
+    parser.add_argument(
+        "--dev",
+        action="store_const",
+        const=True,
+        help="take requests without a token as ACCOUNTADMIN's; on loopback only",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until SIGTERM or Ctrl-C."""
+    settings = settings_of(
+        options,
+        host=options.host,
+        port=options.port,
+        s3_port=options.s3_port,
+        s3_backend=",".join(options.backend) if options.backend else None,
+        tls_cert=options.tls_cert,
+        tls_key=options.tls_key,
+        verify=options.verify,
+        migrate=options.migrate,
+        dev=options.dev,
+    )
+    if options.backend and not settings.s3_port:
+        raise UserError(
+            "--backend is reached through the S3 endpoint, which --s3-port 0 leaves out."
+        )
+    from snowmelt.server.lifecycle import serve
+
+    serve(settings)
+    return 0

@@ -1,0 +1,70 @@
+"""`snowmelt settings`: every setting, its value here, its default, and where the value is from."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING
+
+from snowmelt.cli.connections import settings_of
+from snowmelt.cli.output import add_format, print_rows
+from snowmelt.config import Settings, environment_value, variable_of
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+NAME = "settings"
+SUMMARY = "show every setting: its value here, its default, and where the value is from"
+EXAMPLES = """examples:
+  snowmelt settings
+  snowmelt settings --changed
+  SNOWMELT_MIGRATE_MAX_AGE_S=300 snowmelt settings migrate
+  snowmelt settings --data-dir /var/lib/snowmelt --format json
+
+A word shows the settings with it in their name. A setting is given in the environment, as SNOWMELT_
+and its name in capitals; what a folder or URL is where none is given, follows from the data folder.
+Passwords in URLs are not shown.
+"""
+_COLUMNS = ("setting", "value", "default", "from", "meaning")
+_OPTIONS = {"data_dir": "--data-dir", "catalog_url": "--catalog"}
+_SECRET = re.compile(r"(?<=://)([^/@:]*):[^/@]+(?=@)")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's options."""
+    parser.add_argument("word", metavar="WORD", nargs="?", default="", help="part of a name")
+    parser.add_argument("--changed", action="store_true", help="only what is not the default")
+    add_format(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print a row for each setting."""
+    rows = _rows(settings_of(options), given=_given(options))
+    word = options.word.lower().removeprefix("snowmelt_")
+    chosen = [
+        row for row in rows if word in row[0] and (row[3] != "default" or not options.changed)
+    ]
+    print_rows(_COLUMNS, chosen, options.format)
+    return 0
+
+
+def _given(options: argparse.Namespace) -> dict[str, str]:
+    values = {"data_dir": options.data_dir, "catalog_url": options.catalog}
+    return {name: _OPTIONS[name] for name, value in values.items() if value is not None}
+
+
+def _rows(settings: Settings, *, given: dict[str, str]) -> Iterator[tuple[str, ...]]:
+    usual = Settings.from_environment({}, data_dir=settings.data_dir)
+    for each in dataclasses.fields(settings):
+        name, variable = each.name, variable_of(each.name)
+        origin = given.get(name) or ("default" if environment_value(variable) is None else variable)
+        default = each.default if name == "data_dir" else getattr(usual, name)
+        value = _SECRET.sub(r"\1:***", _text(getattr(settings, name)))
+        yield name, value, _text(default), origin, each.metadata["about"]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,173 @@
+"""`snowmelt sql`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from snowmelt.cli.commands.copy import show
+from snowmelt.cli.connections import opened_catalog, settings_of
+from snowmelt.cli.output import MOST_TABLE_ROWS, add_format, print_message, print_rows
+from snowmelt.cli.spark_session import opened_lake, plain_errors
+from snowmelt.clock import SystemClock
+from snowmelt.errors import StatementError, UserError
+from snowmelt.schema.types import internal_name
+
+if TYPE_CHECKING:
+    import argparse
+
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.sql.lexer import Piece
+    from snowmelt.config import Settings
+    from snowmelt.spark.lake import Snowmelt
+
+_DEFAULT_ROLE = "ACCOUNTADMIN"
+_FIRST_STATEMENTS = (["CREATE", "DATABASE"], ["CREATE", "ROLE"], ["CREATE", "USER"])
+
+NAME = "sql"
+SUMMARY = "run SQL statements: DDL on the catalog, COPY here, queries on Spark"
+EXAMPLES = """examples:
+  snowmelt sql "CREATE DATABASE demo; CREATE TABLE demo.public.t (id NUMBER NOT NULL)"
+  snowmelt sql "SHOW CHANNELS IN TABLE demo.public.t" --format json
+  snowmelt sql "SELECT origin, count(*) FROM demo.public.flights GROUP BY origin"
+  snowmelt sql -f tables.sql --database demo
+  echo "SHOW TABLES" | snowmelt sql
+
+Statements are separated by semicolons and run one after the other; the first that fails ends it.
+Spark starts with the first query, not for anything else.
+CREATE DATABASE, CREATE ROLE and CREATE USER create a catalog where there is none.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's options."""
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("text", nargs="?", help="statements; standard input when not given")
+    source.add_argument("-f", "--file", type=Path, help="read the statements from this file")
+    add_format(parser)
+    parser.add_argument("--role", help="run as this role (default: ACCOUNTADMIN)")
+    parser.add_argument("--database", help="where names without a database are")
+    parser.add_argument("--schema", help="where names without a schema are (default: PUBLIC)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the statements in order."""
+    from snowmelt.catalog.sql.lexer import split_script
+
+    pieces = split_script(_text(options))
+    if not pieces:
+        raise UserError("There is no statement to run.")
+    settings = settings_of(options)
+    with contextlib.ExitStack() as opened:
+        runner = _Runner(options, settings, opened)
+        for piece in pieces:
+            try:
+                runner.run(piece)
+            except StatementError as error:
+                raise _placed(error, piece) from None
+    return 0
+
+
+class _Runner:
+    """Opens the catalog and Spark when the first statement needs them."""
+
+    def __init__(
+        self, options: argparse.Namespace, settings: Settings, opened: contextlib.ExitStack
+    ) -> None:
+        self._options = options
+        self._role = _DEFAULT_ROLE if options.role is None else internal_name(options.role)
+        self._settings = settings
+        self._opened = opened
+        self._database: Database | None = None
+        self._lake: Snowmelt | None = None
+
+    def run(self, piece: Piece) -> None:
+        from snowmelt.catalog.commands.executor import execute, is_query
+        from snowmelt.load.copy_ast import is_copy
+
+        if is_query(piece.text):
+            self._query(piece.text)
+            return
+        if is_copy(piece.text):
+            self._copy(piece.text)
+            return
+        result = execute(
+            self._catalog(piece.text),
+            piece.text,
+            role=self._role,
+            default_database=self._options.database,
+            default_schema=self._options.schema,
+        )
+        if result.columns:
+            print_rows(result.columns, result.rows, self._options.format)
+        else:
+            print_message(result.message, self._options.format)
+
+    def _catalog(self, statement: str = "") -> Database:
+        """Open the catalog; only a statement that could be a catalog's first creates a new one.
+
+        Elsewhere a missing catalog is a wrong folder, and no rows would be a wrong answer.
+        """
+        if self._database is None:
+            words = statement.upper().split(maxsplit=2)[:2]
+            catalog = opened_catalog(self._settings, create=words in _FIRST_STATEMENTS)
+            self._database = self._opened.enter_context(catalog)
+        return self._database
+
+    def _copy(self, text: str) -> None:
+        from snowmelt.load.udx.worker_progress import UserCodeLimits
+        from snowmelt.loaders.copy_job import CopyContext, copy_into
+        from snowmelt.loaders.task_runner import LocalRunner
+
+        database, schema = self._options.database, self._options.schema
+        context = CopyContext(
+            self._catalog(),
+            self._settings.warehouse_url,
+            self._role,
+            SystemClock(),
+            None if database is None else internal_name(database),
+            None if schema is None else internal_name(schema),
+            self._settings.lease_s,
+            limits=UserCodeLimits.of(self._settings),
+            reserved=self._settings.own_places(),
+        )
+        show(copy_into(context, text, LocalRunner()), self._options.format)
+
+    def _query(self, text: str) -> None:
+        if self._lake is None:
+            # Before Spark starts, which takes seconds.
+            self._catalog()
+            lake = opened_lake(self._settings, role=self._role, quiet=not self._options.debug)
+            self._lake = self._opened.enter_context(lake)
+        with plain_errors():
+            frame = self._lake.sql(
+                text, database=self._options.database, schema=self._options.schema
+            )
+            # One more than is shown tells that there are more.
+            few = self._options.format == "table"
+            rows = frame.take(MOST_TABLE_ROWS + 1) if few else frame.toLocalIterator()
+            print_rows(frame.columns, rows, self._options.format)
+
+
+def _text(options: argparse.Namespace) -> str:
+    if options.file is not None:
+        return str(options.file.read_text(encoding="utf-8"))
+    if options.text is not None:
+        return str(options.text)
+    if sys.stdin.isatty():
+        raise UserError("Give a statement, or a file with -f, or statements on standard input.")
+    return sys.stdin.read()
+
+
+def _placed(error: StatementError, piece: Piece) -> StatementError:
+    """Point into the whole script instead of the one statement."""
+    line, column = error.fields.get("line"), error.fields.get("column")
+    if not (isinstance(line, int) and isinstance(column, int)):
+        return error
+    return StatementError(
+        reason=error.fields["reason"],
+        line=piece.place.line + line - 1,
+        column=column + (piece.place.column - 1 if line == 1 else 0),
+    )

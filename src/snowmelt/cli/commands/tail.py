@@ -1,0 +1,192 @@
+"""`snowmelt tail`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from snowmelt.cli.connections import add_service, client_of, settings_of, stopped_by_signals
+from snowmelt.clock import SystemClock
+from snowmelt.errors import UserError
+from snowmelt.storage.output_paths import Output, check_output_place, check_outputs
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from snowmelt.client.line_source import Parsed
+    from snowmelt.loaders.file_tail import Refused, Tailed
+
+NAME = "tail"
+SUMMARY = "stream files that grow, such as logs, into a table"
+EXAMPLES = """examples:
+  snowmelt tail '/var/log/app/*.log' --table demo.public.log --column line
+  snowmelt tail '/data/*.jsonl' --table demo.public.events --once --move-to /data/done
+  snowmelt tail '/data/*.csv' --table demo.public.sales --csv --header
+
+Each line becomes a row once, also when this, the service or the machine is killed: run it again, and
+it goes on behind the last committed line, such as messages_1.log:20, which `snowmelt channels list`
+shows. Files may be rotated by renaming them, or by copying and truncating them; new ones are found.
+A line counts when its end is written.
+"""
+_TOLD_S = 0.5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's options."""
+    parser.add_argument("files", nargs="+", metavar="PATTERN", help="DIR/*.log; ** for folders")
+    parser.add_argument("--table", required=True, help="database.schema.table")
+    parser.add_argument("--once", action="store_true", help="end when all that is there is read")
+    form = parser.add_argument_group("lines (JSON objects, unless one of these is given)")
+    form.add_argument("--column", metavar="NAME", help="the whole line goes into this column")
+    form.add_argument(
+        "--csv",
+        metavar="COLUMNS",
+        nargs="?",
+        const="",
+        help="names, with commas between; without them --header names them",
+    )
+    form.add_argument("--delimiter", default=",", help="between CSV fields (default: ,)")
+    form.add_argument("--header", action="store_true", help="the first line names columns")
+    form.add_argument(
+        "--evolve",
+        action="store_true",
+        help="add columns for keys that the table lacks; it needs ENABLE_SCHEMA_EVOLUTION",
+    )
+    form.add_argument(
+        "--encoding", metavar="NAME", default="utf-8", help="such as latin-1 (default: %(default)s)"
+    )
+    after = parser.add_argument_group("files that are read to the end and committed")
+    after.add_argument("--delete", action="store_true", help="they are deleted")
+    after.add_argument("--move-to", type=Path, metavar="FOLDER", help="they are moved there")
+    after.add_argument(
+        "--settled",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="when nothing "
+        "was written to them for so long (default: %(default)s; at once with --once)",
+    )
+    parser.add_argument(
+        "--on-backwards",
+        choices=("raise", "skip", "restart"),
+        default="raise",
+        help="what to do with a file that has fewer lines than are committed "
+        "(default: %(default)s)",
+    )
+    parser.add_argument("--errors", type=Path, metavar="FILE", help="append refused lines here")
+    service = parser.add_argument_group("service")
+    add_service(service)
+    service.add_argument("--role", help="default: the user's")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Follow until SIGTERM or Ctrl-C, or to the end."""
+    from snowmelt.loaders.file_tail import Tail, TailOptions
+
+    if options.delete and options.move_to is not None:
+        raise UserError("Files are either deleted or moved: give one of --delete and --move-to.")
+    parser, header = _parser_of(options)
+    wanted = TailOptions(
+        patterns=options.files,
+        table=options.table,
+        parser=parser,
+        header=header,
+        once=options.once,
+        delete=options.delete,
+        move_to=options.move_to,
+        settled_s=options.settled,
+        on_backwards=options.on_backwards,
+        schema_evolution=options.evolve,
+    )
+    _check_outputs(options)
+    with (
+        stopped_by_signals() as stop,
+        contextlib.ExitStack() as opened,
+        client_of(options) as client,
+    ):
+        clock = SystemClock()
+        tail = Tail(wanted, client, clock, _refused(options.errors, opened))
+        done = tail.run(stop, _progress(clock) if sys.stderr.isatty() else None)
+    print(_sentence(done))
+    return 0
+
+
+def _check_outputs(options: argparse.Namespace) -> None:
+    """Verify that --errors and --move-to change no followed file and none of a deployment."""
+    from snowmelt.loaders.file_tail import is_followed
+
+    reserved = settings_of(options).own_places()
+    if options.errors is not None:
+        output = Output("--errors", str(options.errors), appends=True)
+        check_outputs([output], reserved=reserved)
+        # The lines that are appended to it would be read, refused and appended again.
+        if is_followed(options.errors, options.files):
+            raise output.refused("the command follows it. Name a file elsewhere")
+    if options.move_to is not None:
+        check_output_place("--move-to", str(options.move_to), reserved=reserved)
+
+
+def _parser_of(
+    options: argparse.Namespace,
+) -> tuple[Callable[[], Callable[[bytes, int], Parsed]], int]:
+    from snowmelt.client.line_source import CsvRows, json_row, recoded, text_row
+
+    # Said now, not when the first file is there.
+    known = recoded(json_row, options.encoding)
+    if options.column is not None:
+        whole = recoded(text_row(options.column), options.encoding)
+        return lambda: whole, 0
+    if options.csv is None:
+        return lambda: known, 0
+    header = 1 if options.header else 0
+    columns = [name.strip() for name in options.csv.split(",")] if options.csv else None
+    if columns is None and not header:
+        raise UserError("--csv needs the names of the columns, or --header.")
+    rows = partial(CsvRows, columns, delimiter=options.delimiter, header=header)
+    return lambda: recoded(rows(), options.encoding), header
+
+
+def _refused(path: Path | None, opened: contextlib.ExitStack) -> Callable[[Refused], None]:
+    file = None if path is None else opened.enter_context(path.open("a", encoding="utf-8"))
+
+    def tell(refused: Refused) -> None:
+        print(f"refused: {refused.place}: {refused.reason}", file=sys.stderr, flush=True)
+        if file is not None:
+            text = refused.data.decode(errors="backslashreplace")
+            told = {"place": refused.place, "reason": refused.reason, "data": text}
+            print(json.dumps(told), file=file, flush=True)
+
+    return tell
+
+
+def _progress(clock: SystemClock) -> Callable[[Tailed], None]:
+    last_s = started_s = clock.monotonic()
+
+    def tell(done: Tailed) -> None:
+        nonlocal last_s
+        now_s = clock.monotonic()
+        if now_s - last_s >= _TOLD_S:
+            last_s = now_s
+            rate = done.rows / (now_s - started_s)
+            line = f"{done.rows:,} rows of {done.files:,} files, {rate:,.0f} rows/s"
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+
+    return tell
+
+
+def _sentence(done: Tailed) -> str:
+    said = f"{done.rows:,} rows of {done.files:,} files are committed"
+    if done.refused:
+        said += f", {done.refused:,} lines were refused"
+    if done.removed:
+        said += f", {done.removed:,} files were removed"
+    if done.unfinished:
+        said += f"; the last line has no end yet in {', '.join(done.unfinished)}"
+    if done.unreadable:
+        said += f"; not to be read: {', '.join(done.unreadable)}"
+    return said + "."

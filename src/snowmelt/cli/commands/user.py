@@ -1,0 +1,172 @@
+"""`snowmelt user add` and `snowmelt user access-key`."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from snowmelt.cli.connections import opened_catalog, settings_of
+from snowmelt.cli.options import add_global
+from snowmelt.errors import AlreadyExists
+from snowmelt.schema.types import display_name, internal_name
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator
+
+NAME = "user"
+SUMMARY = "add users, and give them access keys for the S3 endpoint"
+EXAMPLES = """examples:
+  snowmelt user add loader --role ACCOUNTADMIN
+  snowmelt user add loader --role loading --key-out /etc/loader/key.pem
+
+The role must exist: snowmelt sql "CREATE ROLE loading". It becomes the user's default.
+"""
+_ADD = "add a user with a new key pair"
+_ACCESS_KEY = "give a user an access key for the S3 endpoint and the row API"
+_ACCESS_KEY_EXAMPLES = """examples:
+  snowmelt user access-key loader
+  eval "$(snowmelt user access-key loader)"
+  PAT=$(snowmelt user access-key loader --token)
+
+The output is for a shell, and the only place where the secret is ever shown. A user may have
+several keys: SHOW ACCESS KEYS lists them, ALTER USER loader DROP ACCESS KEY 'SMAK…' withdraws one.
+"""
+_KEY_BITS = 2048
+_EXPONENT = 65537
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's options."""
+    actions = parser.add_subparsers(metavar="action", required=True)
+    adding = actions.add_parser(
+        "add", help=_ADD, epilog=EXAMPLES, formatter_class=parser.formatter_class
+    )
+    adding.add_argument("name", help="as in SQL: upper-case unless written in double quotes")
+    adding.add_argument(
+        "--key-out",
+        metavar="FILE",
+        type=Path,
+        help="where the private key goes; must not exist (default: NAME.pem)",
+    )
+    adding.add_argument(
+        "--role",
+        metavar="ROLE",
+        help="grant this role, and make it the default (default: PUBLIC alone)",
+    )
+    add_global(adding)
+    adding.set_defaults(action=_add)
+    giving = actions.add_parser(
+        "access-key",
+        help=_ACCESS_KEY,
+        epilog=_ACCESS_KEY_EXAMPLES,
+        formatter_class=parser.formatter_class,
+    )
+    giving.add_argument("name", help="the user, as in SQL")
+    giving.add_argument(
+        "--token",
+        action="store_true",
+        help="print it as one word, a programmatic access token for the row API",
+    )
+    add_global(giving)
+    giving.set_defaults(action=_give_access_key)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what the action says."""
+    action: Callable[[argparse.Namespace], int] = options.action
+    return action(options)
+
+
+def _give_access_key(options: argparse.Namespace) -> int:
+    """Make an access key and print it as a shell takes it."""
+    from snowmelt.catalog.security import access_keys
+    from snowmelt.catalog.security.encryption_keys import open_keyring
+    from snowmelt.clock import SystemClock
+
+    settings = settings_of(options)
+    with opened_catalog(settings) as database:
+        keyring = open_keyring(database, settings.keys_dir)
+        with database.writing() as connection:
+            key = access_keys.create_access_key(
+                connection, keyring, internal_name(options.name), now=SystemClock().now()
+            )
+    if options.token:
+        print(f"{key.access_key_id}.{key.secret}")
+        return 0
+    print(f"export AWS_ACCESS_KEY_ID={key.access_key_id}")
+    print(f"export AWS_SECRET_ACCESS_KEY={key.secret}")
+    return 0
+
+
+def _add(options: argparse.Namespace) -> int:
+    """Make the key pair, and the user with the public half."""
+    from snowmelt.catalog.security import access_control
+    from snowmelt.clock import SystemClock
+    from snowmelt.storage.output_paths import check_output_place
+
+    name = internal_name(options.name)
+    role = None if options.role is None else internal_name(options.role)
+    path = options.key_out or Path(f"{options.name.lower()}.pem")
+    settings = settings_of(options)
+    check_output_place("--key-out", str(path), reserved=settings.own_places())
+    private, public = _key_pair()
+    with (
+        _new_file(path, private),
+        opened_catalog(settings) as database,
+        database.writing() as connection,
+    ):
+        user = access_control.create_user(
+            connection,
+            name,
+            public_key=public.decode(),
+            default_role=role,
+            now=SystemClock().now(),
+        )
+        if role is not None:
+            access_control.grant_role(connection, role, name)
+    granted = "" if role is None else f" with role {display_name(role)}"
+    print(f"User {display_name(name)}{granted} created.")
+    print(f"Private key: {path} (keep it; it is nowhere else)")
+    print(f"Public key:  {user.fingerprints[0]}")
+    return 0
+
+
+def _key_pair() -> tuple[bytes, bytes]:
+    """Return a new private and public key, both as PEM."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    key = rsa.generate_private_key(public_exponent=_EXPONENT, key_size=_KEY_BITS)
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return private, public
+
+
+@contextlib.contextmanager
+def _new_file(path: Path, content: bytes) -> Iterator[None]:
+    """Write a file that only its owner may read; when the block raises, it goes again.
+
+    It is written first: a user whose key could not be saved would be of no use.
+
+    Raises:
+        AlreadyExists: There is such a file.
+    """
+    from snowmelt.storage.local_store import create_file
+
+    try:
+        create_file(path, content)
+    except FileExistsError:
+        raise AlreadyExists(kind="File", name=path) from None
+    try:
+        yield
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,113 @@
+"""The demo's chapter on files: loaded by COPY, rejects shown, joined with the streamed flights."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+from rich.table import Table
+
+from snowmelt.cli.flights_demo import dataset, raw_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Protocol
+
+    import pyarrow as pa
+    from rich.console import Console
+
+    from snowmelt.spark.lake import Snowmelt
+
+    class Promise(Protocol):
+        """Notes one line of the closing table."""
+
+        def __call__(self, what: str, promised: object, seen: object, *, kept: bool) -> None:
+            """Note it."""
+
+
+_SHOWN = 5
+_MAKERS = (
+    f"SELECT p.manufacturer, count(*) AS flights FROM {dataset.TABLE} f "
+    f"JOIN {raw_files.PLANES} p ON f.tailnum = p.tailnum GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 3"
+)
+_FOG = (
+    f"SELECT count(*) FROM {dataset.TABLE} f JOIN {raw_files.WEATHER} w "
+    "ON f.origin = w.origin AND f.time_hour = w.time_hour WHERE w.visib < 1"
+)
+
+
+def tell_of_files(lake: Snowmelt, folder: Path, console: Console, promise: Promise) -> None:
+    """Load the files of `folder`, made here, and ask about them and the flights together."""
+    expected = raw_files.make(folder)
+    for statement in (
+        *raw_files.TABLES,
+        f"CREATE LIBRARY stations AS '{folder / 'remarks.py'}' LANGUAGE 'Python'",
+        "CREATE FILTER Remarks AS LANGUAGE 'Python' NAME 'RemarksFactory' LIBRARY stations",
+    ):
+        lake.sql(statement)
+    rows = {raw_files.WEATHER: len(expected.weather), raw_files.PLANES: len(expected.planes)}
+    rejects = 0
+    for table, statement in raw_files.copies(folder).items():
+        console.print(f"[dim]{statement}[/dim]")
+        copied = lake.copy(statement)
+        rejects += copied.totals.rejects
+        promise(
+            f"rows of {table} from files",
+            f"{rows[table]:,}",
+            f"{copied.totals.rows:,}",
+            kept=copied.totals.rows == rows[table],
+        )
+        again = lake.copy(statement)
+        promise(
+            "the same files again",
+            "nothing",
+            f"{again.totals.rows:,} rows",
+            kept=again.load_id is None,
+        )
+    _show_rejects(lake, console)
+    promise(
+        "broken records kept, with reasons",
+        expected.rejects,
+        rejects,
+        kept=rejects == expected.rejects,
+    )
+    _join(lake, expected, promise)
+
+
+def _show_rejects(lake: Snowmelt, console: Console) -> None:
+    found = lake.sql(
+        "SELECT substring_index(file_name, '/', -1), row_number, rejected_data, rejected_reason "
+        f"FROM {raw_files.REJECTS} ORDER BY row_number, 1 LIMIT {_SHOWN}"
+    ).collect()
+    table = Table(title=f"The first of {raw_files.REJECTS}")
+    for heading in ("file", "row", "record", "reason"):
+        table.add_column(heading, overflow="fold")
+    for file, row, record, reason in found:
+        table.add_row(str(file), str(row), str(record), str(reason))
+    console.print(table)
+
+
+def _join(lake: Snowmelt, expected: raw_files.Expected, promise: Promise) -> None:
+    flights = dataset.load()
+    wanted = _makers(flights, expected)
+    makers = [(str(maker), int(count)) for maker, count in lake.sql(_MAKERS).collect()]
+    shown = ", ".join(f"{maker} {count:,}" for maker, count in makers)
+    promise("flights joined with planes", "as the source", shown, kept=makers == wanted)
+    foggy = _foggy(flights, expected)
+    seen = int(lake.sql(_FOG).collect()[0][0])
+    promise("flights joined with weather, in fog", f"{foggy:,}", f"{seen:,}", kept=seen == foggy)
+
+
+def _makers(flights: pa.Table, expected: raw_files.Expected) -> list[tuple[str, int]]:
+    tails = Counter(flights["tailnum"].to_pylist())
+    makers: Counter[str] = Counter()
+    for tail, maker in expected.planes.items():
+        makers[maker] += tails[tail]
+    return sorted(makers.items(), key=lambda item: (-item[1], item[0]))[:3]
+
+
+def _foggy(flights: pa.Table, expected: raw_files.Expected) -> int:
+    hours = pc.strftime(flights["time_hour"], format="%Y-%m-%dT%H:%M:%SZ").to_pylist()
+    left = Counter(zip(flights["origin"].to_pylist(), hours, strict=True))
+    return sum(left[hour] for hour in expected.foggy)

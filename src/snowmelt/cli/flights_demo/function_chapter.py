@@ -1,0 +1,192 @@
+"""The demo's chapter on external functions: SQL asks a service of another process about airports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from math import acos, cos, radians, sin
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from rich.table import Table
+
+from snowmelt.cli.flights_demo import dataset
+from snowmelt.cli.flights_demo.raw_files import rows_of
+from snowmelt.config import inherited_environment
+from snowmelt.errors import ServiceUnavailable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.console import Console
+
+    from snowmelt.cli.flights_demo.copy_chapter import Promise
+    from snowmelt.spark.lake import Snowmelt
+
+_HERE = {"database": "demo", "schema": "public"}
+_EARTH_RADIUS_MILES = 3958.76
+# The column `distance` is in whole miles, and of an ellipsoid.
+_FLOWN = (
+    "SELECT count(m), sum(CAST(round(m) AS BIGINT)), "
+    "count_if(abs(m - distance) > greatest(1, distance / 200)) "
+    f"FROM (SELECT distance, miles(origin, dest) AS m FROM {dataset.TABLE})"
+)
+_FARTHEST = (
+    "SELECT dest, val:city, val:latitude, val:longitude FROM (SELECT dest, place(dest) AS val FROM "
+    f"(SELECT dest, max(distance) AS far FROM {dataset.TABLE} GROUP BY dest "
+    "ORDER BY far DESC LIMIT 5))"
+)
+_LEDGER = (
+    "SELECT function_name, count_if(rows_sent > 0), sum(row_count), sum(rows_sent), "
+    "sum(attempts), sum(bytes_sent), sum(bytes_received), "
+    "round(avg(CASE WHEN rows_sent > 0 THEN calling_ms END), 1) "
+    "FROM external_function_calls GROUP BY 1 ORDER BY 1"
+)
+
+
+class AirportService:
+    """`snowmelt functions serve` in a child process, which ends with the context."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        file = Path(__file__).with_name("airport_service.py")
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and modules
+                [sys.executable, "-m", "snowmelt", "functions", "serve", str(file), "--port", "0"],
+                env=inherited_environment(),
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self._process.stdout is not None  # noqa: S101 - asked for above
+        said = self._process.stdout.readline().strip()
+        if not said:
+            self.__exit__()
+            last = self._log.read_text(errors="replace").strip().splitlines()[-1:]
+            raise ServiceUnavailable(url="The service of airports", reason="".join(last))
+        self.url = said.rpartition(" ")[2]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+def statements(url: str) -> tuple[str, ...]:
+    """Return what makes the service's functions known to SQL."""
+    clauses = "RETURNS NULL ON NULL INPUT IMMUTABLE API_INTEGRATION = airports CACHE = 1000000"
+    functions = (
+        "place(code VARCHAR) RETURNS VARIANT",
+        "miles(origin VARCHAR, dest VARCHAR) RETURNS FLOAT",
+    )
+    return (
+        f"CREATE API INTEGRATION airports API_PROVIDER = http API_ALLOWED_PREFIXES = ('{url}')",
+        *(
+            f"CREATE EXTERNAL FUNCTION demo.public.{each} {clauses} "
+            f"AS '{url}/{each.partition('(')[0]}'"
+            for each in functions
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the service's answers must come to, computed from the source alone."""
+
+    flights: int
+    miles: int
+    farthest: tuple[tuple[str, str], ...]
+
+
+def expected(flights: pa.Table) -> Expected:
+    """Compute it, with another formula than the service's."""
+    airports = {row["faa"]: row for row in rows_of("airports.csv")}
+    count = total = 0
+    far: Counter[str] = Counter()
+    routes = Counter(zip(*(flights[name].to_pylist() for name in _ROUTE), strict=True))
+    for (origin, dest, distance), flown in routes.items():
+        far[dest] = max(far[dest], distance)
+        if dest in airports:
+            count += flown
+            total += flown * round(_great_circle(airports[origin], airports[dest]))
+    farthest = tuple((dest, airports[dest]["name"]) for dest, _ in far.most_common(5))
+    return Expected(count, total, farthest)
+
+
+_ROUTE = ("origin", "dest", "distance")
+
+
+def _great_circle(one: dict[str, str], other: dict[str, str]) -> float:
+    (north, east), (to_north, to_east) = (
+        (radians(float(each["lat"])), radians(float(each["lon"]))) for each in (one, other)
+    )
+    cosine = sin(north) * sin(to_north) + cos(north) * cos(to_north) * cos(to_east - east)
+    return _EARTH_RADIUS_MILES * acos(cosine)
+
+
+def tell_of_calls(lake: Snowmelt, log: Path, console: Console, promise: Promise) -> None:
+    """Start the service, ask it about all flights, and show what that took."""
+    flights = dataset.load()
+    wanted = expected(flights)
+    with AirportService(log) as service:
+        for statement in statements(service.url):
+            console.print(f"[dim]{statement}[/dim]")
+            lake.sql(statement)
+        count, miles, apart = lake.sql(_FLOWN, **_HERE).collect()[0]
+        promise(
+            "flights that the service knows the route of",
+            f"{wanted.flights:,}",
+            f"{count:,}",
+            kept=count == wanted.flights,
+        )
+        promise(
+            "miles of great circles, summed",
+            f"{wanted.miles:,}",
+            f"{miles:,}",
+            kept=miles == wanted.miles,
+        )
+        promise(
+            "against the flights' own column",
+            "within 0.5 % or a mile",
+            f"{apart:,} flights are not",
+            kept=apart == 0,
+        )
+        console.print(f"[dim]{_FARTHEST}[/dim]")
+        places = lake.sql(_FARTHEST, **_HERE).selectExpr("dest", "CAST(city AS STRING)").collect()
+        seen = tuple((str(dest), str(city)) for dest, city in places)
+        promise(
+            "most distant destinations",
+            "as the source",
+            ", ".join(city for _, city in seen[:3]),
+            kept=sorted(seen) == sorted(wanted.farthest),
+        )
+    rows, sent = _show_ledger(lake, console)
+    promise(
+        "equal routes leave once",
+        f"under {flights.num_rows // 20:,} of {rows:,}",
+        f"{sent:,} rows sent",
+        kept=sent < flights.num_rows // 20,
+    )
+
+
+def _show_ledger(lake: Snowmelt, console: Console) -> tuple[int, int]:
+    """Show the ledger, and return how many rows came for calls and how many left."""
+    table = Table(title="The ledger of calls")
+    for heading in ("function", "calls", "rows", "sent", "attempts", "bytes out", "in", "ms each"):
+        table.add_column(heading, justify="left" if heading == "function" else "right")
+    rows = sent = 0
+    for function, *numbers in lake.sql(_LEDGER).collect():
+        rows, sent = rows + numbers[1], sent + numbers[2]
+        table.add_row(str(function), *(f"{number:,}" for number in numbers))
+    console.print(table)
+    return rows, sent

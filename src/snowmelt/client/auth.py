@@ -1,0 +1,303 @@
+"""OAuth tokens: given by the application, or renewed with a refresh token (specification of v1, §1.4)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import http.client
+import logging
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlencode, urlsplit
+
+import jwt
+import msgspec
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+
+from snowmelt.errors import AuthenticationFailed, ConfigurationError, ServiceUnavailable
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+    from snowmelt.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+# As the official client does it.
+_RENEWED_AFTER = 0.8
+_PAUSES_S = (1.0, 2.0, 4.0)
+_ANSWER_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class OAuth:
+    """How to get tokens with a refresh token; secret and refresh token are not printed.
+
+    `token_endpoint` is where: by default `/oauth/token-request` at the service's address.
+    """
+
+    client_id: str
+    client_secret: str = field(repr=False)
+    refresh_token: str = field(repr=False)
+    token_endpoint: str | None = None
+
+
+class _Answer(msgspec.Struct):
+    access_token: str
+    expires_in: float
+    refresh_token: str | None = None
+
+
+class GivenTokens:
+    """Tokens that the application knows how to get; thread-safe if that is."""
+
+    kind = "OAUTH"
+
+    def __init__(self, token: str | Callable[[], str]) -> None:
+        self._token = token
+
+    def current(self) -> str:
+        """Return what the application says."""
+        return self._token if isinstance(self._token, str) else self._token()
+
+    def replace(self, refused: str) -> str:
+        """Ask the application again."""
+        del refused
+        return self.current()
+
+
+class RefreshedTokens:
+    """Tokens of an authorisation server, renewed when 80 % of their time is over; thread-safe."""
+
+    kind = "OAUTH"
+
+    def __init__(self, how: OAuth, endpoint: str, clock: Clock, *, trust: ssl.SSLContext) -> None:
+        """Prepare to ask `endpoint`, whose certificate must be one of `trust`.
+
+        Raises:
+            ConfigurationError: The endpoint is no http:// or https:// URL.
+        """
+        self._how = how
+        self._endpoint = urlsplit(endpoint)
+        if self._endpoint.scheme not in {"http", "https"} or not self._endpoint.hostname:
+            raise ConfigurationError(
+                setting="token_endpoint", reason=f"{endpoint!r} is no http:// or https:// URL"
+            )
+        self._clock = clock
+        self._trust = trust
+        self._refresh_token = how.refresh_token
+        self._lock = threading.Lock()
+        self._token = ""
+        self._renew_at = clock.monotonic()
+
+    def current(self) -> str:
+        """Return the present token, a new one when it is old.
+
+        Raises:
+            AuthenticationFailed: The authorisation server refuses.
+            ServiceUnavailable: It does not answer.
+        """
+        with self._lock:
+            if self._clock.monotonic() >= self._renew_at:
+                self._renew()
+            return self._token
+
+    def replace(self, refused: str) -> str:
+        """Return a new token, unless another thread has replaced `refused` already."""
+        with self._lock:
+            if self._token == refused:
+                self._renew()
+            return self._token
+
+    def _renew(self) -> None:
+        answer = self._answer()
+        self._token = answer.access_token
+        self._refresh_token = answer.refresh_token or self._refresh_token
+        self._renew_at = self._clock.monotonic() + answer.expires_in * _RENEWED_AFTER
+
+    def _answer(self) -> _Answer:
+        for pause_s in _PAUSES_S:
+            try:
+                return self._asked()
+            except (OSError, http.client.HTTPException, ServiceUnavailable) as error:
+                _log.debug("no token from %s: %s", self._endpoint.netloc, error)
+                self._clock.sleep(pause_s)
+        try:
+            return self._asked()
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unavailable(str(error) or type(error).__name__) from error
+
+    def _asked(self) -> _Answer:
+        where = self._endpoint
+        form = {"grant_type": "refresh_token", "refresh_token": self._refresh_token}
+        credentials = f"{self._how.client_id}:{self._how.client_secret}".encode()
+        headers = {
+            "Accept": "application/json",
+            "Authorization": "Basic " + base64.b64encode(credentials).decode(),
+            "Content-Type": "application/x-www-form-urlencoded",
+        }
+        connection = self._connection()
+        try:
+            path = (where.path or "/") + (f"?{where.query}" if where.query else "")
+            connection.request("POST", path, urlencode(form), headers)
+            response = connection.getresponse()
+            body = response.read()
+        finally:
+            connection.close()
+        if response.status in {408, 429} or response.status >= 500:
+            raise self._unavailable(f"HTTP {response.status}")
+        if response.status != http.HTTPStatus.OK:
+            reason = f"{where.netloc} gave no token (HTTP {response.status})"
+            raise AuthenticationFailed(reason=reason)
+        try:
+            return msgspec.json.decode(body, type=_Answer)
+        except msgspec.DecodeError:
+            # What the answer holds may be secret.
+            reason = f"the answer of {where.netloc} has no access_token and expires_in"
+            raise AuthenticationFailed(reason=reason) from None
+
+    def _connection(self) -> http.client.HTTPConnection:
+        host, port = self._endpoint.hostname or "", self._endpoint.port
+        if self._endpoint.scheme == "https":
+            return http.client.HTTPSConnection(host, port, timeout=_ANSWER_S, context=self._trust)
+        return http.client.HTTPConnection(host, port, timeout=_ANSWER_S)
+
+    def _unavailable(self, reason: str) -> ServiceUnavailable:
+        return ServiceUnavailable(url=self._endpoint.netloc, reason=f"it gives no token: {reason}")
+
+
+# --- Key-pair tokens: JWT, RS256, signed with the user's private key (specification of v1, §1.3).
+
+_LIFETIME_S = 59 * 60
+_RENEWED_AFTER_S = 54 * 60
+# Of 512 bits, in base64: whatever is shorter may be shown.
+_SHORTEST_KEY = 400
+# Digests of keys whose numbers were found to belong together: to find it takes longer than all else
+# that a client does when it begins.
+_sound: set[bytes] = set()
+
+
+class Tokens(Protocol):
+    """What the transport puts into `Authorization`, and of which kind it says that it is."""
+
+    kind: str
+
+    def current(self) -> str:
+        """Return a token that is valid now."""
+
+    def replace(self, refused: str) -> str:
+        """Return another token than the one that the service refused."""
+
+
+class KeyPairTokens:
+    """Tokens of one user; thread-safe."""
+
+    kind = "KEYPAIR_JWT"
+
+    def __init__(self, account: str, user: str, key: RSAPrivateKey, clock: Clock) -> None:
+        self._subject = f"{account.upper()}.{user.upper()}"
+        self._issuer = f"{self._subject}.{fingerprint(key)}"
+        self._key = key
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._token = ""
+        self._renew_at = clock.monotonic()
+
+    def current(self) -> str:
+        """Return the present token, a new one when it is 54 minutes old."""
+        with self._lock:
+            if self._clock.monotonic() >= self._renew_at:
+                self._sign()
+            return self._token
+
+    def replace(self, refused: str) -> str:
+        """Return a new token, unless another thread has replaced `refused` already."""
+        with self._lock:
+            if self._token == refused:
+                self._sign()
+            return self._token
+
+    def _sign(self) -> None:
+        issued_at = int(self._clock.now().timestamp())
+        claims = {
+            "iss": self._issuer,
+            "sub": self._subject,
+            "iat": issued_at,
+            "exp": issued_at + _LIFETIME_S,
+        }
+        # The header is exactly {"alg": "RS256"}: None removes pyjwt's own "typ".
+        self._token = jwt.encode(claims, self._key, algorithm="RS256", headers={"typ": None})
+        self._renew_at = self._clock.monotonic() + _RENEWED_AFTER_S
+
+
+def fingerprint(key: RSAPrivateKey) -> str:
+    """Return `SHA256:` and the base64 SHA-256 of the public key in DER, as the catalog keeps it."""
+    public = key.public_key().public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return "SHA256:" + base64.b64encode(hashlib.sha256(public).digest()).decode()
+
+
+def load_private_key(source: str | bytes | Path) -> RSAPrivateKey:
+    """Return the RSA key of a PEM text, a bare base64 PKCS#8 text, or a file of either.
+
+    A text is taken as a path when it names a file.
+
+    Raises:
+        ConfigurationError: No such file, or not an RSA key without a passphrase.
+    """
+    data, what = _key_bytes(source)
+    digest = hashlib.sha256(data).digest()
+    known = digest in _sound
+    try:
+        if b"-----BEGIN" in data:
+            key = serialization.load_pem_private_key(
+                data, password=None, unsafe_skip_rsa_key_validation=known
+            )
+        else:
+            der = base64.b64decode(b"".join(data.split()), validate=True)
+            key = serialization.load_der_private_key(
+                der, password=None, unsafe_skip_rsa_key_validation=known
+            )
+    except TypeError as error:
+        reason = (
+            f"{what} has a passphrase; give the key without it (`openssl pkcs8 -topk8 -nocrypt`)"
+        )
+        raise ConfigurationError(setting="private_key", reason=reason) from error
+    except (ValueError, UnsupportedAlgorithm, binascii.Error) as error:
+        reason = f"{what} is neither a key in PEM or base64 PKCS#8 form nor the path of one"
+        if b"PUBLIC KEY-----" in data:
+            reason = f"{what} is a public key; the client signs with the private one"
+        raise ConfigurationError(setting="private_key", reason=reason) from error
+    if not isinstance(key, RSAPrivateKey):
+        raise ConfigurationError(setting="private_key", reason="it is not an RSA key")
+    _sound.add(digest)
+    return key
+
+
+def _key_bytes(source: str | bytes | Path) -> tuple[bytes, str]:
+    """Return what is given or in the file, and what to call it in an error."""
+    if isinstance(source, bytes):
+        return source, "it"
+    if isinstance(source, str) and ("\n" in source or "-----BEGIN" in source):
+        return source.encode(), "it"
+    try:
+        return Path(source).read_bytes(), f"file {source}"
+    except OSError as error:
+        if isinstance(source, Path):
+            reason = f"{source} cannot be read: {error.strerror}"
+            raise ConfigurationError(setting="private_key", reason=reason) from error
+        return source.encode(), _what(source)
+    except ValueError:  # a NUL in it: no path
+        return str(source).encode(), "it"
+
+
+def _what(text: str) -> str:
+    """Return a text that is too short for a key in an error, as a misspelt path is."""
+    return repr(text) if len(text) < _SHORTEST_KEY else "it"

@@ -1,0 +1,289 @@
+"""What the client knows of a channel; the lock of its backlog guards all that changes."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from snowmelt.client.row_buffer import Buffer, Portion, as_tables
+from snowmelt.client.status import ChannelStatus, Counts
+from snowmelt.errors import (
+    ChannelClosed,
+    ChannelFenced,
+    ChannelInvalid,
+    ConfigurationError,
+    SnowmeltError,
+    UserError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from snowmelt.schema.conversion.row_converter import RowConverter
+    from snowmelt.schema.types import TableName, TableSchema
+
+if TYPE_CHECKING:
+    # Converts rows by the zone and the rules that the channel was opened with.
+    ConverterFor = Callable[[TableSchema], RowConverter]
+
+# Committed tokens that a channel still recognises in wait_for_commit.
+_REMEMBERED_TOKENS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a channel's rows go; only channels of equal targets share a chunk.
+
+    Of refused rows `source` is the key of the table that refused them.
+    """
+
+    table: TableName
+    schema: TableSchema
+    key_id: int
+    data_key: bytes
+    source: int | None = None
+
+    @property
+    def unit(self) -> int:
+        """What waits together when a table takes nothing: it, and what it refuses."""
+        return self.key_id if self.source is None else self.source
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a channel can no longer commit rows."""
+
+    reason: str
+    fenced: bool = False
+    cause: SnowmeltError | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One channel's rows in a chunk.
+
+    `target` is the channel's when the rows were taken, or as they were fitted since; `refusals`
+    counts how often the service did not take them as they were.
+    """
+
+    state: ChannelState
+    portion: Portion
+    row_sequencer: int
+    target: Target = field(init=False)
+    refusals: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.target = self.state.target
+
+    def adopt(self, target: Target) -> None:
+        """Be sent for other columns of the table."""
+        self.portion.parts[:] = as_tables(self.portion.parts, self.target.schema)
+        self.target = target
+
+
+class ChannelState:
+    """One opened channel."""
+
+    def __init__(
+        self,
+        name: str,
+        target: Target,
+        converter_for: ConverterFor,
+        sequencers: tuple[int, int],
+        token: str | None,
+    ) -> None:
+        self.name = name
+        self.target = target
+        self.converter = converter_for(target.schema)
+        self.converter_for = converter_for
+        self.client_sequencer, self.row_sequencer = sequencers
+        self.committed_sequencer = self.row_sequencer
+        self.committed_token = token
+        self.counts = Counts()
+        self.buffer = Buffer(token, self.counts)
+        self.in_flight: deque[Entry] = deque()
+        self.failure: Failure | None = None
+        self.failure_told = False
+        self.closed = False
+        # Whether columns that its rows have are added to the table.
+        self.evolves = False
+        self.last_error: SnowmeltError | None = None
+        # Whether the service takes offset tokens without rows.
+        self.takes_rowless = False
+        # Full name of the table that its refused rows go to.
+        self.error_table: str | None = None
+        # Whether it brings refused rows: the client's own, which users do not see.
+        self.is_aside = False
+        self._recent: deque[str] = deque(maxlen=_REMEMBERED_TOKENS)
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """What is unique among the open channels of a client, whatever their tables are called."""
+        return self.target.key_id, self.name
+
+    @property
+    def place(self) -> tuple[TableName, str]:
+        """Where it is by the names of now."""
+        return self.target.table, self.name
+
+    @property
+    def error(self) -> SnowmeltError | None:
+        """What a call raises while the channel is invalid; None while it is valid."""
+        return None if self.failure is None else self._error(self.failure)
+
+    def status(self, now_ms: int) -> ChannelStatus:
+        """Return how it is doing."""
+        counts, oldest = self.counts, self._oldest_ms()
+        waiting_rows = self.buffer.rows + sum(entry.portion.rows for entry in self.in_flight)
+        return ChannelStatus(
+            name=self.name,
+            table=self.target.table,
+            is_valid=self.failure is None,
+            inserted_rows=counts.inserted_rows,
+            refused_rows=counts.refused_rows,
+            committed_rows=counts.committed_rows,
+            waiting_rows=waiting_rows,
+            inserted_bytes=counts.inserted_bytes,
+            committed_bytes=counts.committed_bytes,
+            waiting_bytes=self.waiting_bytes,
+            committed_token=self.committed_token,
+            lag_s=0.0 if oldest is None else max(now_ms - oldest, 0) / 1000,
+            last_error=self.error or self.last_error,
+        )
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Estimated bytes that are not committed."""
+        return self.buffer.size_bytes + sum(entry.portion.size_bytes for entry in self.in_flight)
+
+    def _oldest_ms(self) -> int | None:
+        if self.in_flight:
+            return self.in_flight[0].portion.first_insert_ms
+        return self.buffer.first_insert_ms if self.buffer.rows else None
+
+    @property
+    def inserted_sequencer(self) -> int:
+        """The row sequencer with which everything inserted so far is committed."""
+        return self.row_sequencer + (1 if self.buffer.is_due else 0)
+
+    def check(self) -> None:
+        """Raise when rows can no longer be committed, or the channel was closed.
+
+        Raises:
+            ChannelFenced: Another client has opened the channel.
+            ChannelInvalid: The service refused its rows, or they could not be delivered.
+            ChannelClosed: It was closed.
+        """
+        self.check_valid()
+        if self.closed:
+            raise ChannelClosed(channel=self.name)
+
+    def check_valid(self) -> None:
+        """Raise when rows can no longer be committed.
+
+        Raises:
+            ChannelFenced: Another client has opened the channel.
+            ChannelInvalid: The service refused its rows, or they could not be delivered.
+        """
+        if self.failure is not None:
+            self.failure_told = True
+            raise self._error(self.failure) from self.failure.cause
+
+    def adopt(self, schema: TableSchema, table: TableName | None = None) -> None:
+        """Go on with newer columns of the table, or under its name of now.
+
+        What is held keeps the columns it was made for.
+        """
+        if table is not None and table != self.target.table:
+            self.target = replace(self.target, table=table)
+        older = self.target.schema
+        if schema.version <= older.version:
+            return
+        self.buffer.parts()[:] = as_tables(self.buffer.parts(), older)
+        self.target = replace(self.target, schema=schema)
+        self.converter = self.converter_for(schema)
+
+    def take(self) -> Entry:
+        """Move the buffered rows into flight, under the next row sequencer."""
+        self.row_sequencer += 1
+        entry = Entry(self, self.buffer.take(), self.row_sequencer)
+        self.in_flight.append(entry)
+        return entry
+
+    def commit(self, entry: Entry) -> None:
+        """Note that an entry is committed."""
+        self.committed_sequencer = max(self.committed_sequencer, entry.row_sequencer)
+        self.committed_token = entry.portion.end_token
+        self._recent.extend(entry.portion.tokens[-_REMEMBERED_TOKENS:])
+
+    def sequencer_of(self, token: str) -> int | None:
+        """Return the row sequencer that commits a token, None when this object does not know it.
+
+        A token whose rows were all refused, and are not kept, waits for the next row, so its
+        sequencer may be one that no flush will use soon.
+        """
+        if self.buffer.brings(token):
+            return self.row_sequencer + 1
+        for entry in reversed(self.in_flight):
+            if token in entry.portion.tokens:
+                return entry.row_sequencer
+        if token == self.committed_token or token in self._recent:
+            return self.committed_sequencer
+        return None
+
+    def _error(self, failure: Failure) -> SnowmeltError:
+        committed = f"the last committed offset token is {self.committed_token!r}"
+        if failure.fenced:
+            return ChannelFenced(
+                f"Channel {self.name} of {self.target.table} may no longer write: "
+                f"{failure.reason}; {committed}.",
+                channel=self.name,
+                reason=failure.reason,
+                committed=self.committed_token,
+            )
+        return ChannelInvalid(
+            channel=f"{self.name} of {self.target.table}",
+            reason=f"{failure.reason}; {committed}",
+            committed=self.committed_token,
+        )
+
+
+# --- Names and offset tokens as a user gives them.
+
+
+def check_offset_token(token: object) -> None:
+    """Let an offset token pass that every catalog can keep; None is none.
+
+    Raises:
+        UserError: It is no text, or holds NUL or half of a surrogate pair.
+    """
+    if token is None:
+        return
+    if not isinstance(token, str):
+        raise UserError(f"An offset token is a text, not {type(token).__name__}: write str(…).")
+    try:
+        token.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"Offset token {token[:100]!r} is no valid Unicode.") from None
+    if "\0" in token:
+        raise UserError(f"Offset token {token[:100]!r} holds the character NUL.")
+
+
+def split_table_name(text: str) -> tuple[str, str, str]:
+    """Return database, schema and table of `db.schema.table`, each as typed, quotes included.
+
+    Raises:
+        ConfigurationError: Not three parts, or a quote that does not end.
+    """
+    parts, quoted = [""], False
+    for letter in text:
+        quoted ^= letter == '"'
+        if letter == "." and not quoted:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    if quoted or len(parts) != 3 or not all(part.strip('"') for part in parts):
+        reason = f'{text!r} is not of the form database.schema.table ("…" around odd names)'
+        raise ConfigurationError(setting="table", reason=reason)
+    return parts[0], parts[1], parts[2]

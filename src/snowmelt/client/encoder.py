@@ -1,0 +1,274 @@
+"""Planned chunks become blobs on the stage, with the metadata that registers them."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from snowmelt import failpoints, tracing
+from snowmelt.backoff import Patience
+from snowmelt.blob.bdec import BDEC_VERSION, blob_path
+from snowmelt.blob.writer import Blob, BlobChunk, ChunkSource, build_blob
+from snowmelt.client import chunk_planner
+from snowmelt.client.channel_state import Failure
+from snowmelt.client.chunk_planner import ChunkPlan, plan_blobs, torn
+from snowmelt.client.row_buffer import fitted, joint_tables
+from snowmelt.clock import milliseconds
+from snowmelt.errors import SnowmeltError, StageUnavailable
+from snowmelt.schema.chunk_types import chunk_schema
+from snowmelt.schema.conversion.arrow_input import pieced
+from snowmelt.schema.statistics import collect
+from snowmelt.wire.column_statistics import to_wire
+from snowmelt.wire.streaming import BlobMetadata, BlobStats, ChunkChannel, ChunkMetadata
+
+if TYPE_CHECKING:
+    import datetime as dt
+    import threading
+    from collections.abc import Callable, Sequence
+
+    from snowmelt.client.pending_rows import Backlog
+    from snowmelt.client.settings import ClientSettings
+    from snowmelt.client.stage import Stage
+
+_log = logging.getLogger(__name__)
+
+_THREAD_ID = 1
+
+
+class _Part(NamedTuple):
+    """Which of the chunks that hold a plan's rows one is, and its estimated bytes."""
+
+    number: int
+    of: int
+    size_bytes: int
+
+    @property
+    def is_last(self) -> bool:
+        """Whether all rows are there with it."""
+        return self.number == self.of - 1
+
+
+@dataclass(slots=True, eq=False)
+class StagedChunk:
+    """A chunk whose blob is on the stage; `sent` once a registration named it.
+
+    A plan that is too large for one has `further` chunks, which are registered with it.
+    """
+
+    plan: ChunkPlan
+    path: str
+    blob_md5: str
+    metadata: ChunkMetadata
+    stats: BlobStats
+    spans_mixed_tables: bool
+    sent: bool = field(default=False)
+    further: list[StagedChunk] = field(default_factory=list)
+
+    @property
+    def parts(self) -> list[StagedChunk]:
+        """All chunks with the plan's rows, in order."""
+        return [self, *self.further]
+
+    def blob_metadata(self, chunks: list[ChunkMetadata]) -> BlobMetadata:
+        """Describe its blob, with these of its chunks."""
+        return BlobMetadata(
+            path=self.path,
+            md5=self.blob_md5,
+            chunks=chunks,
+            bdec_version=BDEC_VERSION,
+            blob_stats=self.stats,
+            spans_mixed_tables=self.spans_mixed_tables,
+        )
+
+
+class Encoder:
+    """Builds blobs and puts them on the stage, under names that are never used again."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        client_prefix: str,
+        backlog: Backlog,
+        settings: ClientSettings,
+        stopping: threading.Event,
+    ) -> None:
+        # Arrow's first conversion imports modules, which the last flush of a process that ends
+        # cannot do any more.
+        pa.array([], pa.int64())
+        self.trouble: SnowmeltError | None = None
+        self._stage = stage
+        self._client_prefix = client_prefix
+        self._backlog = backlog
+        self._clock = settings.clock
+        self._give_up_s = settings.give_up_s
+        self.on_trouble: Callable[[SnowmeltError], None] | None = None
+        self._stopping = stopping
+        self._counter = itertools.count()
+
+    def stage_all(self, plans: Sequence[ChunkPlan]) -> list[StagedChunk]:
+        """Stage all chunks; the channels of one that cannot be staged become invalid."""
+        staged: list[StagedChunk] = []
+        for blob_plans in plan_blobs(plans):
+            staged += self._stage_or_fail(blob_plans)
+        return staged
+
+    def close(self) -> None:
+        """Let go of the stage's connections."""
+        self._stage.close()
+
+    def _stage_or_fail(self, plans: Sequence[ChunkPlan]) -> list[StagedChunk]:
+        try:
+            return self._staged(plans)
+        except StageUnavailable as error:
+            self._fail(plans, str(error), error)
+            return []
+        except Exception as error:  # noqa: BLE001 - whatever it is, the rows' channels must hear of it
+            apart = list(plans) if len(plans) > 1 else plans[0].apart()
+            if len(apart) > 1:
+                # One table's, or channel's, rows must not cost another's: encode them apart.
+                return [chunk for plan in apart for chunk in self._stage_or_fail((plan,))]
+            _log.exception("Rows could not be encoded.")
+            cause = error if isinstance(error, SnowmeltError) else None
+            reason = f"its rows could not be encoded: {type(error).__name__}: {error}"
+            self._fail(plans, reason, cause)
+            return []
+
+    def _fail(self, plans: Sequence[ChunkPlan], reason: str, cause: SnowmeltError | None) -> None:
+        states = [entry.state for plan in plans for entry in plan.entries]
+        self._backlog.fail(states, Failure(reason.rstrip("."), cause=cause))
+
+    def _staged(self, plans: Sequence[ChunkPlan]) -> list[StagedChunk]:
+        if plans[0].is_large:
+            return [self._staged_in_parts(plans[0])]
+        tables = [pieced(_rows(plan)) for plan in plans]
+        return self._staged_blob(plans, tables, [_Part(0, 1, plan.size_bytes) for plan in plans])
+
+    def _staged_in_parts(self, plan: ChunkPlan) -> StagedChunk:
+        """Stage a blob for each part of what is too large for one chunk."""
+        rows = _rows(plan)
+        # The limit is one of estimated bytes; those of Arrow are their measure here.
+        pieces = torn(rows, rows.nbytes * chunk_planner.MAX_CHUNK_BYTES // plan.size_bytes)
+        staged: list[StagedChunk] = []
+        for number, piece in enumerate(pieces):
+            size_bytes = plan.size_bytes * piece.nbytes // max(rows.nbytes, 1)
+            part = _Part(number, len(pieces), size_bytes)
+            staged += self._staged_blob((plan,), [pieced(piece)], [part])
+        first, *first.further = staged
+        return first
+
+    def _staged_blob(
+        self, plans: Sequence[ChunkPlan], tables: list[pa.Table], parts: Sequence[_Part]
+    ) -> list[StagedChunk]:
+        started_at = self._clock.now()
+        path = blob_path(started_at, self._client_prefix, _THREAD_ID, next(self._counter))
+        first_ms = min(entry.portion.first_insert_ms for plan in plans for entry in plan.entries)
+        tracing.mark("snowmelt.insert", [path], first_ms * 1_000_000)
+        with tracing.span("snowmelt.flush", path):
+            return self._staged_at(path, started_at, plans, tables, parts)
+
+    def _staged_at(
+        self,
+        path: str,
+        started_at: dt.datetime,
+        plans: Sequence[ChunkPlan],
+        tables: list[pa.Table],
+        parts: Sequence[_Part],
+    ) -> list[StagedChunk]:
+        sources = [
+            ChunkSource(rows=table, schema=plan.target.schema, data_key=plan.target.data_key)
+            for plan, table in zip(plans, tables, strict=True)
+        ]
+        built_from = self._clock.monotonic()
+        blob = build_blob(path, sources)
+        described = [
+            _metadata(plan, table, chunk, part)
+            for plan, table, chunk, part in zip(plans, tables, blob.chunks, parts, strict=True)
+        ]
+        # The caller holds the list: what is encoded need not stay while it is sent.
+        tables.clear()
+        del sources
+        built_at = self._clock.monotonic()
+        failpoints.point(failpoints.Point.BLOB_BUILT)
+        with tracing.span("snowmelt.put", bytes=len(blob.data)):
+            self._put(blob)
+        failpoints.point(failpoints.Point.BLOB_STAGED)
+        stats = BlobStats(
+            flush_start_ms=milliseconds(started_at),
+            build_duration_ms=round((built_at - built_from) * 1000),
+            upload_duration_ms=round((self._clock.monotonic() - built_at) * 1000),
+        )
+        return [
+            StagedChunk(plan, path, blob.md5, metadata, stats, spans_mixed_tables=len(plans) > 1)
+            for plan, metadata in zip(plans, described, strict=True)
+        ]
+
+    def _put(self, blob: Blob) -> None:
+        """Put until it works or patience ends; the rows are kept meanwhile."""
+        patience = Patience(self._give_up_s, self._clock)
+        while True:
+            try:
+                failpoints.point(failpoints.Point.STAGE_WRITE)
+                self._stage.put(blob.path, blob.data)
+            except (StageUnavailable, OSError) as error:
+                failure = error if isinstance(error, StageUnavailable) else _unavailable(error)
+            else:
+                self.trouble = None
+                return
+            if self.trouble is None and self.on_trouble is not None:
+                self.on_trouble(failure)
+            self.trouble = failure
+            pause_s = patience.next_pause_s()
+            _log.warning("%s Trying again.", failure)
+            if pause_s is None or self._stopping.wait(pause_s):
+                raise failure
+
+
+def _unavailable(error: OSError) -> StageUnavailable:
+    return StageUnavailable(reason=error.strerror or str(error))
+
+
+def _rows(plan: ChunkPlan) -> pa.Table:
+    """Return the rows of a plan, in order.
+
+    The parts become tables in place: rows as Python has them take several times the memory.
+    """
+    schema = plan.target.schema
+    made = joint_tables([entry.portion.parts for entry in plan.entries], schema)
+    if not made:
+        return chunk_schema(schema).empty_table()
+    return pa.concat_tables([fitted(table, schema) for table in made])
+
+
+def _metadata(plan: ChunkPlan, table: pa.Table, chunk: BlobChunk, part: _Part) -> ChunkMetadata:
+    schema = plan.target.schema
+    database_name, schema_name, table_name = plan.target.table.displayed
+    return ChunkMetadata(
+        database=database_name,
+        schema=schema_name,
+        table=table_name,
+        chunk_start_offset=chunk.offset,
+        chunk_length=chunk.length,
+        chunk_length_uncompressed=part.size_bytes,
+        channels=[
+            ChunkChannel(
+                channel_name=entry.state.name,
+                client_sequencer=entry.state.client_sequencer,
+                row_sequencer=entry.row_sequencer,
+                offset_token=entry.portion.end_token if part.is_last else None,
+                start_offset_token=entry.portion.start_token if part.number == 0 else None,
+                end_offset_token=entry.portion.end_token if part.is_last else None,
+            )
+            for entry in plan.entries
+        ],
+        chunk_md5=chunk.md5,
+        eps=to_wire(schema, collect(table, schema)),
+        encryption_key_id=plan.target.key_id,
+        first_insert_time_in_ms=min(entry.portion.first_insert_ms for entry in plan.entries),
+        last_insert_time_in_ms=max(entry.portion.last_insert_ms for entry in plan.entries),
+        parts=part.of,
+        rowless=table.num_rows == 0,
+    )

@@ -1,0 +1,148 @@
+"""Refused rows of a client on their way into error tables.
+
+For each table whose rows are kept the client has one channel of its own into the error table, opened
+with the first channel that goes on after errors. A call's refused rows and its good ones are taken by
+the same flush, so that one request, and so one transaction of the service, commits both; while the
+service takes nothing of one of the two tables, the other's rows wait with them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from snowmelt.client.api import ChannelName
+from snowmelt.client.channel_state import Failure, split_table_name
+from snowmelt.client.row_buffer import Batch
+from snowmelt.errors import SnowmeltError, UserError
+from snowmelt.schema.conversion.row_converter import RowConverter
+from snowmelt.schema.error_table import Origin, converted, refusal_of, rows_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from snowmelt.client.api import Calls
+    from snowmelt.client.channel_state import ChannelState
+    from snowmelt.client.pending_rows import Backlog
+    from snowmelt.clock import Clock
+    from snowmelt.schema.conversion.row_converter import RowError
+
+_log = logging.getLogger(__name__)
+
+# How long a table is not asked again for its error table.
+_ASKED_AGAIN_S = 1.0
+_REOPENED = Failure("it was opened again by this client", fenced=True)
+
+
+class Asides:
+    """The channels of one client into error tables; thread-safe."""
+
+    def __init__(self, calls: Calls, backlog: Backlog, clock: Clock) -> None:
+        self._calls = calls
+        self._backlog = backlog
+        self._clock = clock
+        # By the keys of the tables that refuse, and the names of their error tables.
+        self._states: dict[tuple[int, str], ChannelState | None] = {}
+        # By the keys of tables: the error table that each had, and when that was asked.
+        self._told: dict[int, tuple[float, str | None]] = {}
+        self._lock = threading.Lock()
+
+    def prepare(self, channel: ChannelState) -> ChannelState | None:
+        """Return the channel for what this one's table refuses; None where there is none.
+
+        Refused rows of a table that the service does not open are reported to the caller alone,
+        and the log says so, once for this client.
+        """
+        name = channel.error_table
+        if name is None:
+            return None
+        key = channel.target.key_id, name
+        with self._lock:
+            known = self._states.get(key)
+            if key in self._states and (known is None or known.failure is None):
+                return known
+            try:
+                state = self._opened(*key)
+            except SnowmeltError as error:
+                _log.warning("Refused rows are not kept in table %s: %s", name, error)
+                if not isinstance(error, UserError):
+                    return None
+                state = None
+            self._states[key] = state
+            return state
+
+    def _opened(self, source: int, table: str) -> ChannelState:
+        name = f'"refused:{self._calls.prefix}:{source}"'
+        typed = ChannelName(*split_table_name(table), name)
+        state = self._calls.open(typed, None, partial(RowConverter, zone=ZoneInfo("UTC")))
+        state.target = replace(state.target, source=source)
+        state.is_aside = True
+        self._backlog.attach(state, _REOPENED)
+        return state
+
+    def batch(
+        self,
+        channel: ChannelState,
+        errors: Sequence[RowError],
+        tokens: tuple[str | None, str | None],
+    ) -> tuple[ChannelState, Batch] | None:
+        """Return refused rows of a call as rows of the error table, and the channel for them."""
+        self._follow(channel)
+        state = self.prepare(channel)
+        if state is None:
+            return None
+        origin = Origin(
+            str(channel.target.table), "sdk", channel.name, self._clock.now(), tokens[0], tokens[1]
+        )
+        made = converted(state.target.schema, rows_of(origin, map(refusal_of, errors)))
+        return state, Batch(made.table, made.row_count, made.size_bytes)
+
+    def _follow(self, channel: ChannelState) -> None:
+        """Learn which error table a channel's table has by now: it may be altered, or restored.
+
+        It is asked for at most once a second for each table, and not while the service is away.
+        """
+        key, now = channel.target.key_id, self._clock.monotonic()
+        with self._lock:
+            asked_at, name = self._told.get(key, (-_ASKED_AGAIN_S, channel.error_table))
+            is_new = now - asked_at >= _ASKED_AGAIN_S and self._calls.is_answered
+            if is_new:
+                self._told[key] = now, name
+        if is_new:
+            try:
+                status = self._calls.statuses([channel], with_columns=True, timeout_s=0)[0]
+            except SnowmeltError as error:
+                _log.info("The error table of %s is not known: %s", channel.target.table, error)
+                return
+            if isinstance(status.error_table, msgspec.UnsetType):
+                return
+            name = status.error_table
+            with self._lock:
+                self._told[key] = now, name
+                if name is not None and self._states.get((key, name), channel) is None:
+                    del self._states[key, name]
+        channel.error_table = name
+
+    def of(self, channel: ChannelState) -> ChannelState | None:
+        """Return the channel that was opened for what this one's table refuses."""
+        if channel.error_table is None:
+            return None
+        return self._states.get((channel.target.key_id, channel.error_table))
+
+    def drop(self) -> None:
+        """Drop the channels, as far as the service answers: nobody opens them again."""
+        for state in self._states.values():
+            if state is None or state.failure is not None:
+                continue
+            where = state.target.table
+            name = ChannelName(*where.displayed, state.name)
+            try:
+                self._calls.drop(name, state.client_sequencer, state.target.key_id)
+            except SnowmeltError as error:
+                _log.info("Channel %s of %s was not dropped: %s", state.name, where, error)

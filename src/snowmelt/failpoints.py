@@ -1,0 +1,138 @@
+"""Named points at which a test may stop the process or raise: nothing happens unless armed.
+
+A process is armed from outside by the environment variable `SNOWMELT_FAULT`, for example
+`blob.staged=kill`, `blob.staged=kill:3` (at the third passage) or `stage.write=enospc`;
+inside a process by `snowmelt.failpoints.arm`. Each name is used at one place.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import threading
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Point(StrEnum):
+    """Every fault point; the value is what `SNOWMELT_FAULT` names."""
+
+    ROWS_BUFFERED = "client.rows_buffered"
+    BLOB_BUILT = "client.blob_built"
+    STAGE_WRITE = "client.stage_write"
+    BLOB_STAGED = "client.blob_staged"
+    REGISTERED = "client.registered"
+    STORE_SYNC = "store.sync"
+    BEFORE_REGISTRATION = "service.before_registration"
+    INSIDE_REGISTRATION = "service.inside_registration"
+    AFTER_REGISTRATION = "service.after_registration"
+    ANSWERING = "service.answering"
+    ROWS_STAGED = "rows.staged"
+    ROWS_INSIDE_COMMIT = "rows.inside_commit"
+    ROWS_COMMITTED = "rows.committed"
+    REPLAY_MARKED = "replay.marked"
+    REPLAY_INSERTED = "replay.inserted"
+    MIGRATION_PLANNED = "migration.planned"
+    MIGRATION_TASK = "migration.task"
+    MIGRATION_WRITTEN = "migration.written"
+    MIGRATION_STAGED = "migration.staged"
+    MIGRATION_INSIDE_COMMIT = "migration.inside_commit"
+    MIGRATION_COMMITTED = "migration.committed"
+    LOAD_BEGUN = "load.begun"
+    LOAD_TASK = "load.task"
+    LOAD_WRITTEN = "load.written"
+    LOAD_REJECTS_PUBLISHED = "load.rejects_published"
+    LOAD_STAGED = "load.staged"
+    LOAD_INSIDE_COMMIT = "load.inside_commit"
+    LOAD_COMMITTED = "load.committed"
+    COMPACTION_PLANNED = "compaction.planned"
+    COMPACTION_FILE = "compaction.file"
+    COMPACTION_WRITTEN = "compaction.written"
+    COMPACTION_STAGED = "compaction.staged"
+    COMPACTION_INSIDE_COMMIT = "compaction.inside_commit"
+    COMPACTION_COMMITTED = "compaction.committed"
+    CLEANUP_MARKED = "cleanup.marked"
+    CLEANUP_DELETED = "cleanup.deleted"
+    OBJECT_WRITING = "object.writing"
+    OBJECT_WRITTEN = "object.written"
+    OBJECT_INDEXING = "object.indexing"
+    OBJECT_INDEXED = "object.indexed"
+
+
+_lock = threading.Lock()
+# Empty unless something is armed: for where even a call would be too much.
+armed: dict[str, tuple[int, Callable[[], None]]] = {}
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _disk_full() -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _disk_broken() -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def _fail() -> None:
+    raise RuntimeError("fault point: failed on purpose")
+
+
+_ACTIONS: dict[str, Callable[[], None]] = {
+    "kill": _kill,
+    "enospc": _disk_full,
+    "eio": _disk_broken,
+    "raise": _fail,
+}
+
+
+def arm(point: Point, action: Callable[[], None], *, passage: int = 1) -> None:
+    """Run `action` at the `passage`-th time (from 1) that `point` is reached, once."""
+    with _lock:
+        armed[point.value] = (passage, action)
+
+
+def disarm() -> None:
+    """Forget every armed point."""
+    with _lock:
+        armed.clear()
+
+
+def arm_from_environment(environment: str | None = None) -> None:
+    """Arm what `SNOWMELT_FAULT` asks for: comma-separated `point=action[:passage]`.
+
+    Raises:
+        ValueError: A point or action that does not exist.
+    """
+    text = os.environ.get("SNOWMELT_FAULT", "") if environment is None else environment
+    for item in filter(None, text.split(",")):
+        name, _, what = item.partition("=")
+        action, _, passage = what.partition(":")
+        if action not in _ACTIONS:
+            raise ValueError(f"SNOWMELT_FAULT: no action {action!r}; use {', '.join(_ACTIONS)}")
+        arm(Point(name), _ACTIONS[action], passage=int(passage or 1))
+
+
+def point(where: Point) -> None:
+    """Mark a place where a test may interrupt; costs one dictionary look-up when not armed."""
+    if not armed:
+        return
+    with _lock:
+        found = armed.get(where.value)
+        if found is None:
+            return
+        passages, action = found
+        if passages > 1:
+            armed[where.value] = (passages - 1, action)
+            return
+        del armed[where.value]
+    action()
+
+
+arm_from_environment()

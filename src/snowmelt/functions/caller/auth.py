@@ -1,0 +1,239 @@
+"""How a request says who sends it, by what its integration says; anew for each attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+import threading
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from snowmelt import config
+from snowmelt.functions.definition import Authentication
+from snowmelt.functions.errors import SecretMissing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from snowmelt.functions.definition import ApiIntegration
+
+# --- Secrets by reference: `env:NAME`, and `file:PATH` in one folder, read where they are used.
+
+_MAX_BYTES = 64 * 1024
+
+
+class Secrets:
+    """Looks secrets up; a file is read again when it has changed. No error tells a value."""
+
+    def __init__(self, folder: str | Path | None = None) -> None:
+        """Prepare.
+
+        Args:
+            folder: Of the files that may be read, wherever symbolic links lead. None: none may.
+        """
+        self._folder = None if folder is None else Path(folder)
+        self._read: dict[str, tuple[tuple[int, int, int], str]] = {}
+
+    def value(self, reference: str) -> str:
+        """Return what a reference leads to, without the white space around it.
+
+        Raises:
+            SecretMissing: It leads nowhere, or to nothing that a header could carry; names the
+                reference.
+        """
+        kind, _, name = reference.partition(":")
+        match kind:
+            case "env":
+                found = config.environment_value(name)
+                if found is None:
+                    raise SecretMissing(reference=reference, reason="the variable is not set")
+            case "file":
+                found = self._from_file(reference, self._path(reference, name))
+            case _:
+                # Somebody may have put the secret itself here.
+                reason = "a reference begins with env: or file:"
+                raise SecretMissing(reference="of this integration", reason=reason)
+        found = found.strip()
+        if not found or not found.isprintable():
+            raise SecretMissing(reference=reference, reason="it is empty, or has several lines")
+        return found
+
+    def _path(self, reference: str, name: str) -> Path:
+        """Return the file that a reference leads to, without symbolic links.
+
+        Whoever may create an integration chooses the path, and where its content is sent.
+        """
+        if self._folder is None:
+            reason = "no folder is set for files of secrets. Set SNOWMELT_SECRETS_DIR"
+            raise SecretMissing(reference=reference, reason=reason)
+        try:
+            folder = self._folder.resolve()
+            path = (folder / name).resolve()
+        except (OSError, RuntimeError, ValueError):
+            raise SecretMissing(reference=reference, reason="the path is invalid") from None
+        if not path.is_relative_to(folder) or path == folder:
+            reason = f"it is outside the folder of secrets, {folder} (SNOWMELT_SECRETS_DIR)"
+            raise SecretMissing(reference=reference, reason=reason)
+        return path
+
+    def _from_file(self, reference: str, path: Path) -> str:
+        try:
+            stat = path.stat()
+            version = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+            known = self._read.get(reference)
+            if known is not None and known[0] == version:
+                return known[1]
+            if stat.st_size > _MAX_BYTES:
+                raise SecretMissing(reference=reference, reason="the file is too large")
+            text = path.read_text()
+        except OSError as error:
+            raise SecretMissing(reference=reference, reason=error.strerror) from None
+        except ValueError:
+            raise SecretMissing(reference=reference, reason="the file holds no text") from None
+        self._read[reference] = (version, text)
+        return text
+
+
+_AZURE_KEY = "ocp-apim-subscription-key"
+_KEY = "x-api-key"
+_AWS_HOST = re.compile(
+    r"[^.]+\.(?:execute-api\.(?P<gateway>[a-z0-9-]+)\.(?:amazonaws\.com|api\.aws)(?:\.cn)?"
+    r"|lambda-url\.(?P<function>[a-z0-9-]+)\.on\.aws)"
+)
+
+
+_MASK = "***"
+# Shorter ones are in every text by chance.
+_SHORTEST = 4
+_PUBLIC = frozenset({"x-amz-date", "x-amz-content-sha256", "host"})
+_CREDENTIAL = re.compile(
+    r"""((?:authorization|api[-_]?key|subscription[-_]?key|password|passwd|secret|credential
+    |(?:access|auth|refresh|security|session|id)?[-_]?token)["']?\s*[:=]\s*["']?
+    (?:(?:basic|bearer)\s+)?)[^\s"',;&}]+""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+class Authenticator:
+    """Makes the headers of one integration's requests."""
+
+    def __init__(self, integration: ApiIntegration, secrets: Secrets | None = None) -> None:
+        self._integration = integration
+        self._secrets = secrets or Secrets()
+        self._said: frozenset[str] = frozenset()
+        self._key_name = _AZURE_KEY if "azure" in integration.provider.lower() else _KEY
+        self.is_needed = (
+            integration.api_key is not None or integration.authentication is not Authentication.NONE
+        )
+
+    async def headers(self, method: str, url: str, body: bytes) -> Mapping[str, str]:
+        """Return the headers that a request needs.
+
+        Raises:
+            SecretMissing: A secret cannot be read, or botocore is needed and not installed.
+        """
+        integration = self._integration
+        made: dict[str, str] = {}
+        match integration.authentication:
+            case Authentication.NONE:
+                pass
+            case Authentication.BASIC:
+                pair = f"{integration.user or ''}:{self._secret()}"
+                made["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+            case Authentication.BEARER:
+                made["authorization"] = f"Bearer {self._secret()}"
+            case Authentication.SIGV4:
+                made |= await self._signed(method, url, body)
+        if integration.api_key is not None:
+            made[self._key_name] = self._secrets.value(integration.api_key)
+        self._remember(made)
+        return made
+
+    def without_secrets(self, text: str) -> str:
+        """Return a text without what a request said to prove who sends it.
+
+        Services repeat headers in their errors. Besides what was sent here, whatever follows the
+        name of a credential is left out.
+        """
+        for each in sorted(self._said, key=len, reverse=True):
+            text = text.replace(each, _MASK)
+        return _CREDENTIAL.sub(rf"\1{_MASK}", text)
+
+    def _remember(self, made: Mapping[str, str]) -> None:
+        values = {value for name, value in made.items() if name not in _PUBLIC}
+        if self._integration.secret is not None:
+            values.add(self._secret())
+        # A scheme stands before a token, and a signature has several parts.
+        parts = {part for value in values for part in re.split(r"[\s,]+|\w+=", value)}
+        self._said = frozenset(each for each in values | parts if len(each) >= _SHORTEST)
+
+    def _secret(self) -> str:
+        if self._integration.secret is None:
+            reason = "the integration names none"
+            raise SecretMissing(reference="of this integration", reason=reason)
+        return self._secrets.value(self._integration.secret)
+
+    async def _signed(self, method: str, url: str, body: bytes) -> dict[str, str]:
+        signing = _botocore("botocore.auth")
+        service, region = service_and_region(url, self._integration.region)
+        request = _botocore("botocore.awsrequest").AWSRequest(method, url, data=body)
+        digest = signing.SigV4Auth(None, service, region).payload(request)
+        request.headers["x-amz-content-sha256"] = digest
+        signing.SigV4Auth(await self._credentials(), service, region).add_auth(request)
+        return {name.lower(): value for name, value in request.headers.items()}
+
+    async def _credentials(self) -> Any:
+        """Return the credentials as they are now; looking for them may ask other machines."""
+        integration = self._integration
+        if integration.user is not None:
+            return _botocore("botocore.credentials").Credentials(integration.user, self._secret())
+        return await asyncio.to_thread(_of_this_machine)
+
+
+def service_and_region(url: str, region: str | None) -> tuple[str, str]:
+    """Return which AWS service a signature is for, and where.
+
+    Args:
+        url: Of the request; hosts that are not AWS's own names count as gateways.
+        region: Where the integration says it is; else the host has to.
+
+    Raises:
+        SecretMissing: Nothing tells the region.
+    """
+    host = re.sub(r"^https?://([^/:?]+).*", r"\1", url.lower())
+    known = _AWS_HOST.fullmatch(host)
+    service = "lambda" if known is not None and known["function"] else "execute-api"
+    found = region or (known and (known["gateway"] or known["function"]))
+    if not found:
+        reason = "its signature needs a region, and the host does not tell it"
+        raise SecretMissing(reference="of this integration", reason=reason)
+    return service, found
+
+
+_looking = threading.Lock()
+
+
+@cache
+def _found_once() -> Any:
+    return _botocore("botocore.session").Session().get_credentials()
+
+
+def _of_this_machine() -> Any:
+    """Return what boto3 finds, looked for once in a process; what expires it renews itself."""
+    with _looking:
+        found = _found_once()
+    if found is None:
+        reason = "neither the integration nor this machine has AWS credentials"
+        raise SecretMissing(reference="of this integration", reason=reason)
+    return found.get_frozen_credentials()
+
+
+def _botocore(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError:
+        reason = "signing requests for AWS needs botocore; pip install 'snowmelt[aws]'"
+        raise SecretMissing(reference="of this integration", reason=reason) from None

@@ -1,0 +1,351 @@
+"""Arrow columns to the body of a request: what `RequestWriter` writes, without a look at each value.
+
+Many rows are put together as Arrow texts, the values between what JSON wants around them. Few
+rows, and those with texts that need escapes or quotation marks for some only, go through msgspec.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from base64 import b64encode
+from functools import lru_cache
+from itertools import pairwise
+from struct import Struct
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from snowmelt.functions.caller.arrow_types import (
+    FEW_ROWS,
+    arrow_form,
+    floor_micros,
+    leads,
+    numbers,
+    zone_of,
+)
+from snowmelt.functions.errors import BatchInvalid
+from snowmelt.functions.wire import exact_json as exact
+from snowmelt.functions.wire.values import BinaryForm
+from snowmelt.schema.types import SEMI_STRUCTURED, TIMESTAMPS, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from snowmelt.functions.signature import Argument
+
+_UNQUOTED = frozenset({Kind.FIXED, Kind.BOOLEAN, *SEMI_STRUCTURED})
+_UNCHECKED = pc.TakeOptions(boundscheck=False)
+
+
+class ColumnWriter:
+    """Writes requests of one function from Arrow columns; for any number of threads."""
+
+    def __init__(
+        self,
+        arguments: Sequence[Argument],
+        zone: str = "UTC",
+        *,
+        binary: BinaryForm = BinaryForm.HEX,
+        array_as_string: bool = False,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            arguments: The function's.
+            zone: The session's time zone, in which instants are written.
+            binary: How BINARY becomes text.
+            array_as_string: Write an ARRAY as text that holds JSON, as the published format says
+                of all types but objects, instead of a JSON array.
+        """
+        self._columns = [
+            _Column(each, zone, binary, array_as_string=array_as_string) for each in arguments
+        ]
+        marks = [each.mark for each in self._columns]
+        between = [f"{mark},{after}" for mark, after in pairwise(marks)]
+        # What is between the columns of a row, and after the last row.
+        self._between = pa.array([*between, *(f"{mark}]]}}" for mark in marks[-1:])], pa.string())
+
+    def listed(self, columns: Sequence[pa.Array]) -> list[list[Any]]:
+        """Return what msgspec writes for each value, by argument.
+
+        Raises:
+            BatchInvalid: A column does not fit its argument.
+        """
+        return [each.listed(column) for each, column in zip(self._columns, columns, strict=False)]
+
+    def body(self, count: int, columns: Sequence[pa.Array]) -> bytes:
+        """Return the body of a batch of `count` rows.
+
+        Args:
+            count: Of the rows.
+            columns: By argument; a column beyond the arguments is not sent.
+
+        Raises:
+            BatchInvalid: A column does not fit its argument.
+        """
+        if count >= FEW_ROWS and self._columns:
+            found = self._by_column(count, columns)
+            if found is not None:
+                return found
+        return exact.write({"data": list(zip(numbers(count), *self.listed(columns), strict=True))})
+
+    def _by_column(self, count: int, columns: Sequence[pa.Array]) -> bytes | None:
+        texts = []
+        for each, column in zip(self._columns, columns, strict=False):
+            found = each.fragments(column)
+            if found is None:
+                return None
+            if len(found) != count:
+                raise ValueError("columns differ in their number of rows")
+            texts.append(found)
+        before = leads(count, self._columns[0].mark, self._columns[-1].mark)
+        pieces = pa.concat_arrays([before, self._between, *texts])
+        body = pc.call_function("array_take", [pieces, _order(count, len(texts))], _UNCHECKED)
+        return body.buffers()[2].to_pybytes()  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=8)
+def _order(count: int, width: int) -> pa.Array:
+    """Return where the pieces of a body are: leads, what is between columns, and the columns."""
+    rows = np.arange(count, dtype=np.int32)
+    order = np.empty((count, 2 * width), np.int32)
+    order[:, 0] = rows
+    for column in range(width):
+        order[:, 2 * column + 1] = count + width + column * count + rows
+        if column:
+            order[:, 2 * column] = count + column - 1
+    return pa.array(np.append(order.ravel(), np.int32(count + width - 1)))
+
+
+class _Column:
+    """How one argument is written."""
+
+    def __init__(
+        self, argument: Argument, zone: str, binary: BinaryForm, *, array_as_string: bool
+    ) -> None:
+        self._name = argument.name
+        self._type = sql_type = argument.type
+        self._kind = Kind.TEXT if array_as_string and sql_type.kind is Kind.ARRAY else sql_type.kind
+        self._form = arrow_form(sql_type, zone)
+        self._write = writer(self._kind, zone, binary)
+        self.mark = "" if self._kind in _UNQUOTED else '"'
+
+    def fragments(self, column: pa.Array) -> pa.StringArray | None:
+        """Return texts to stand between the marks; None where it takes a look at each value."""
+        # A float that is whole would lose its point; only some of the texts would have marks.
+        if self._kind is Kind.REAL or (self.mark and column.null_count):
+            return None
+        found = self._texts(column)
+        if self._kind is Kind.TEXT and needs_escapes(found):
+            return None
+        return found.fill_null("null") if found.null_count else found
+
+    def listed(self, column: pa.Array) -> list[Any]:
+        """Return what msgspec writes for each value."""
+        if self._kind is Kind.REAL:
+            return _floats(self._as_form(column))
+        if self._kind is Kind.BOOLEAN or column.type == pa.int64():
+            return column.to_pylist()  # type: ignore[no-any-return]
+        texts = self._texts(column).to_pylist()
+        if self.mark:
+            return texts  # type: ignore[no-any-return]
+        return [None if text is None else msgspec.Raw(text) for text in texts]
+
+    def _texts(self, column: pa.Array) -> pa.StringArray:
+        column = self._as_form(column)
+        if self._type.length is not None:
+            self._check_length(column)
+        if self._kind in TIMESTAMPS:
+            column = floor_micros(column, self._type.scale)
+        try:
+            return self._write(column)
+        except pa.ArrowException as error:
+            raise self._refusal(column) from error
+
+    def _check_length(self, column: pa.Array) -> None:
+        is_text = self._kind is Kind.TEXT
+        lengths = pc.utf8_length(column) if is_text else pc.binary_length(column)
+        longest = pc.max(lengths).as_py()
+        if longest is not None and longest > (self._type.length or 0):
+            row = pc.index(lengths, longest).as_py()
+            unit = "characters" if is_text else "bytes"
+            raise BatchInvalid(
+                reason=f"argument {self._name} of row {row} has {longest} {unit}, more than "
+                f"{self._type.full()}"
+            )
+
+    def _as_form(self, column: pa.Array) -> pa.Array:
+        kind, form = column.type, self._form
+        if kind == form:
+            return column
+        if self._kind is Kind.FIXED and (pa.types.is_string(kind) or pa.types.is_integer(kind)):
+            return column
+        if pa.types.is_timestamp(kind) and pa.types.is_timestamp(form) and form.tz and kind.tz:
+            form = pa.timestamp("us", kind.tz)  # the zone of a type says nothing of its values
+        try:
+            return column.cast(form)
+        except pa.ArrowException as error:
+            raise self._refusal(column) from error
+
+    def _refusal(self, column: pa.Array) -> BatchInvalid:
+        return BatchInvalid(reason=f"argument {self._name} is {column.type}, not {self._form}")
+
+
+def _floats(column: pa.Array) -> list[Any]:
+    values = column.to_pylist()
+    finite = pc.is_finite(column)
+    if pc.all(finite).as_py() is False:
+        for place in pc.indices_nonzero(pc.invert(finite)).to_pylist():
+            value = values[place]
+            values[place] = "NaN" if value != value else ("inf" if value > 0 else "-inf")
+    return values  # type: ignore[no-any-return]
+
+
+# --- Arrow columns as JSON text, type by type, through kernels that see a whole column at once.
+
+if TYPE_CHECKING:
+    Write: TypeAlias = Callable[[pa.Array], pa.StringArray]
+
+_NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
+_BLANK = 32
+_TEXT = pa.string()
+_INT32 = Struct("<i")
+_TO_TEXT = pc.CastOptions(target_type=_TEXT)
+_SECOND_US = 1_000_000
+_MINUTE_US = 60 * _SECOND_US
+_MINUTE = dt.timedelta(minutes=1)
+# Arrow does not apply the rule by which a zone goes on after its last listed change, in 2037.
+_LAST_KNOWN_US = 2_114_380_800 * _SECOND_US  # 2037-01-01
+
+
+def writer(kind: Kind, zone: str, binary: BinaryForm) -> Write:
+    """Return what gives the texts of a type; FLOAT has none.
+
+    A text lacks the quotation marks that JSON wants for types other than NUMBER, BOOLEAN and
+    those that are JSON already. NULL stays NULL.
+    """
+    if kind is Kind.BINARY:
+        return _hex if binary is BinaryForm.HEX else _base64
+    if kind in {Kind.TIMESTAMP_LTZ, Kind.TIMESTAMP_TZ}:
+        return lambda column: _instants(column, zone)
+    return _WRITERS.get(kind, _themselves)
+
+
+def needs_escapes(column: pa.StringArray) -> bool:
+    """Tell whether any of the texts has a character that JSON writes in another way."""
+    _, offsets, data = column.buffers()
+    if data is None or not len(column):
+        return False
+    first, last = (_offset(offsets, column.offset + at) for at in (0, len(column)))
+    written = data.slice(first, last - first).to_pybytes()
+    if not written:
+        return False
+    return (
+        b'"' in written
+        or b"\\" in written
+        or int(np.minimum.reduce(np.frombuffer(written, np.uint8))) < _BLANK
+    )
+
+
+def _offset(offsets: pa.Buffer, at: int) -> int:
+    return int(_INT32.unpack_from(offsets, 4 * at)[0])
+
+
+def _themselves(column: pa.Array) -> pa.StringArray:
+    return column
+
+
+def _plainly(column: pa.Array) -> pa.StringArray:
+    return pc.call_function("cast", [column], _TO_TEXT)
+
+
+def _fixed(column: pa.Array) -> pa.StringArray:
+    if column.type != _TEXT:
+        return _plainly(column)
+    if pc.all(pc.match_substring_regex(column, _NUMBER)).as_py() is False:
+        raise pa.ArrowInvalid("it holds text that is no number")
+    return column
+
+
+def _times(column: pa.Array) -> pa.StringArray:
+    return _with_fraction_if_any(column, pa.time32("s"))
+
+
+def _timestamps(column: pa.Array) -> pa.StringArray:
+    return _with_fraction_if_any(column, pa.timestamp("s"))
+
+
+def _with_fraction_if_any(column: pa.Array, seconds: pa.DataType) -> pa.StringArray:
+    try:
+        return column.cast(seconds).cast(pa.string())
+    except pa.ArrowInvalid:
+        pass  # some have a fraction
+    texts = column.cast(pa.string())
+    if pc.any(pc.ends_with(texts, ".000000")).as_py():
+        return pc.replace_substring_regex(texts, r"\.000000$", "")
+    return texts
+
+
+def _instants(column: pa.Array, zone: str) -> pa.StringArray:
+    """Return texts `YYYY-MM-DD HH:MM:SS[.fraction] +HHMM` in the zone.
+
+    Offsets of local mean time have seconds, which the format cannot say: they are rounded to
+    minutes, and the time of day with them, so that the instant is the same.
+    """
+    utc = column.view(pa.int64())
+    minutes = _offsets(utc, zone)
+    local = pc.add(utc, pc.multiply(minutes, _MINUTE_US)).view(pa.timestamp("us"))
+    distinct = minutes.dictionary_encode()
+    offsets = pa.array(
+        [_offset_text(each) for each in distinct.dictionary.to_pylist()], pa.string()
+    )
+    return pc.binary_join_element_wise(_timestamps(local), offsets.take(distinct.indices), " ")
+
+
+def _offsets(utc: pa.Array, zone: str) -> pa.Array:
+    """Return the zone's distance from UTC at each instant, in whole minutes."""
+    found = zone_of(zone)
+    fixed = found.utcoffset(None)
+    if fixed is not None:
+        minutes = pa.scalar(round(fixed / _MINUTE), pa.int64())
+        return pc.if_else(utc.is_valid(), minutes, pa.scalar(None, pa.int64()))
+    latest = pc.max(utc).as_py()
+    if latest is not None and latest >= _LAST_KNOWN_US:
+        instants = utc.view(pa.timestamp("us")).cast(pa.timestamp("us", "UTC")).to_pylist()
+        offsets = [
+            None if each is None else each.astimezone(found).utcoffset() for each in instants
+        ]
+        minutes = [None if each is None else round(each / _MINUTE) for each in offsets]
+        return pa.array(minutes, pa.int64())
+    local = pc.local_timestamp(utc.view(pa.timestamp("us", zone))).view(pa.int64())
+    seconds = pc.divide(pc.subtract(local, utc), _SECOND_US)
+    return pc.round(pc.divide(seconds.cast(pa.float64()), 60.0)).cast(pa.int64())
+
+
+def _offset_text(minutes: int | None) -> str | None:
+    if minutes is None:
+        return None
+    hours, rest = divmod(abs(minutes), 60)
+    return f"{'-' if minutes < 0 else '+'}{hours:02}{rest:02}"
+
+
+def _hex(column: pa.Array) -> pa.StringArray:
+    texts = [None if each is None else each.hex().upper() for each in column.to_pylist()]
+    return pa.array(texts, pa.string())
+
+
+def _base64(column: pa.Array) -> pa.StringArray:
+    texts = [None if each is None else b64encode(each).decode() for each in column.to_pylist()]
+    return pa.array(texts, pa.string())
+
+
+_WRITERS: dict[Kind, Write] = {
+    Kind.FIXED: _fixed,
+    Kind.BOOLEAN: _plainly,
+    Kind.DATE: _plainly,
+    Kind.TIME: _times,
+    Kind.TIMESTAMP_NTZ: _timestamps,
+}

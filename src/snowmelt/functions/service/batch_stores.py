@@ -1,0 +1,292 @@
+"""What was answered to which batch, so that an attempt that comes again is not work again."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import sqlite3
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from snowmelt.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+    from snowmelt.clock import Clock
+
+DEFAULT_MEMORY_STORE_BYTES = 64 * 1024 * 1024
+_ENTRY_BYTES = 400  # of an entry without its body, roughly
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A batch that was met before; `status` is None while it is being worked on."""
+
+    fingerprint: bytes
+    status: int | None = None
+    body: bytes = b""
+
+    @property
+    def failed(self) -> bool:
+        """Whether another attempt may work on it again."""
+        return self.status is not None and self.status >= 500
+
+
+class BatchStore(Protocol):
+    """Remembers batches by a key that holds function and batch id; used from several threads."""
+
+    @property
+    def blocking(self) -> bool:
+        """Whether calls wait for a disk or a network, and so must not run on the event loop."""
+
+    @property
+    def renew_every_s(self) -> float | None:
+        """How often `renew` must be called for batches that are worked on; None is never."""
+
+    def fingerprint(self, body: bytes) -> bytes:
+        """Return what tells one body from another, for as long as the store remembers."""
+
+    def find(self, key: str) -> Known | None:
+        """Return what is known of a batch."""
+
+    def begin(self, key: str, fingerprint: bytes) -> Known | None:
+        """Claim a batch for the caller, who then must `finish` or `release` it; atomic.
+
+        Return None where it is the caller's now, else what is known: it is finished, or somebody
+        works on it. A batch that failed, or whose worker has not renewed it in time, can be
+        claimed again.
+        """
+
+    def finish(self, key: str, known: Known, keep_s: float) -> None:
+        """Keep the answer for `keep_s` seconds, or until there is no room."""
+
+    def release(self, key: str) -> None:
+        """Forget a batch: the next attempt begins anew."""
+
+    def renew(self, keys: Collection[str]) -> None:
+        """Say that these are still being worked on."""
+
+    def close(self) -> None:
+        """Let go of what is open."""
+
+
+class MemoryStore:
+    """Remembers in memory: for one process that lives on, such as a web server."""
+
+    blocking = False
+    renew_every_s = None
+
+    def __init__(
+        self, max_bytes: int = DEFAULT_MEMORY_STORE_BYTES, *, clock: Clock | None = None
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._running: dict[str, Known] = {}
+        # The oldest answer first.
+        self._finished: OrderedDict[str, tuple[Known, float]] = OrderedDict()
+
+    def fingerprint(self, body: bytes) -> bytes:
+        """Return Python's keyed hash: it need not outlive this process, and costs a seventh."""
+        return b"%d %d" % (len(body), hash(body))
+
+    def find(self, key: str) -> Known | None:
+        """Return what is known of a batch."""
+        with self._lock:
+            return self._running.get(key) or self._fresh(key)
+
+    def begin(self, key: str, fingerprint: bytes) -> Known | None:
+        """Claim a batch."""
+        with self._lock:
+            known = self._running.get(key) or self._fresh(key)
+            if known is not None and not known.failed:
+                return known
+            self._forget(key)
+            self._running[key] = Known(fingerprint)
+            return None
+
+    def finish(self, key: str, known: Known, keep_s: float) -> None:
+        """Keep the answer; the oldest ones make room."""
+        with self._lock:
+            self._running.pop(key, None)
+            self._forget(key)
+            self._finished[key] = (known, self._clock.monotonic() + keep_s)
+            self._bytes += len(known.body) + _ENTRY_BYTES
+            while self._bytes > self._max_bytes and self._finished:
+                self._forget(next(iter(self._finished)))
+
+    def release(self, key: str) -> None:
+        """Forget a batch."""
+        with self._lock:
+            self._running.pop(key, None)
+            self._forget(key)
+
+    def renew(self, keys: Collection[str]) -> None:
+        """Nothing to do: what works on a batch dies with this store."""
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+    def _fresh(self, key: str) -> Known | None:
+        kept = self._finished.get(key)
+        if kept is None:
+            return None
+        known, until = kept
+        if until < self._clock.monotonic():
+            self._forget(key)
+            return None
+        return known
+
+    def _forget(self, key: str) -> None:
+        kept = self._finished.pop(key, None)
+        if kept is not None:
+            self._bytes -= len(kept[0].body) + _ENTRY_BYTES
+
+
+# --- Remembers batches in a SQLite file: across restarts, and for several processes of a machine.
+
+DEFAULT_SQLITE_STORE_BYTES = 1024 * 1024 * 1024
+_TIMEOUT_S = 60
+_SWEEP_EVERY = 256  # answers between two looks for what may go
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS batches (
+  key TEXT PRIMARY KEY,
+  fingerprint BLOB NOT NULL,
+  status INTEGER,          -- NULL while somebody works on it
+  body BLOB NOT NULL,
+  until REAL NOT NULL      -- end of the lease, or of keeping: seconds since 1970
+) WITHOUT ROWID
+"""
+
+
+class SqliteStore:
+    """Remembers in a file.
+
+    Whoever works on a batch holds a lease on it, so work that a killed process left behind can be
+    done again when the lease is over; until then a caller that polls is told to wait.
+    """
+
+    blocking = True
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        lease_s: float = 15.0,
+        max_bytes: int = DEFAULT_SQLITE_STORE_BYTES,
+        clock: Clock | None = None,
+    ) -> None:
+        """Open or make the file.
+
+        Args:
+            path: On a local disk; its folder must exist.
+            lease_s: Seconds after which a process that fell silent has lost its batches.
+            max_bytes: Of all kept answers; the ones nearest their end go first.
+            clock: Tells the time.
+        """
+        self.renew_every_s: float | None = lease_s / 3
+        self._lease_s = lease_s
+        self._max_bytes = max_bytes
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._finished = 0
+        self._connection = sqlite3.connect(
+            path, timeout=_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        # A lost answer after a power failure is work done again, which the protocol allows for.
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.execute(_TABLE)
+
+    def fingerprint(self, body: bytes) -> bytes:
+        """Return a hash that other processes compute alike."""
+        return hashlib.sha256(body).digest()
+
+    def find(self, key: str) -> Known | None:
+        """Return what is known of a batch."""
+        with self._lock:
+            return self._found(key)
+
+    def begin(self, key: str, fingerprint: bytes) -> Known | None:
+        """Claim a batch in one transaction."""
+        with self._writing():
+            known = self._found(key)
+            if known is not None and not known.failed:
+                return known
+            self._connection.execute(
+                "INSERT OR REPLACE INTO batches VALUES (?, ?, NULL, x'', ?)",
+                (key, fingerprint, self._now() + self._lease_s),
+            )
+            return None
+
+    def finish(self, key: str, known: Known, keep_s: float) -> None:
+        """Keep the answer."""
+        with self._writing():
+            self._connection.execute(
+                "INSERT OR REPLACE INTO batches VALUES (?, ?, ?, ?, ?)",
+                (key, known.fingerprint, known.status, known.body, self._now() + keep_s),
+            )
+            if self._finished % _SWEEP_EVERY == 0:
+                self._sweep()
+            self._finished += 1
+
+    def release(self, key: str) -> None:
+        """Forget a batch."""
+        with self._writing():
+            self._connection.execute("DELETE FROM batches WHERE key = ?", (key,))
+
+    def renew(self, keys: Collection[str]) -> None:
+        """Prolong the leases."""
+        until = self._now() + self._lease_s
+        with self._writing():
+            self._connection.executemany(
+                "UPDATE batches SET until = ? WHERE key = ? AND status IS NULL",
+                [(until, key) for key in keys],
+            )
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._connection.close()
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
+
+    def _found(self, key: str) -> Known | None:
+        row = self._connection.execute(
+            "SELECT fingerprint, status, body FROM batches WHERE key = ? AND until >= ?",
+            (key, self._now()),
+        ).fetchone()
+        return None if row is None else Known(*row)
+
+    def _sweep(self) -> None:
+        """Delete what is over, and then as much as is too much."""
+        self._connection.execute("DELETE FROM batches WHERE until < ?", (self._now(),))
+        self._connection.execute(
+            """
+            DELETE FROM batches WHERE key IN (
+              SELECT key FROM (
+                SELECT key, sum(length(body)) OVER (ORDER BY until DESC, key) AS total
+                FROM batches WHERE status IS NOT NULL
+              ) WHERE total > ?
+            )
+            """,
+            (self._max_bytes,),
+        )
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")

@@ -1,0 +1,211 @@
+"""A service as a function of AWS, Azure or Google."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import http
+import json
+import threading
+from enum import StrEnum
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
+
+from snowmelt.errors import SnowmeltError
+from snowmelt.functions.errors import BatchInvalid, BatchTooLarge
+from snowmelt.functions.service.messages import Request, Response, problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+_Result = TypeVar("_Result")
+Answering: TypeAlias = "Callable[[Request], Coroutine[Any, Any, Response]]"
+
+
+class _Loop:
+    """An event loop in a thread of its own, made when it is first used.
+
+    Clouds fork and freeze processes between import and the first call.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        """Run a coroutine to its end, from any thread."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(
+                    target=self._loop.run_forever, name="functions-loop", daemon=True
+                ).start()
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def lambda_handler(answer: Answering) -> Callable[[dict[str, Any], object], dict[str, Any]]:
+    """Return a handler for AWS Lambda; `answer` is a service's."""
+    loop = _Loop()
+
+    def handler(event: dict[str, Any], context: object = None) -> dict[str, Any]:  # noqa: ARG001
+        try:
+            response = loop.run(answer(request_of(event)))
+        except SnowmeltError as error:
+            response = _problem(error)
+        result = result_of(response, event)
+        if len(json.dumps(result)) > MAX_REPLY_BYTES:
+            refused = _problem(BatchTooLarge(what="reply to Lambda", limit=MAX_REPLY_BYTES))
+            return result_of(refused, event)
+        return result
+
+    return handler
+
+
+def azure_function(answer: Answering) -> Callable[[Any], Any]:
+    """Return `main(req)` for Azure Functions; `answer` is a service's."""
+
+    async def main(req: Any) -> Any:
+        headers = {name.lower(): value for name, value in req.headers.items()}
+        address = urlsplit(req.url)
+        response = await answer(
+            Request(req.method.upper(), address.path, headers, req.get_body(), address.query)
+        )
+        # Only there on Azure, and in a project made for it.
+        azure = import_module("azure.functions")
+        return azure.HttpResponse(
+            response.body, status_code=response.status, headers=response.headers
+        )
+
+    return main
+
+
+def cloud_function(answer: Answering) -> Callable[[Any], tuple[bytes, int, dict[str, str]]]:
+    """Return an HTTP function for Google Cloud; `answer` is a service's."""
+    loop = _Loop()
+
+    def main(request: Any) -> tuple[bytes, int, dict[str, str]]:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        query = request.query_string.decode("latin-1")
+        response = loop.run(
+            answer(Request(request.method, request.path, headers, request.get_data(), query))
+        )
+        return response.body, response.status, response.headers
+
+    return main
+
+
+def _problem(error: SnowmeltError) -> Response:
+    answer = problem(error)
+    return Response(answer.status, answer.body, {"content-type": "application/json"})
+
+
+# --- Requests as AWS hands them to a Lambda handler, and what a handler gives back.
+#
+# Four shapes: REST API, HTTP API (format 2.0; function URLs use it, too) and load balancers.
+
+MAX_REPLY_BYTES = 6_291_556  # what Lambda takes back from a handler, as JSON
+
+
+class Shape(StrEnum):
+    """Who calls the handler."""
+
+    REST = "rest"
+    HTTP = "http"
+    ALB = "alb"
+    URL = "url"
+
+
+def shape_of(event: Mapping[str, Any]) -> Shape:
+    """Tell who made an event; HTTP APIs and function URLs look alike."""
+    context = event.get("requestContext") or {}
+    if "http" in context:
+        return Shape.HTTP
+    return Shape.ALB if "elb" in context else Shape.REST
+
+
+def request_of(event: Mapping[str, Any]) -> Request:
+    """Return an event's request.
+
+    Raises:
+        BatchInvalid: Its body is not the base64 that it says it is.
+    """
+    context = event.get("requestContext") or {}
+    said = context.get("http") or {}
+    method = said.get("method") or event.get("httpMethod") or "POST"
+    path = event.get("rawPath") or said.get("path") or event.get("path") or "/"
+    several = event.get("multiValueHeaders") or {}
+    headers = {name.lower(): ",".join(values) for name, values in several.items()}
+    headers |= {name.lower(): str(value) for name, value in (event.get("headers") or {}).items()}
+    query = event.get("rawQueryString") or urlencode(event.get("queryStringParameters") or {})
+    return Request(method.upper(), unquote(path), headers, _body(event), query)
+
+
+def _body(event: Mapping[str, Any]) -> bytes:
+    body = event.get("body")
+    if body is None:
+        return b""
+    if event.get("isBase64Encoded"):
+        try:
+            return base64.b64decode(body, validate=True)
+        except (binascii.Error, ValueError):
+            raise BatchInvalid(reason="its body is not base64, as the event says") from None
+    if isinstance(body, bytes):
+        return body
+    # Consoles let people test with an object where a gateway sends text.
+    return body.encode() if isinstance(body, str) else json.dumps(body).encode()
+
+
+def result_of(response: Response, event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a handler gives back for a response: compressed bodies in base64."""
+    packed = "content-encoding" in response.headers
+    body = base64.b64encode(response.body) if packed else response.body
+    result: dict[str, Any] = {
+        "statusCode": response.status,
+        "headers": response.headers,
+        "body": body.decode(),
+        "isBase64Encoded": packed,
+    }
+    if shape_of(event) is Shape.ALB:
+        result["statusDescription"] = f"{response.status} {http.HTTPStatus(response.status).phrase}"
+        if event.get("headers") is None and event.get("multiValueHeaders") is not None:
+            named = result.pop("headers")
+            result["multiValueHeaders"] = {name: [value] for name, value in named.items()}
+    return result
+
+
+def event_of(request: Request, shape: Shape) -> dict[str, Any]:
+    """Return the event that a gateway makes of a request whose body is decompressed."""
+    try:
+        body, encoded = request.body.decode(), False
+    except UnicodeDecodeError:
+        body, encoded = base64.b64encode(request.body).decode(), True
+    shared = {"headers": dict(request.headers), "body": body or None, "isBase64Encoded": encoded}
+    parameters = {name: values[-1] for name, values in parse_qs(request.query).items()}
+    if shape in {Shape.HTTP, Shape.URL}:
+        return shared | {
+            "version": "2.0",
+            "routeKey": "$default",
+            "rawPath": request.path,
+            "rawQueryString": request.query,
+            "requestContext": {
+                "http": {"method": request.method, "path": request.path, "protocol": "HTTP/1.1"},
+                "stage": "$default",
+            },
+        }
+    context: dict[str, Any] = {"httpMethod": request.method, "path": request.path, "stage": "local"}
+    if shape is Shape.ALB:
+        context = {"elb": {"targetGroupArn": "local"}}
+    event = shared | {
+        "resource": request.path,
+        "path": request.path,
+        "httpMethod": request.method,
+        "queryStringParameters": parameters or None,
+        "requestContext": context,
+    }
+    if shape is Shape.REST:
+        event["multiValueHeaders"] = {name: [value] for name, value in request.headers.items()}
+        event["multiValueQueryStringParameters"] = parse_qs(request.query) or None
+        event["pathParameters"] = event["stageVariables"] = None
+    return event

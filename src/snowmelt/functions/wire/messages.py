@@ -1,0 +1,423 @@
+"""The body of a request: `{"data": [[number, argument, …], …]}`."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+from codecs import BOM_UTF8
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import lru_cache
+from operator import itemgetter
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from snowmelt.functions.errors import BatchInvalid, ReplyInvalid
+from snowmelt.functions.signature import MAX_PRECISION
+from snowmelt.functions.wire import exact_json as exact
+from snowmelt.functions.wire.values import Formats, Mismatch, fitted, reader, writer
+from snowmelt.schema.types import SEMI_STRUCTURED, TIMESTAMPS, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from snowmelt.functions.signature import Argument, SqlType
+    from snowmelt.functions.wire.values import Convert
+
+# What the fast decoder checks for each type; texts are converted afterwards.
+_DECODED: dict[Kind, Any] = {
+    Kind.REAL: float,
+    Kind.BOOLEAN: bool,
+    Kind.TEXT: str,
+    Kind.DATE: dt.date,
+    Kind.TIME: str,
+    Kind.BINARY: str,
+    Kind.VARIANT: Any,
+    Kind.OBJECT: dict[str, Any],
+    Kind.ARRAY: list[Any],
+    **dict.fromkeys(TIMESTAMPS, str),
+}
+
+
+def decoded_type(sql_type: SqlType) -> Any:
+    """Return the Python type that a value of this type is decoded to at first."""
+    if sql_type.kind is Kind.FIXED:
+        # msgspec's own Decimal takes texts as well, with underscores and digits of other scripts.
+        return int if sql_type.is_whole else Any
+    return _DECODED[sql_type.kind]
+
+
+def needs_conversion(sql_type: SqlType) -> bool:
+    """Return True if a value decoded as `decoded_type` says is no value of the type yet."""
+    if sql_type.kind is Kind.FIXED:
+        return not (sql_type.is_whole and sql_type.precision == MAX_PRECISION)
+    has_length = sql_type.kind is Kind.TEXT and sql_type.length is not None
+    converted = {Kind.TIME, Kind.BINARY, *TIMESTAMPS}
+    return has_length or sql_type.kind in converted
+
+
+@lru_cache(maxsize=64)
+def _numbers(count: int) -> list[int]:
+    return list(range(count))
+
+
+class Batch(NamedTuple):
+    """The rows of a request, by argument; NULL is None."""
+
+    rows: int
+    columns: list[list[Any]]
+    # False only where no argument that is declared without NULL holds one.
+    has_nulls: bool
+
+
+class RequestReader:
+    """Reads requests of one function; for any number of threads."""
+
+    def __init__(self, arguments: Sequence[Argument], formats: Formats | None = None) -> None:
+        formats = formats or Formats()
+        self._readers = [reader(each.type, formats) for each in arguments]
+        self._afterwards = [
+            (at, self._readers[at])
+            for at, each in enumerate(arguments)
+            if needs_conversion(each.type)
+        ]
+        self._getters = [itemgetter(at) for at in range(len(arguments) + 1)]
+        types = [decoded_type(each.type) for each in arguments]
+        self._expected = _decoder(
+            kind | None if each.nullable and kind is not Any else kind
+            for kind, each in zip(types, arguments, strict=True)
+        )
+        self._with_nulls = _decoder(kind if kind is Any else kind | None for kind in types)
+
+    def read(self, body: bytes) -> Batch:
+        """Return the number of rows, and the values of each argument.
+
+        Raises:
+            BatchInvalid: It is not the form, the numbers are not 0, 1, 2 …, or a value does not
+                fit its argument. The message holds no value.
+        """
+        for decoder in (self._expected, self._with_nulls):
+            try:
+                rows = decoder.decode(body).data
+            except (msgspec.DecodeError, UnicodeDecodeError, exact.NotJson, RecursionError):
+                continue
+            return self._batch(rows, has_nulls=decoder is self._with_nulls)
+        return self._read_slowly(body)
+
+    def _batch(self, rows: list[tuple[Any, ...]], *, has_nulls: bool) -> Batch:
+        count = len(rows)
+        # Column by column: zip(*rows) makes an object for each row, and costs a third more.
+        numbers, *columns = ([*map(get, rows)] for get in self._getters)
+        if numbers != _numbers(count):
+            raise BatchInvalid(reason="its row numbers are not 0, 1, 2 and so on")
+        for at, convert in self._afterwards:
+            columns[at] = self._converted(columns[at], convert, at)
+        return Batch(count, columns, has_nulls)
+
+    def _read_slowly(self, body: bytes) -> Batch:
+        """Read what the fast decoders refuse: take it if it can be understood, else say why."""
+        try:
+            top = exact.parse(body, lenient=True)
+        except exact.NotJson as error:
+            raise BatchInvalid(reason=f"its body is not JSON: {error}") from None
+        rows = top.get("data") if isinstance(top, dict) else None
+        if not isinstance(rows, list):
+            raise BatchInvalid(reason='its body is not a JSON object with an array "data"')
+        width = len(self._readers) + 1
+        for at, row in enumerate(rows):
+            if not isinstance(row, list):
+                raise BatchInvalid(reason=f"row {at} is not an array")
+            if len(row) != width:
+                raise BatchInvalid(
+                    reason=f"row {at} has {len(row)} elements, not its number and "
+                    f"{width - 1} arguments"
+                )
+            if type(row[0]) is not int or row[0] != at:
+                raise BatchInvalid(reason="its row numbers are not 0, 1, 2 and so on")
+        _, *columns = zip(*rows, strict=True) if rows else [()] * width
+        converted = [
+            self._converted(column, convert, at)
+            for at, (column, convert) in enumerate(zip(columns, self._readers, strict=True))
+        ]
+        return Batch(len(rows), converted, has_nulls=True)
+
+    def _converted(self, column: Iterable[Any], convert: Convert, argument: int) -> list[Any]:
+        found: list[Any] = []
+        try:
+            found.extend(None if value is None else convert(value) for value in column)
+        except Mismatch as error:
+            where = f"argument {argument + 1} of row {len(found)}"
+            raise BatchInvalid(reason=f"{where}: {error}") from None
+        return found
+
+
+def _decoder(types: Iterable[Any]) -> msgspec.json.Decoder[Any]:
+    row = GenericAlias(tuple, (int, *types))
+    rows: Any = GenericAlias(list, (row,))
+    batch = msgspec.defstruct("Batch", [("data", rows)])
+    return msgspec.json.Decoder(batch, float_hook=exact.number)
+
+
+class RequestWriter:
+    """Writes requests of one function from columns of Python values."""
+
+    def __init__(self, arguments: Sequence[Argument], formats: Formats | None = None) -> None:
+        formats = formats or Formats()
+        self._writers = [writer(each.type, formats) for each in arguments]
+
+    def body(self, count: int, columns: Sequence[Iterable[Any]]) -> bytes:
+        """Return the body of a batch; a `msgspec.Raw` is JSON text already.
+
+        Raises:
+            Mismatch: A value does not fit its argument's type.
+        """
+        written = [
+            [value if value is None or isinstance(value, msgspec.Raw) else write(value)
+             for value in column]
+            for write, column in zip(self._writers, columns, strict=True)
+        ]  # fmt: skip
+        return exact.write({"data": list(zip(range(count), *written, strict=True))})
+
+
+# --- The body of a reply: `{"data": [[number, value], …]}`.
+#
+# Our own addition, for callers that ask for it: a key `errors` with `[number, code, message]` for
+# each row that failed, whose value in `data` is null.
+
+MAX_REPLY_BYTES = 10_000_000  # the protocol's limit for a batch
+_TOP = 'Error parsing JSON response: top-level JSON object must contain "data" JSON array element'
+_ORDER = "Row numbers out of order"
+_COUNT = "Function received the wrong number of rows"
+_BEGINNINGS = {Kind.OBJECT: ("{", "null"), Kind.ARRAY: ("[", "null")}
+# Types whose values need no look at all when they have exactly this Python type.
+_AS_THEY_ARE: dict[Kind, frozenset[type]] = {
+    Kind.TEXT: frozenset({str}),
+    Kind.BOOLEAN: frozenset({bool}),
+    Kind.OBJECT: frozenset({dict}),
+    Kind.ARRAY: frozenset({list}),
+    Kind.VARIANT: frozenset({dict, list, str, bool, int}),
+}
+_LARGEST = 10**38
+
+
+@dataclass(frozen=True, slots=True)
+class RowFailure:
+    """Why a row has no value."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a batch came to: a value for each row, and failures by row number."""
+
+    values: Sequence[Any]
+    failures: Mapping[int, RowFailure] = field(default_factory=dict)
+
+
+class ReplyWriter:
+    """Writes replies of one function."""
+
+    def __init__(self, returns: SqlType, formats: Formats | None = None) -> None:
+        self._kind = returns.kind
+        self._whole = returns.is_whole and returns.precision == MAX_PRECISION
+        self._write = writer(returns, formats or Formats())
+        self._types = _AS_THEY_ARE.get(returns.kind, frozenset())
+        if returns.kind is Kind.TEXT and returns.length is not None:
+            self._types = frozenset()
+
+    def values(self, values: Sequence[Any]) -> tuple[Sequence[Any], dict[int, RowFailure]]:
+        """Return values that can be written, None where one does not fit, and why it does not."""
+        kinds = set(map(type, values))
+        kinds.discard(type(None))
+        if kinds <= self._types or self._plain_numbers(kinds, values):
+            return values, {}
+        failures = {}
+        written: list[Any] = []
+        for value in values:
+            try:
+                written.append(None if value is None else self._write(value))
+            except Mismatch as error:
+                failures[len(written)] = RowFailure("WrongType", f"the result: {error}")
+                written.append(None)
+        return written, failures
+
+    def _plain_numbers(self, kinds: set[type], values: Sequence[Any]) -> bool:
+        if self._kind is Kind.REAL and kinds == {float}:
+            # A sum that is finite has no NaN and no infinity in it.
+            return math.isfinite(sum(value for value in values if value is not None))
+        if self._whole and kinds == {int}:
+            present = [value for value in values if value is not None]
+            return bool(max(present) < _LARGEST and min(present) > -_LARGEST)
+        return False
+
+    def body(self, values: Sequence[Any], failures: Mapping[int, RowFailure] | None) -> bytes:
+        """Return the reply's body for values that `values` gave back.
+
+        Raises:
+            TypeError: A VARIANT holds something that JSON cannot say.
+            ValueError: Likewise.
+        """
+        reply: dict[str, object] = {"data": list(zip(range(len(values)), values, strict=True))}
+        if failures:
+            reply["errors"] = [(at, each.code, each.message) for at, each in failures.items()]
+        return exact.write(reply)
+
+
+class _Verbatim(msgspec.Struct):
+    data: list[tuple[int, msgspec.Raw]]
+
+
+_BLANKS_OR_TEXT = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\r\n]+', re.DOTALL)
+_verbatim = msgspec.json.Decoder(_Verbatim)
+
+
+class ReplyReader:
+    """Reads replies of one function; for any number of threads."""
+
+    def __init__(
+        self,
+        returns: SqlType,
+        formats: Formats | None = None,
+        *,
+        raw: bool = False,
+        lenient: bool = False,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            returns: The function's result.
+            formats: What decides about texts.
+            raw: Return VARIANT, OBJECT and ARRAY as JSON text instead of Python values.
+            lenient: Take a byte order mark and the tokens NaN and Infinity.
+        """
+        self._type = returns
+        self._raw = raw and returns.kind in SEMI_STRUCTURED
+        self._lenient = lenient
+        self._beginnings = _BEGINNINGS.get(returns.kind, "")
+        self._read = reader(returns, formats or Formats())
+        kind = msgspec.Raw if self._raw else decoded_type(returns)
+        value = kind if self._raw or kind is Any else kind | None
+        row = GenericAlias(tuple, (int, value))
+        errors = list[tuple[int, str, str]]
+        rows: Any = GenericAlias(list, (row,))
+        struct = msgspec.defstruct("Reply", [("data", rows), ("errors", errors, ())])
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
+            struct, float_hook=exact.number
+        )
+
+    def read(self, body: bytes, count: int) -> Reply:
+        """Return the values of a reply to `count` rows.
+
+        Raises:
+            ReplyInvalid: It is not the form, or a value does not fit the result's type; the
+                message holds no value.
+        """
+        try:
+            found = self._decoder.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, exact.NotJson, RecursionError):
+            return self._read_slowly(body, count)
+        values = self._checked(found.data, count)
+        failures = {at: RowFailure(code, message) for at, code, message in found.errors}
+        if self._raw:
+            try:
+                texts = [bytes(value).decode() for value in values]
+            except UnicodeDecodeError:
+                return self._read_slowly(body, count)
+            if not all(text.startswith(self._beginnings) for text in texts):
+                return self._read_slowly(body, count)
+            return Reply([None if text == "null" else text for text in texts], failures)
+        return Reply(self._finished(values), failures)
+
+    def _checked(self, rows: Sequence[Any], count: int) -> Sequence[Any]:
+        if len(rows) != count:
+            raise ReplyInvalid(reason=f"{_COUNT}: {len(rows)} for {count}")
+        if not rows:
+            return ()
+        numbers, values = zip(*rows, strict=True)
+        if numbers != tuple(range(count)):
+            raise ReplyInvalid(reason=_ORDER)
+        return values
+
+    def _finished(self, values: Sequence[Any]) -> Sequence[Any]:
+        if self._type.kind is Kind.FIXED:
+            return self._converted(values, lambda value: _number(value, self._type))
+        return self._converted(values, self._read) if needs_conversion(self._type) else values
+
+    def _converted(self, values: Sequence[Any], convert: Callable[[Any], Any]) -> list[Any]:
+        converted: list[Any] = []
+        try:
+            for value in values:
+                converted.append(None if value is None else convert(value))  # noqa: PERF401
+        except Mismatch as error:
+            raise ReplyInvalid(reason=f"Row {len(converted)}: {error}") from None
+        return converted
+
+    def _read_slowly(self, body: bytes, count: int) -> Reply:
+        """Read what the fast decoder refuses: take it if it can be understood, else say why."""
+        try:
+            top = exact.parse(body, lenient=self._lenient)
+        except exact.NotJson as error:
+            raise ReplyInvalid(
+                reason=f"Error parsing JSON: Format of the returned value is not JSON: {error}"
+            ) from None
+        rows = top.get("data") if isinstance(top, dict) else None
+        if not isinstance(top, dict) or not isinstance(rows, list):
+            raise ReplyInvalid(reason=_TOP)
+        for at, row in enumerate(rows):
+            size = len(row) if isinstance(row, list) else 0
+            if size != 2:
+                raise ReplyInvalid(
+                    reason=f"Error parsing JSON response: index {at} contains {size} elements, "
+                    "but 2 elements are expected"
+                )
+            if type(row[0]) is not int:
+                raise ReplyInvalid(reason=f"{_ORDER}: index {at} has a number that is no integer")
+        failures = _failures(top.get("errors"))
+        values = self._checked(rows, count)
+        if self._raw or self._type.kind is Kind.TEXT:
+            return Reply(self._as_written(body, values), failures)
+        return Reply(self._converted(values, self._read), failures)
+
+    def _as_written(self, body: bytes, values: Sequence[Any]) -> Sequence[str | None]:
+        """Return JSON text as the service wrote it: 1.10 stays 1.10."""
+        converted = self._converted(values, self._read)
+        try:
+            fragments = _verbatim.decode(body.removeprefix(BOM_UTF8)).data
+            written = [bytes(fragment).decode() for _, fragment in fragments]
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            written = []
+        found: list[str | None] = []
+        for at, value in enumerate(values):
+            if value is None:
+                found.append(None)
+            elif isinstance(value, str) and self._type.kind in {Kind.TEXT, Kind.ARRAY}:
+                found.append(value)
+            elif at < len(written):
+                found.append(_BLANKS_OR_TEXT.sub(r"\1", written[at]))
+            else:
+                found.append(exact.write(converted[at]).decode())
+        if self._type.kind is Kind.TEXT:
+            return self._converted(found, self._read)
+        return found
+
+
+def _number(value: Any, sql_type: SqlType) -> Any:
+    if type(value) is int and -(10**18) < value < 10**18 and sql_type.precision == MAX_PRECISION:
+        return value if sql_type.is_whole else fitted(Decimal(value), sql_type)
+    return reader(sql_type, Formats())(value)
+
+
+def _failures(errors: object) -> dict[int, RowFailure]:
+    found: dict[int, RowFailure] = {}
+    for each in errors if isinstance(errors, list) else ():
+        match each:
+            case [int(at), code, message]:
+                found[at] = RowFailure(str(code), str(message))
+            case _:
+                return {}  # whatever a service of others keeps under this key is its own affair
+    return found

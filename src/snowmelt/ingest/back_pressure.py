@@ -1,0 +1,62 @@
+"""Back-pressure: tables of which too much waits for migration take nothing more until it is less.
+
+What every service of a deployment looks at is the catalog, so they agree within a second. What comes
+between two looks is taken: the limit is soft, and nothing that was taken is ever given up for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from snowmelt.catalog.jobs.migrations import tables_with_more
+from snowmelt.ingest.request_validation import Refusal
+from snowmelt.wire.streaming import ResponseCode
+
+if TYPE_CHECKING:
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.clock import Clock
+
+# A look is followed by a rest of so many times its length: adding up the bytes of a million waiting
+# chunks takes half a second of a processor.
+_REST = 20
+
+TOO_MUCH_WAITS = Refusal(
+    ResponseCode.QUEUE_FULL,
+    "Too much of the table waits for migration; it takes more when some of that is done."
+    " Send it again in a moment.",
+)
+
+
+class Pressure:
+    """Which tables have too long a backlog, as of the last look; limits of 0 are none."""
+
+    def __init__(
+        self, database: Database, *, clock: Clock, max_chunks: int, max_bytes: int
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._not_before = clock.monotonic()
+        self._max_chunks = max_chunks or None
+        self._max_bytes = max_bytes or None
+        self.tables: frozenset[int] = frozenset()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is any limit."""
+        return self._max_chunks is not None or self._max_bytes is not None
+
+    def look(self) -> None:
+        """Read the catalog, unless that took long just now; what was known stays when it fails.
+
+        Raises:
+            CatalogUnavailable: The catalog cannot be reached.
+        """
+        began = self._clock.monotonic()
+        if began < self._not_before:
+            return
+        with self._database.reading() as connection:
+            self.tables = tables_with_more(
+                connection, chunks=self._max_chunks, size=self._max_bytes
+            )
+        ended = self._clock.monotonic()
+        self._not_before = ended + _REST * (ended - began)

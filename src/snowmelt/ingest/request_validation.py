@@ -1,0 +1,173 @@
+"""What a registration must contain before anything is looked up (specification of v1, §2.7).
+
+Pure: message in, refusals out. A mistake that belongs to a chunk is told to its channels; only
+where there is no channel to tell is the whole request refused.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from snowmelt.blob.bdec import BDEC_VERSION
+from snowmelt.errors import RegistrationRefused
+from snowmelt.schema.types import display_name, internal_name
+from snowmelt.wire.streaming import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from snowmelt.wire.streaming import (
+        BlobMetadata,
+        ChunkChannel,
+        ChunkMetadata,
+        RegisterRequest,
+    )
+
+# A chunk is at most 256 MiB by its client's estimate and a blob 1 GiB (specification §3.6);
+# twice that leaves room for estimates that were too small.
+MAX_CHUNK_BYTES = 512 * 1024 * 1024
+MAX_BLOB_BYTES = 2 * 1024 * 1024 * 1024
+MAX_ROWS = 1 << 40
+_MAX_INT64 = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why channels of a chunk are refused: a code of v1 and a sentence."""
+
+    code: ResponseCode
+    message: str
+
+
+def check_request(request: RegisterRequest) -> None:
+    """Refuse what has no channels to tell.
+
+    Raises:
+        RegistrationRefused: No blobs, a blob without chunks, or a chunk without channels.
+    """
+    if not request.blobs:
+        raise RegistrationRefused("it names no blobs", ResponseCode.BLOBS_MISSING)
+    for blob in request.blobs:
+        if not blob.chunks:
+            raise RegistrationRefused(
+                f"blob {blob.path} has no chunks", ResponseCode.CHUNKS_MISSING
+            )
+        if not all(chunk.channels for chunk in blob.chunks):
+            raise RegistrationRefused(
+                f"a chunk of blob {blob.path} has no channels", ResponseCode.CHANNELS_MISSING
+            )
+
+
+def blob_refusal(blob: BlobMetadata, earlier_paths: set[str]) -> Refusal | None:
+    """Return what is wrong with the blob as a whole; `earlier_paths` came before it."""
+    if not blob.path:
+        return Refusal(ResponseCode.BLOB_PATH_MISSING, "The blob's path is missing.")
+    if blob.path in earlier_paths:
+        return Refusal(ResponseCode.BLOB_TWICE, f"Blob {blob.path} is twice in this registration.")
+    if not blob.md5:
+        return Refusal(ResponseCode.BLOB_MD5_MISSING, f"Blob {blob.path} comes without its MD5.")
+    if blob.bdec_version != BDEC_VERSION:
+        return Refusal(
+            ResponseCode.BDEC_VERSION_UNSUPPORTED,
+            f"Blob {blob.path} has BDEC version {blob.bdec_version}; only {BDEC_VERSION} is read.",
+        )
+    if _overlap(blob.chunks or []):
+        return Refusal(ResponseCode.CHUNK_LENGTH_INVALID, f"Chunks of blob {blob.path} overlap.")
+    return None
+
+
+def chunk_refusal(chunk: ChunkMetadata) -> Refusal | None:
+    """Return what is missing in a chunk or in one of its channels, the first mistake only."""
+    for value, code, what in (
+        (chunk.database, ResponseCode.DATABASE_NAME_MISSING, "database"),
+        (chunk.schema, ResponseCode.SCHEMA_NAME_MISSING, "schema"),
+        (chunk.table, ResponseCode.TABLE_NAME_MISSING, "table"),
+        (chunk.chunk_md5, ResponseCode.CHUNK_MD5_MISSING, "MD5"),
+        (chunk.eps, ResponseCode.EP_MISSING, "statistics (eps)"),
+    ):
+        if not value:
+            return Refusal(code, f"The chunk's {what} is missing.")
+    offset, length = chunk.chunk_start_offset, chunk.chunk_length
+    if offset is None or length is None or offset < 0 or not 0 < length <= MAX_CHUNK_BYTES:
+        return Refusal(
+            ResponseCode.CHUNK_LENGTH_INVALID,
+            f"The chunk has offset {offset} and length {length}; a chunk has 1 to"
+            f" {MAX_CHUNK_BYTES:,} bytes.",
+        )
+    if not _is_count(chunk.encryption_key_id):
+        return Refusal(
+            ResponseCode.ENCRYPTION_KEY_INVALID,
+            "The chunk's encryption key id is missing, or no id that was given.",
+        )
+    if chunk.eps is not None and not (
+        chunk.eps.rows == 0 if chunk.rowless else 0 < chunk.eps.rows < MAX_ROWS
+    ):
+        return Refusal(
+            ResponseCode.EP_ROW_COUNT_INVALID, f"A chunk cannot have {chunk.eps.rows} rows."
+        )
+    if chunk.parts < 1 or (chunk.parts > 1 and len(chunk.channels or []) != 1):
+        return Refusal(
+            ResponseCode.CHUNKS_MISSING,
+            f"Only the rows of one channel can be in several chunks, not in {chunk.parts} those of"
+            f" {len(chunk.channels or [])}.",
+        )
+    return _times_refusal(chunk) or _channels_refusal(chunk.channels or [])
+
+
+def _times_refusal(chunk: ChunkMetadata) -> Refusal | None:
+    for instant in (chunk.first_insert_time_in_ms, chunk.last_insert_time_in_ms):
+        if instant is not None and not _is_count(instant):
+            return Refusal(
+                ResponseCode.BLOB_FORMAT_WRONG,
+                f"The chunk's time of insertion, {instant} ms, is no time since 1970.",
+            )
+    return None
+
+
+def _channels_refusal(channels: Sequence[ChunkChannel]) -> Refusal | None:
+    names: set[str] = set()
+    for channel in channels:
+        if not channel.channel_name:
+            return Refusal(ResponseCode.CHANNEL_NAME_MISSING, "A channel of the chunk has no name.")
+        name = internal_name(channel.channel_name)
+        if name in names:
+            return Refusal(
+                ResponseCode.CHANNEL_TWICE, f"Channel {display_name(name)} is twice in the chunk."
+            )
+        names.add(name)
+        tokens = (channel.offset_token, channel.start_offset_token, channel.end_offset_token)
+        if any("\0" in token for token in tokens if token):
+            return Refusal(
+                ResponseCode.CHANNEL_NAME_MISSING,
+                f"The offset token of channel {display_name(name)} holds the character NUL.",
+            )
+        if not _is_count(channel.client_sequencer):
+            return Refusal(
+                ResponseCode.CLIENT_SEQUENCER_MISSING,
+                f"The client sequencer of channel {display_name(name)} is missing.",
+            )
+        if not _is_count(channel.row_sequencer):
+            return Refusal(
+                ResponseCode.ROW_SEQUENCER_NOT_NEXT,
+                f"The row sequencer of channel {display_name(name)} is missing.",
+            )
+    return None
+
+
+def _is_count(value: int | None) -> bool:
+    return value is not None and 0 <= value <= _MAX_INT64
+
+
+def _overlap(chunks: Sequence[ChunkMetadata]) -> bool:
+    if len(chunks) < 2:
+        return False
+    ranges = sorted(
+        (chunk.chunk_start_offset, chunk.chunk_length)
+        for chunk in chunks
+        if chunk.chunk_start_offset is not None and chunk.chunk_length is not None
+    )
+    return any(
+        start + length > following for (start, length), (following, _) in itertools.pairwise(ranges)
+    )

@@ -1,0 +1,126 @@
+"""The fields of a body's first row: what the other rows are taken to have as well."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from snowmelt.schema.types import Column, Kind, internal_name, quoted_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from snowmelt.schema.types import TableSchema
+
+_GUESSES = {Kind.FIXED: pa.int64(), Kind.REAL: pa.float64(), Kind.BOOLEAN: pa.bool_()}
+_SCALARS: dict[type, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+}
+
+
+_NO_COLUMN = Column("VALUE", Kind.TEXT, 1)
+
+
+class Field(NamedTuple):
+    """A field's name as it came, the type of its values, its column, and the first value.
+
+    `meant` is the name by which a converter finds the column.
+    """
+
+    name: str
+    type: pa.DataType
+    column: Column
+    first: object
+    meant: str
+
+
+def fields_of(line: bytes, schema: TableSchema) -> list[Field] | None:
+    """Return the fields of a row of scalars; None where it is none, or has other columns."""
+    try:
+        row = msgspec.json.decode(line, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    found: list[Field] = []
+    spelled = spellings(schema)
+    for name, value in row.items():
+        meant = spelled.get(name.upper(), name)
+        column = schema.column(internal_name(meant)) if name else None
+        if column is None:
+            return None
+        kind = (
+            _GUESSES.get(column.kind, pa.string()) if value is None else _SCALARS.get(type(value))
+        )
+        if kind is None:
+            return None
+        if column.kind is Kind.REAL and kind == pa.int64():
+            kind = pa.float64()
+        found.append(Field(name, kind, column, value, meant))
+    names = [field.column.name for field in found]
+    return found if found and len(set(names)) == len(names) else None
+
+
+def any_fields_of(line: bytes) -> list[Field] | None:
+    """Return the fields of a row of any values; None where a type does not say what they are."""
+    try:
+        row = msgspec.json.decode(line, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    found = [Field(name, _type_of(value), _NO_COLUMN, value, name) for name, value in row.items()]
+    return found if found and all(field.type is not None for field in found) else None
+
+
+def _type_of(value: object) -> pa.DataType | None:
+    if isinstance(value, dict):
+        types = {name: _type_of(each) for name, each in value.items()}
+        return pa.struct(types.items()) if types and None not in types.values() else None
+    if isinstance(value, list):
+        types_within = {_type_of(each) for each in value}
+        (only,) = types_within if len(types_within) == 1 else (None,)
+        return None if only is None else pa.list_(only)
+    return pa.string() if value is None else _SCALARS.get(type(value))
+
+
+# --- Which column a field of a row means, where they differ in upper and lower case.
+
+if TYPE_CHECKING:
+    Row = Mapping[str, object]
+
+
+def spelled(rows: Sequence[Row], schema: TableSchema) -> Sequence[Row]:
+    """Return rows whose fields name columns in any letters, as MATCH_BY_COLUMN_NAME has it by default.
+
+    By the rules of identifiers `city` is CITY, which is always tried first; here it is column
+    "City" as well, in a table that has no other of this name. Of two fields the last counts.
+    """
+    names = spellings(schema)
+    if not names:
+        return rows
+    return [_renamed(row, names) if isinstance(row, dict) else row for row in rows]
+
+
+def spellings(schema: TableSchema) -> Mapping[str, str]:
+    """Return by which names columns with small letters are meant by fields, by these in capitals."""
+    uppers = Counter(column.name.upper() for column in schema.columns)
+    return {
+        column.name.upper(): quoted_name(column.name)
+        for column in schema.columns
+        if column.name.upper() != column.name and uppers[column.name.upper()] == 1
+    }
+
+
+def exact(rows: Sequence[Row]) -> Sequence[Row]:
+    """Return rows whose fields name columns letter by letter, as with CASE_SENSITIVE."""
+    return [
+        {quoted_name(key): value for key, value in row.items()} if isinstance(row, dict) else row
+        for row in rows
+    ]
+
+
+def _renamed(row: Row, names: Mapping[str, str]) -> Row:
+    return {names.get(key.upper(), key): value for key, value in row.items()}

@@ -1,0 +1,456 @@
+"""Lines to columns, by the rules of the SDK."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from snowmelt.errors import InvalidRow
+from snowmelt.ingest.rows.body import Lines, line_count, lines_of
+from snowmelt.ingest.rows.columnar_reader import columns_of, fields_alone
+from snowmelt.ingest.rows.field_names import exact, fields_of, spelled
+from snowmelt.ingest.rows.pipe_evaluator import Transformation
+from snowmelt.ingest.rows.pipe_vector_evaluator import ColumnwisePipe
+from snowmelt.ingest.rows.schema_evolution import lacking
+from snowmelt.schema.conversion.row_converter import Conversion, RowConverter
+from snowmelt.schema.error_table import refusal_of
+from snowmelt.schema.types import Column, Compatibility, Kind, TableSchema, internal_name
+from snowmelt.schema.value_errors import wrong_value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from zoneinfo import ZoneInfo
+
+    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.sql.pipe_ast import PipeCopy
+    from snowmelt.clock import Clock
+    from snowmelt.errors import InvalidValue
+    from snowmelt.ingest.rows.columnar_reader import Plain
+    from snowmelt.ingest.rows.schema_evolution import Lacking
+    from snowmelt.schema.conversion.row_converter import RowError
+
+_MOST_CONVERTERS = 64
+_MOST_KEPT_ERRORS = 1_000
+# Columns cost a millisecond or two, however few their values: as much as some hundred rows.
+_FEW_BYTES = 24 * 1024
+# Whoever waits for one of them waits for all.
+_MOST_BYTES_AT_ONCE = 8 << 20
+# Where more than every fourth row is in doubt, all are computed one by one.
+_MOST_DOUBTFUL = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRow:
+    """A row that is not stored: its number in the request, from 0, and why.
+
+    For a table with an error table `row` is the line as it came.
+    """
+
+    number: int
+    reason: str
+    row: object
+    code: str | None = None
+    column: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """A request's rows in chunk form, about how large they are, and those refused: all are counted.
+
+    The first thousand and the last are kept, for a table with an error table all. `lacking` is what
+    a table that evolves does not have for them.
+    """
+
+    table: pa.Table
+    size_bytes: int
+    parsed: int
+    refused_count: int
+    refused: tuple[RefusedRow, ...]
+    lacking: Lacking | None = None
+
+    def told(self, reason: str) -> Converted:
+        """Return the same where rows without their columns also say why the table lacks these."""
+        refused = tuple(
+            replace(each, reason=f"{each.reason} {reason}")
+            if each.code == InvalidRow.code
+            else each
+            for each in self.refused
+        )
+        return replace(self, refused=refused)
+
+
+class Conversions:
+    """Converters for each thread and version of a table's columns."""
+
+    def __init__(self, zone: ZoneInfo, clock: Clock) -> None:
+        self._zone = zone
+        self._clock = clock
+        self._own = threading.local()
+        self.readiness = Readiness()
+
+    def convert(
+        self,
+        data: bytes,
+        table: TableRecord,
+        copy: PipeCopy | None,
+        *,
+        from_sdk: bool = False,
+        doubts: bool = False,
+    ) -> Converted:
+        """Convert a body of newline-delimited JSON; rows that are refused are left out.
+
+        Args:
+            data: The rows as they came.
+            table: Where they go.
+            copy: What is computed from them first, None for nothing.
+            from_sdk: The official SDK wrote them, so that text may stand for bytes.
+            doubts: Their client may write bytes as base64: what may be that is refused.
+        """
+        copy = _what_counts(copy)
+        converter = self._converter(table, _rules(copy, from_sdk=from_sdk))
+        if len(data) >= _FEW_BYTES:
+            at_once = self._by_columns(data, table.schema, copy, converter)
+            if (
+                at_once is not None
+                and not at_once.errors
+                and (not doubts or has_none(at_once.table, table.schema))
+            ):
+                return _whole(at_once.table, at_once.size_bytes)
+        return self._one_by_one(data, table, copy, converter, doubts=doubts)
+
+    def convert_all(
+        self,
+        bodies: Sequence[bytes],
+        table: TableRecord,
+        copy: PipeCopy | None,
+        *,
+        from_sdk: bool = False,
+    ) -> list[Converted]:
+        """Convert bodies as `convert` does each: those of few rows together, by columns.
+
+        Args:
+            bodies: The rows of several requests.
+            table: Where they go.
+            copy: What is computed from them first, None for nothing.
+            from_sdk: The official SDK wrote them all.
+        """
+        size = sum(map(len, bodies))
+        if size < _FEW_BYTES or len(bodies) == 1:
+            return [self.convert(data, table, copy, from_sdk=from_sdk) for data in bodies]
+        found = None
+        if size <= _MOST_BYTES_AT_ONCE:
+            found = self._together(bodies, table, copy, from_sdk=from_sdk)
+        if found is not None:
+            return found
+        # Whichever cannot be read with the others is found by halves.
+        middle = len(bodies) // 2
+        return [
+            *self.convert_all(bodies[:middle], table, copy, from_sdk=from_sdk),
+            *self.convert_all(bodies[middle:], table, copy, from_sdk=from_sdk),
+        ]
+
+    def _together(
+        self,
+        bodies: Sequence[bytes],
+        table: TableRecord,
+        copy: PipeCopy | None,
+        *,
+        from_sdk: bool,
+    ) -> list[Converted] | None:
+        """Return what `convert` gives for each body; None where that is not sure."""
+        if not all(body.startswith(b"{") for body in bodies):
+            return None
+        counts = list(map(line_count, bodies))
+        ends = list(accumulate(counts))
+        pipe = _what_counts(copy)
+        converter = self._converter(table, _rules(pipe, from_sdk=from_sdk))
+        found = self._by_columns(b"\n".join(bodies), table.schema, pipe, converter)
+        if found is None or found.row_count + len(found.errors) != ends[-1]:
+            return None
+        bad = [error.row_index for error in found.errors]
+        converted: list[Converted] = []
+        start = 0
+        for data, count, end in zip(bodies, counts, ends, strict=True):
+            good = count - (bisect_left(bad, end) - bisect_left(bad, end - count))
+            if good == count:
+                size = found.size_bytes * count // ends[-1]
+                converted.append(_whole(found.table.slice(start, count), size))
+            else:
+                # What is told of refused rows, and kept of them, is made there.
+                converted.append(self.convert(data, table, copy, from_sdk=from_sdk))
+            start += good
+        return converted
+
+    def _by_columns(
+        self,
+        data: bytes,
+        schema: TableSchema,
+        copy: PipeCopy | None,
+        converter: RowConverter,
+    ) -> Conversion | None:
+        """Return rows as columns, without those that are refused; None where they may be others."""
+        if copy is not None and copy.items is None:
+            return None
+        plain = self.readiness.reader(len(data))
+        if copy is None:
+            columns = columns_of(data, schema, plain)
+            return None if columns is None else converter.convert_arrow(columns)
+        found = self._piped(data, schema, copy, converter, plain)
+        return None if found is None else Conversion(found, found.num_rows, found.nbytes, [])
+
+    def _one_by_one(
+        self,
+        data: bytes,
+        table: TableRecord,
+        copy: PipeCopy | None,
+        converter: RowConverter,
+        *,
+        doubts: bool = False,
+    ) -> Converted:
+        lines = lines_of(data)
+        if copy is None:
+            rows = spelled(lines.rows, table.schema)
+        elif copy.items is None:
+            rows = exact(lines.rows)
+        else:
+            lines = self._transformed(lines, table.schema, copy)
+            rows = lines.rows
+        computed = copy is not None and copy.items is not None
+        doubted = doubtful(rows, table.schema, computed=computed) if doubts else {}
+        if doubted:
+            rows = [row for number, row in enumerate(rows) if number not in doubted]
+        converted = converter.convert(rows)
+        refused = [_refused(error) for error in converted.errors]
+        if doubted:
+            refused = _with_doubted(refused, doubted)
+        if lines.unreadable:
+            refused = numbered(refused, lines.unreadable)
+        wanted = None
+        if table.schema_evolution and copy is None and converted.errors:
+            wanted = lacking(converted.errors, table.schema)
+        if table.error_table_id is not None:
+            kept = _as_they_came(refused, data)
+        elif len(refused) <= _MOST_KEPT_ERRORS:
+            kept = tuple(refused)
+        else:
+            kept = (*refused[:999], refused[-1])
+        return Converted(
+            converted.table, converted.size_bytes, lines.count, len(refused), kept, wanted
+        )
+
+    def _piped(
+        self,
+        data: bytes,
+        schema: TableSchema,
+        copy: PipeCopy,
+        converter: RowConverter,
+        plain: Plain | None,
+    ) -> pa.Table | None:
+        """Return what a pipe makes of rows, by columns but for few; None where a row is refused."""
+        rows = fields_alone(data, plain)
+        pipe = ColumnwisePipe(copy, schema, self._zone, self._clock)
+        made = None if rows is None else pipe.compute(rows)
+        if made is None:
+            return None
+        doubtful = np.flatnonzero(made.doubtful)
+        if len(doubtful) * _MOST_DOUBTFUL > len(made.doubtful):
+            return None
+        sure = np.flatnonzero(~made.doubtful)
+        table = made.table if not len(doubtful) else made.table.take(sure)
+        at_once = converter.convert_arrow(table)
+        if at_once.errors:
+            return None
+        if not len(doubtful):
+            return at_once.table
+        given = [line for line in data.split(b"\n") if line.strip()]
+        lines = lines_of(b"\n".join(given[place] for place in doubtful))
+        rest = converter.convert(self._transformed(lines, schema, copy).rows)
+        if len(rest.table) < len(doubtful):
+            return None
+        order = np.argsort(np.concatenate((sure, doubtful)))
+        return pa.concat_tables((at_once.table, rest.table)).take(order)
+
+    def _transformed(self, lines: Lines, schema: TableSchema, copy: PipeCopy) -> Lines:
+        made, failed = Transformation(copy, schema, self._zone, self._clock).apply(lines.rows)
+        if not failed:
+            return Lines(made, lines.unreadable)
+        refused = [RefusedRow(number, reason, None) for number, reason in failed.items()]
+        both = {each.number: each.reason for each in numbered(refused, lines.unreadable)}
+        return Lines(made, both)
+
+    def _converter(self, table: TableRecord, rules: Compatibility) -> RowConverter:
+        known: dict[tuple[int, int, Compatibility], RowConverter] | None
+        known = getattr(self._own, "known", None)
+        if known is None:
+            known = self._own.known = {}
+        key = (table.table_id, table.schema.version, rules)
+        found = known.get(key)
+        if found is None:
+            if len(known) >= _MOST_CONVERTERS:
+                known.clear()
+            found = known[key] = RowConverter(table.schema, zone=self._zone, compatibility=rules)
+        return found
+
+
+def _rules(copy: PipeCopy | None, *, from_sdk: bool) -> Compatibility:
+    # What a pipe makes of texts is the pipe's own text.
+    is_sent = from_sdk and (copy is None or copy.items is None)
+    return Compatibility.SDK_ROWS if is_sent else Compatibility.STRICT
+
+
+def _what_counts(copy: PipeCopy | None) -> PipeCopy | None:
+    """Return None for a pipe that computes nothing, and takes names in any letters."""
+    is_plain = copy is not None and copy.items is None and not copy.case_sensitive
+    return None if is_plain else copy
+
+
+def _whole(table: pa.Table, size_bytes: int) -> Converted:
+    return Converted(table, size_bytes, table.num_rows, 0, ())
+
+
+def numbered(refused: list[RefusedRow], unreadable: dict[int, str]) -> list[RefusedRow]:
+    """Count lines that could not be read, which the converter has not seen, into the numbers."""
+    found: list[RefusedRow] = []
+    skipped = sorted(unreadable)
+    passed = 0
+    for each in refused:
+        while passed < len(skipped) and skipped[passed] <= each.number + passed:
+            passed += 1
+        found.append(replace(each, number=each.number + passed))
+    found += [RefusedRow(number, reason, None) for number, reason in unreadable.items()]
+    return sorted(found, key=lambda each: each.number)
+
+
+def _refused(error: RowError) -> RefusedRow:
+    told = refusal_of(error)
+    return RefusedRow(error.row_index, told.reason, error.row, told.code, told.column)
+
+
+def _with_doubted(
+    refused: list[RefusedRow], doubted: Mapping[int, InvalidValue]
+) -> list[RefusedRow]:
+    told = numbered(refused, {number: str(error) for number, error in doubted.items()})
+    return [
+        replace(each, code=error.code, column=str(error.fields["column"]))
+        if (error := doubted.get(each.number)) is not None
+        else each
+        for each in told
+    ]
+
+
+def _as_they_came(refused: list[RefusedRow], data: bytes) -> tuple[RefusedRow, ...]:
+    if not refused:
+        return ()
+    lines = [line for line in data.split(b"\n") if line.strip()]
+    return tuple(
+        replace(each, row=lines[each.number].decode("utf-8", "backslashreplace"))
+        for each in refused
+    )
+
+
+# --- The compiled reader of rows, made ready beside the rows that come meanwhile.
+#
+# Numba's import takes half a second, and its first compilation after an installation some seconds;
+# a service to which few rows are sent needs neither.
+
+_log = logging.getLogger("snowmelt.ingest")
+_LARGE_BYTES = 200_000
+_LINE = b'{"a":1}\n'
+_SCHEMA = TableSchema(1, (Column("A", Kind.FIXED, 1, precision=1, scale=0),))
+
+
+class Readiness:
+    """Gives the compiled reader once it is ready; thread-safe."""
+
+    def __init__(self) -> None:
+        self._plain: Plain | None = None
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def reader(self, size: int) -> Plain | None:
+        """Return the reader for a body of so many bytes; the first large one has it made ready."""
+        if self._plain is None and size >= _LARGE_BYTES:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(
+                        target=self._prepare, name="rows-compiled", daemon=True
+                    )
+                    self._thread.start()
+        return self._plain
+
+    def wait(self) -> None:
+        """Wait until what has begun is ready."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _prepare(self) -> None:
+        try:
+            from snowmelt.ingest.rows.line_reader import read_plain
+
+            # One call compiles for rows of any kind.
+            read_plain(_LINE, fields_of(_LINE, _SCHEMA) or [])
+        except ImportError:
+            _log.info("numba is not installed: rows are read by Arrow, at some more cost")
+        except Exception:  # noqa: BLE001 - the other reader reads the same rows
+            _log.exception("making the compiled reader of rows ready failed")
+        else:
+            self._plain = read_plain
+
+
+# --- Values for BINARY columns that are refused, since their client may mean base64 by them.
+
+# Standard base64, as the SDK writes it. What is none can only be digits, or is refused anyway.
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_REASON = (
+    "its client was made when bytes were still written as base64 here, and by this text it may mean"
+    " that; make the client anew, which then writes digits"
+)
+
+
+def binaries(schema: TableSchema) -> list[Column]:
+    """Return the columns that it matters for."""
+    return [column for column in schema.columns if column.kind is Kind.BINARY]
+
+
+def has_none(table: pa.Table, schema: TableSchema) -> bool:
+    """Tell whether rows in chunk form have no value in any of these columns."""
+    return all(
+        table.column(column.name).null_count == table.num_rows for column in binaries(schema)
+    )
+
+
+def doubtful(
+    rows: Sequence[object], schema: TableSchema, *, computed: bool
+) -> dict[int, InvalidValue]:
+    """Return rows that hold such a value, by their number.
+
+    Args:
+        rows: Their fields as they go to the converter.
+        schema: The table's columns.
+        computed: A pipe has made them of others: no value shows any more what it was made of.
+    """
+    columns = {column.name: column for column in binaries(schema)}
+    found: dict[int, InvalidValue] = {}
+    for number, row in enumerate(rows):
+        if not isinstance(row, dict):
+            continue
+        for key, value in row.items():
+            if value is None or not isinstance(key, str):
+                continue
+            column = columns.get(internal_name(key))
+            if column is not None and (computed or _may_be_base64(value)):
+                found[number] = wrong_value(column, number, _REASON)
+                break
+    return found
+
+
+def _may_be_base64(value: object) -> bool:
+    return isinstance(value, str) and value != "" and _BASE64.fullmatch(value) is not None

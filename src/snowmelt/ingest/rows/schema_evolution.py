@@ -1,0 +1,90 @@
+"""Tables whose columns follow the rows that are sent to them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from snowmelt.catalog.objects.table_changes import evolve_table, new_column
+from snowmelt.catalog.security.access_control import effective_role
+from snowmelt.errors import PrivilegeMissing, UserError
+from snowmelt.schema.inference import left_out, new_columns
+from snowmelt.schema.types import internal_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.clock import Clock
+    from snowmelt.ingest.rows.targets import Sender, Target
+    from snowmelt.schema.conversion.row_converter import RowError
+    from snowmelt.schema.types import TableSchema
+
+_log = logging.getLogger("snowmelt.ingest")
+# How long a role that may not evolve a table is believed to stay so.
+_REMEMBERED_S = 10.0
+_MOST_REMEMBERED = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """What a table lacks for some rows: columns by name and type, and NOT NULL taken off."""
+
+    columns: Mapping[str, str]
+    free: Sequence[str]
+
+
+def lacking(errors: Sequence[RowError], schema: TableSchema) -> Lacking | None:
+    """Return what refused rows would need, None when it is nothing that evolving can give."""
+    if not any(each.lacks_columns for each in errors):
+        return None
+    rows = [each.row for each in errors if isinstance(each.row, dict)]
+    columns = new_columns(rows, schema)
+    free = left_out(rows, schema)
+    return Lacking(columns, free) if columns or free else None
+
+
+class Evolution:
+    """Evolves tables for those who may; thread-safe."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._forbidden: dict[tuple[int, Sender], tuple[float, str]] = {}
+
+    def evolve(self, target: Target, wanted: Lacking) -> str | None:
+        """Give a table what its rows need, and return None; else return why it cannot have it.
+
+        Raises:
+            CatalogUnavailable: Nothing is known; the request may be sent again.
+        """
+        key = (target.table.table_id, target.sender)
+        now = self._clock.monotonic()
+        until, reason = self._forbidden.get(key, (0.0, ""))
+        if now < until:
+            return reason
+        role = internal_name(target.sender.role) if target.sender.role else None
+        try:
+            columns = [new_column(name, kind) for name, kind in wanted.columns.items()]
+            with self._database.writing() as connection:
+                done = evolve_table(
+                    connection,
+                    target.table.name,
+                    new_columns=columns,
+                    no_longer_required=wanted.free,
+                    role=effective_role(connection, target.sender.user, role),
+                    now=self._clock.now(),
+                )
+        except UserError as error:
+            if isinstance(error, PrivilegeMissing):
+                if len(self._forbidden) >= _MOST_REMEMBERED:
+                    self._forbidden.clear()
+                self._forbidden[key] = (now + _REMEMBERED_S, str(error))
+            return str(error)
+        if done.added or done.lifted:
+            _log.info(
+                "table %s follows its rows: columns %s added, NOT NULL taken off %s",
+                *(target.table.name, ", ".join(done.added), ", ".join(done.lifted)),
+            )
+        return None

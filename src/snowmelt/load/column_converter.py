@@ -1,0 +1,539 @@
+"""Columns of text become columns of a table: with masks where a value is plain, exactly elsewhere.
+
+The rules are those of a single value (`snowmelt.schema.conversion.value_rules`), with what files write and
+streams do not: a blank between date and time, an hour alone, an offset without a colon, formats,
+trimming, and texts that are cut to their column. A text without a zone is a clock time of UTC.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from snowmelt.errors import InvalidRow, InvalidValue, LoadRefused
+from snowmelt.load.expressions.datetime_templates import TemplateInvalid, TemplateReader
+from snowmelt.load.phases import ColumnOptions
+from snowmelt.load.text_casts import Plain
+from snowmelt.schema.chunk_types import nulls_of, one_array
+from snowmelt.schema.conversion.column_converter import ColumnConverter
+from snowmelt.schema.conversion.json_text import write
+from snowmelt.schema.conversion.numbers import BLANKS
+from snowmelt.schema.conversion.value_rules import rule_of
+from snowmelt.schema.native_types import native_columns, native_schema, to_native
+from snowmelt.schema.timestamp_limits import out_of_range
+from snowmelt.schema.types import (
+    DEFAULT_ZONE,
+    SEMI_STRUCTURED,
+    TIMESTAMPS,
+    Column,
+    Compatibility,
+    Kind,
+    TableSchema,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from snowmelt.load.phases import Target
+    from snowmelt.load.text_casts import Collection
+    from snowmelt.schema.value_errors import Stored
+
+if TYPE_CHECKING:
+    Places = np.ndarray[tuple[int], np.dtype[np.int64]]
+    Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+ZONE = ZoneInfo(DEFAULT_ZONE)
+NULL_REFUSED = "the value is NULL, and the column is NOT NULL"
+
+_MOMENTS = TIMESTAMPS | {Kind.DATE, Kind.TIME}
+_USUAL: dict[Kind, tuple[type, ...]] = {
+    Kind.FIXED: (int, Decimal),
+    Kind.REAL: (float, int, Decimal),
+    Kind.BOOLEAN: (bool,),
+    Kind.TEXT: (str,),
+    Kind.BINARY: (str,),
+    **dict.fromkeys(_MOMENTS, (str,)),
+}
+_TEXT_RULE = rule_of(Column("", Kind.TEXT, 1), ZONE)
+_SHOWN = 60
+_HEX_MARKS = ("0x", "0X")
+_FORMS = {
+    Kind.DATE: "'DD.MM.YYYY'",
+    Kind.TIME: "'HH24:MI:SS'",
+    **dict.fromkeys(TIMESTAMPS, "'DD.MM.YYYY HH24:MI:SS'"),
+}
+_NOTHING = ColumnOptions()
+
+
+class TextColumn:
+    """Converts the texts of one column; `number` is its place in the target, from 1."""
+
+    def __init__(
+        self, column: Column, number: int, options: ColumnOptions, *, enforce_length: bool
+    ) -> None:
+        self.column = column
+        self.trim = options.trim
+        self.label = f"column {number} ({column.display_name} {column.sql_type})"
+        self._cuts = not enforce_length and column.kind in {Kind.TEXT, Kind.BINARY}
+        self.rewrite = reader_of(column, options.format)
+        self._rule = rule_of(column, ZONE, Compatibility.COPY)
+        self._has_format = options.format is not None
+        self._is_whole = column.kind is Kind.FIXED and not column.scale
+        # A load takes no 1.5 for a whole number, and computing rounds it: both as Vertica does.
+        self.rounds = False
+        self._plain = Plain(column)
+        self._converter = ColumnConverter(column, ZONE, Compatibility.COPY)
+        self._alone = TableSchema(1, (_as_nullable(column),))
+
+    @property
+    def direct_type(self) -> pa.DataType | None:
+        """The Arrow type that a reader of text may make of it by itself; see `finished`."""
+        if self.trim or not self.rewrite.is_usual:
+            return None
+        return self._plain.direct_type
+
+    def finished(self, array: pa.Array) -> list[pa.Array] | None:
+        """Turn values of `direct_type` into native form; None if they must be read as text."""
+        parts = self._plain.finished(array)
+        if parts is None or self._lacks(array) or out_of_range(self.column, parts) is not None:
+            return None
+        return parts
+
+    def convert(self, texts: pa.Array) -> tuple[list[pa.Array], dict[int, str]]:
+        """Return the native arrays (null where refused), and why values were refused.
+
+        `texts` is of type string, null where the value is NULL.
+        """
+        if self.trim:
+            texts = pc.utf8_trim(texts, self.trim)
+        usual = self._regular(texts)
+        plain = None if usual is None else self._plain.mask(usual)
+        if usual is None or plain is None:
+            everywhere = np.flatnonzero(~nulls_of(texts))
+            return self._merged(self._empty(len(texts)), texts, everywhere)
+        kept = usual if plain.all() else usual.filter(pa.array(plain))
+        parts = (
+            self._plain.read(usual if plain.all() else _masked(usual, plain)) if len(kept) else None
+        )
+        if parts is None:
+            parts, plain = self._empty(len(texts)), np.zeros(len(texts), np.bool_)
+        elif (outside := out_of_range(self.column, parts)) is not None:
+            # The exact rules reject them, with a reason.
+            plain = plain & ~outside
+        rest = np.zeros(len(texts), np.bool_) if plain.all() else ~plain & ~nulls_of(texts)
+        return self._merged(parts, texts, np.flatnonzero(rest))
+
+    def _regular(self, texts: pa.Array) -> pa.Array | None:
+        """Return texts in the usual form, null where they have none; None if only one by one."""
+        if self.rewrite.is_usual:
+            return texts
+        if self.rewrite.plain is None:
+            return None
+        pattern, replacement = self.rewrite.plain
+        known = pc.match_substring_regex(texts, pattern)
+        rewritten = pc.replace_substring_regex(texts, pattern, replacement)
+        return pc.if_else(known, rewritten, pa.scalar(None, pa.string()))
+
+    def convert_bytes(self, data: pa.Array) -> tuple[list[pa.Array], dict[int, str]]:
+        """Do as `convert` does with bytes, which may be no text."""
+        texts, broken = decoded(data, self.label)
+        parts, refused = self.convert(texts)
+        return parts, {**refused, **broken}
+
+    def convert_objects(self, values: list[object]) -> tuple[list[pa.Array], dict[int, str]]:
+        """Do as `convert` does with values that a format with types holds; None is NULL.
+
+        Texts are read like those of a text file, whole numbers for dates and times like their digits. In
+        a column of text what is no text becomes JSON.
+        """
+        usual = _USUAL.get(self.column.kind, ())
+        odd = [
+            place
+            for place, value in enumerate(values)
+            if value is not None and (type(value) not in usual or self._has_fraction(value))
+        ]
+        if not odd:
+            return self._alike(values)
+        refused: dict[int, str] = {}
+        parts = self._empty(len(values))
+        if len(odd) < len(values):
+            others = values.copy()
+            for place in odd:
+                others[place] = None
+            parts, refused = self._alike(others)
+        stored: list[Stored] = []
+        for place in odd:
+            refused.pop(place, None)
+            try:
+                stored.append(self._object(values[place]))
+            except InvalidRow as error:
+                stored.append(None)
+                refused[place] = self.refusal(error, values[place])
+        mask = np.zeros(len(values), np.bool_)
+        mask[odd] = True
+        exact = self.stored(stored)
+        return [
+            pc.replace_with_mask(part, pa.array(mask), found)
+            for part, found in zip(parts, exact, strict=True)
+        ], refused
+
+    def _alike(self, values: list[object]) -> tuple[list[pa.Array], dict[int, str]]:
+        """Convert values that are all of the column's usual types, or None."""
+        if str in _USUAL.get(self.column.kind, ()):
+            try:
+                return self.convert(pa.array(values, pa.string()))
+            except (pa.ArrowException, UnicodeEncodeError):
+                pass
+        elif self.column.kind is Kind.REAL:
+            values = [float(value) if type(value) is Decimal else value for value in values]
+        elif self.column.kind is Kind.FIXED and Decimal in set(map(type, values)):
+            values = [Decimal(value) if type(value) is int else value for value in values]
+        chunk, positions = self._converter.convert(values)
+        table = pa.table([chunk], names=[self.column.name])
+        refused: dict[int, str] = {}
+        for place in positions:
+            try:
+                self._object(values[place])
+            except InvalidRow as error:
+                refused[place] = self.refusal(error, values[place])
+        return [one_array(part) for part in to_native(table, self._alone).columns], refused
+
+    def stored(self, values: Sequence[Stored]) -> list[pa.Array]:
+        """Return the native arrays of stored values."""
+        chunk = self._converter.stored(values)
+        table = pa.table([chunk], names=[self.column.name])
+        return [one_array(part) for part in to_native(table, self._alone).columns]
+
+    def read_one(self, value: str) -> Stored:
+        """Read one text by the exact rule.
+
+        Raises:
+            InvalidRow: The column does not take it.
+        """
+        value = self.rewrite(value)
+        if self.column.kind is Kind.BINARY and not self._has_format and value[:2] in _HEX_MARKS:
+            value = value[2:]
+        if self._cuts:
+            value = self._cut(value)
+        stored = self._rule(value, 0)
+        if self._is_whole and not self.rounds and _has_point(value):
+            self._check_whole(Decimal(value.strip(BLANKS)))
+        return stored
+
+    def _check_whole(self, value: Decimal | float) -> None:
+        if self._has_fraction(value):
+            raise InvalidValue(reason=f"Not a whole number, which {self.column.sql_type} expects")
+
+    def _has_fraction(self, value: object) -> bool:
+        """Return True for a number that a column of whole numbers would have to round."""
+        if not self._is_whole or self.rounds or not isinstance(value, Decimal | float):
+            return False
+        if not math.isfinite(value):
+            return False
+        # Not `value // 1`, which fails for a Decimal of more digits than the context has.
+        whole = value.to_integral_value() if isinstance(value, Decimal) else math.floor(value)
+        return value != whole
+
+    def _object(self, value: object) -> Stored:
+        if isinstance(value, str):
+            return (
+                self._written(value)
+                if self.column.kind in SEMI_STRUCTURED
+                else self.read_one(value)
+            )
+        kind = self.column.kind
+        if kind in _MOMENTS and type(value) is int:
+            return self.read_one(str(value))
+        if kind is Kind.TEXT and isinstance(value, (dict, list)):
+            return self.read_one(self._written(value))
+        if isinstance(value, Decimal | float):
+            self._check_whole(value)
+        if kind is Kind.TEXT and self._cuts and value is not None:
+            return self.read_one(str(_TEXT_RULE(value, 0)))
+        return self._rule(value, 0)
+
+    def _written(self, value: object) -> str:
+        """Write a value as JSON; a text too, which is one and is not read as JSON."""
+        try:
+            return (
+                str(self._rule(write(value), 0))
+                if self.column.kind is not Kind.TEXT
+                else write(value)
+            )
+        except TypeError as error:
+            raise InvalidValue(reason=f"no JSON of a {error}") from None
+        except ValueError:
+            raise InvalidValue(reason="Not a valid JSON") from None
+
+    def refusal(self, error: InvalidRow, value: object) -> str:
+        """Say why a value is refused, naming the column and the value."""
+        written = str(error).partition("format: ")[2].partition(", rowIndex")[0]
+        reason = error.fields.get("reason") or written or str(error)
+        if self.column.kind in _MOMENTS and not self._has_format:
+            form = f"{self.column.display_name} FORMAT {_FORMS[self.column.kind]}"
+            reason = f"{reason}; of another form, name it, such as {form}"
+        shown = repr(value[:_SHOWN]) if isinstance(value, str) else _shown(value)
+        more = "…" if isinstance(value, str) and len(value) > _SHOWN else ""
+        return f"{self.label}: {reason}: {shown}{more}"
+
+    def _cut(self, value: str) -> str:
+        column = self.column
+        if column.kind is Kind.TEXT and column.length is not None:
+            return value[: column.length]
+        if column.kind is Kind.BINARY and column.byte_length is not None:
+            return value[: 2 * column.byte_length]
+        return value
+
+    def _lacks(self, array: pa.Array) -> bool:
+        return bool(array.null_count) and not self.column.nullable
+
+    def _merged(
+        self,
+        parts: list[pa.Array],
+        texts: pa.Array,
+        places: Places,
+    ) -> tuple[list[pa.Array], dict[int, str]]:
+        """Put what the exact rule says of some places among the others."""
+        refused: dict[int, str] = {}
+        if len(places):
+            values: list[Stored] = []
+            taken = texts.take(pa.array(places)).to_pylist()
+            for place, text in zip(places.tolist(), taken, strict=True):
+                try:
+                    values.append(self.read_one(text))
+                except InvalidRow as error:
+                    values.append(None)
+                    refused[place] = self.refusal(error, text)
+            mask = np.zeros(len(texts), np.bool_)
+            mask[places] = True
+            exact = self.stored(values)
+            parts = [
+                found
+                if len(places) == len(texts)
+                else pc.replace_with_mask(part, pa.array(mask), found)
+                for part, found in zip(parts, exact, strict=True)
+            ]
+        if not self.column.nullable and texts.null_count:
+            for place in np.flatnonzero(nulls_of(texts)).tolist():
+                refused[place] = f"{self.label}: {NULL_REFUSED}"
+        return parts, refused
+
+    def _empty(self, count: int) -> list[pa.Array]:
+        return [pa.nulls(count, part.type) for part in native_columns(self.column)]
+
+
+class Conversion:
+    """Converts the columns of a target, and keeps the rows that every column takes."""
+
+    def __init__(
+        self, target: Target, collection: Collection | None = None, *, trim: str | None = None
+    ) -> None:
+        """`trim` holds for columns whose options say nothing else."""
+        self.schema = target.schema
+        self.options = target.options
+        self.arrow_schema = native_schema(target.schema)
+        self.columns: list[TextColumn] = []
+        for number, column in enumerate(target.schema.columns, 1):
+            options = target.options.get(column.name, _NOTHING)
+            enforce = options.enforce_length
+            made = TextColumn(
+                column,
+                number,
+                options,
+                enforce_length=target.enforce_length if enforce is None else enforce,
+            )
+            made.trim = made.trim or trim
+            if collection is not None and column.kind is Kind.ARRAY:
+                made.rewrite = Rewriting(collection.json, is_usual=False)
+            self.columns.append(made)
+
+    def convert(
+        self, texts: Sequence[pa.Array | None], count: int
+    ) -> tuple[pa.Table, dict[int, tuple[str, str]]]:
+        """Convert columns of bytes or text; None is a column of NULL.
+
+        Returns:
+            All rows, those with a refused value among them (null there), and by their places
+            the refused ones with the column to blame and the reason.
+        """
+        arrays: list[pa.Array] = []
+        refused: dict[int, tuple[str, str]] = {}
+        for column, given in zip(self.columns, texts, strict=True):
+            read = pa.nulls(count, pa.string()) if given is None else given
+            is_text = pa.types.is_string(read.type)
+            parts, reasons = column.convert(read) if is_text else column.convert_bytes(read)
+            arrays.extend(parts)
+            for place, reason in reasons.items():
+                refused.setdefault(place, (column.column.display_name, reason))
+        return self.table(arrays), refused
+
+    def table(self, arrays: Sequence[pa.Array]) -> pa.Table:
+        """Return the table of native arrays, which still may lack values of NOT NULL columns."""
+        return pa.Table.from_arrays(list(arrays), names=self.arrow_schema.names)
+
+    def good(self, table: pa.Table, refused: Mapping[int, object]) -> pa.Table:
+        """Leave refused rows out; what is left is of the target's native schema."""
+        if refused:
+            keep = np.ones(table.num_rows, np.bool_)
+            keep[list(refused)] = False
+            table = table.filter(pa.array(keep))
+        columns = [one_array(column) for column in table.columns]
+        return pa.Table.from_arrays(columns, schema=self.arrow_schema)
+
+
+def _has_point(text: str) -> bool:
+    """Return True if a number may have a fraction; most have digits only."""
+    return "." in text or "e" in text or "E" in text
+
+
+def decoded(data: pa.Array, label: str) -> tuple[pa.Array, dict[int, str]]:
+    """Turn bytes into text; what is not UTF-8 is null, with a reason that names its byte."""
+    try:
+        return data.cast(pa.string()), {}
+    except pa.ArrowInvalid:
+        pass
+    texts: list[str | None] = []
+    broken: dict[int, str] = {}
+    for place, value in enumerate(data.to_pylist()):
+        try:
+            texts.append(None if value is None else value.decode())
+        except UnicodeDecodeError as error:
+            texts.append(None)
+            broken[place] = f"{label}: illegal UTF-8 at byte {error.start} of the value"
+    return pa.array(texts, pa.string()), broken
+
+
+def _shown(value: object) -> str:
+    """Write a value as a reader of the data knows it, who knows no classes of ours."""
+    return str(value) if isinstance(value, Decimal) else repr(value)
+
+
+def _masked(texts: pa.Array, plain: Mask) -> pa.Array:
+    return pc.if_else(pa.array(plain), texts, pa.scalar(None, pa.string()))
+
+
+def _as_nullable(column: Column) -> Column:
+    return column if column.nullable else replace(column, nullable=True)
+
+
+# --- How a column's texts are rewritten before they are read: date formats, and bytes in digits.
+#
+# Templates are those of `TO_DATE` and `TO_TIMESTAMP` (`snowmelt.load.expressions.datetime_templates`). `docs/copy-functions.md`
+# lists what FORMAT takes.
+
+_LOOSE = re.compile(
+    r"([+-]?[0-9]{4,10}-[0-9]{2}-[0-9]{2})[ Tt]([0-9]{2})(:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]*)?)?)?"
+    r" ?([Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)?"
+)
+_WITHOUT_COLON = 5
+_OCTAL = re.compile(r"(?:[0-3][0-7]{2})*")
+_HEX = re.compile(r"(?:0[xX])?((?:[0-9a-fA-F]{2})*)")
+_BITS = re.compile(r"(?:[01]{8})*")
+
+
+class Rewriting:
+    """Rewrites the texts of a column; `is_usual` where the usual forms are only made regular.
+
+    `plain` is a regular expression with its replacement: a column whose texts match it is
+    rewritten as a whole.
+    """
+
+    def __init__(
+        self,
+        rewrite: Callable[[str], str],
+        *,
+        is_usual: bool,
+        plain: tuple[str, str] | None = None,
+    ) -> None:
+        self._rewrite = rewrite
+        self.is_usual = is_usual
+        self.plain = plain
+
+    def __call__(self, text: str) -> str:
+        """Return the text as `snowmelt.schema.conversion.value_rules` reads it.
+
+        Raises:
+            InvalidValue: It does not have the format.
+        """
+        return self._rewrite(text)
+
+
+def reader_of(column: Column, template: str | None) -> Rewriting:
+    """Return what rewrites the texts of a column with a format, or None for the usual forms.
+
+    Raises:
+        LoadRefused: The column has no such format.
+    """
+    timed = column.kind in {Kind.DATE, Kind.TIME} or column.kind in TIMESTAMPS
+    if template is None:
+        return Rewriting(_regular if timed else str, is_usual=True)
+    if timed:
+        return _templated(column, template)
+    if column.kind is Kind.BINARY:
+        known = {"HEX": _hexadecimal, "OCTAL": _octal, "BITSTRING": _bits}
+        rewrite = known.get(template.upper())
+        if rewrite is not None:
+            return Rewriting(rewrite, is_usual=False)
+        _refuse(column, "FORMAT of a binary column is HEX, OCTAL or BITSTRING")
+    _refuse(column, "FORMAT is for dates, times and binary columns")
+    raise AssertionError
+
+
+def _refuse(column: Column, reason: str) -> None:
+    raise LoadRefused(what=f"column {column.display_name}", reason=reason)
+
+
+def _regular(text: str) -> str:
+    """Write a moment with T, minutes and a colon in its offset."""
+    match = _LOOSE.fullmatch(text.strip(BLANKS))
+    if match is None:
+        return text
+    date, hour, rest, offset = match.groups("")
+    if len(offset) == _WITHOUT_COLON:
+        offset = f"{offset[:3]}:{offset[3:]}"
+    return f"{date}T{hour}{rest or ':00'}{offset}"
+
+
+def _hexadecimal(text: str) -> str:
+    match = _HEX.fullmatch(text.strip(BLANKS))
+    if match is None:
+        raise InvalidValue(reason="Not pairs of hexadecimal digits, as FORMAT 'hex' expects")
+    return match[1]
+
+
+def _octal(text: str) -> str:
+    text = text.strip(BLANKS)
+    if not _OCTAL.fullmatch(text):
+        raise InvalidValue(reason="Not bytes of three octal digits, as FORMAT 'octal' expects")
+    return bytes(int(text[at : at + 3], 8) for at in range(0, len(text), 3)).hex()
+
+
+def _bits(text: str) -> str:
+    text = text.strip(BLANKS)
+    if not _BITS.fullmatch(text):
+        raise InvalidValue(reason="Not bits of whole bytes, as FORMAT 'bitstring' expects")
+    return f"{int(text, 2):0{len(text) // 4}x}" if text else ""
+
+
+def _templated(column: Column, template: str) -> Rewriting:
+    is_time = column.kind is Kind.TIME
+    try:
+        reader = TemplateReader(template, dated=not is_time, timed=column.kind is not Kind.DATE)
+    except TemplateInvalid as error:
+        raise LoadRefused(
+            what=f"FORMAT {template!r} of column {column.display_name}", reason=str(error)
+        ) from None
+
+    def rewrite(text: str) -> str:
+        found = reader.read(text)
+        return found.time if is_time else found.timestamp
+
+    return Rewriting(rewrite, is_usual=False, plain=reader.plain)

@@ -1,0 +1,167 @@
+"""What a COPY statement says, as data: nothing is looked up yet, and all of it can be pickled."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping
+
+    from snowmelt.catalog.sql.identifiers import Name
+    from snowmelt.catalog.sql.lexer import Place
+    from snowmelt.load.phases import ColumnOptions
+    from snowmelt.schema.types import Column
+
+# A name that speaks of secrets or settings, and the text behind it; too much is better than less.
+_SECRET = re.compile(
+    r"(\b\w*(?:secret|password|token|credential|conf)\w*\s*=\s*)E?'(?:[^'\\]|''|\\.)*'?",
+    re.IGNORECASE | re.DOTALL,
+)
+
+Value: TypeAlias = "str | int | float | bool | dt.timedelta | None"
+
+
+class Compression(StrEnum):
+    """How a path's bytes are compressed; the value is the word of the statement.
+
+    It is also the name of the filter that undoes it, but for UNCOMPRESSED.
+    """
+
+    UNCOMPRESSED = "UNCOMPRESSED"
+    BZIP = "BZIP"
+    GZIP = "GZIP"
+    ZSTD = "ZSTD"
+    LZ4 = "LZ4"
+    XZ = "XZ"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A source, filter or parser by name, as it was written, with its parameters."""
+
+    name: str
+    parameters: Mapping[str, Value]
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class InputPath:
+    """One path or glob; None as `compression` leaves it to the name's ending."""
+
+    path: str
+    compression: Compression | None
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class StandardInput:
+    """STDIN of the process that runs the statement."""
+
+    compression: Compression | None
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedColumn:
+    """A column of the table that is parsed; `name` is internal."""
+
+    name: str
+    options: ColumnOptions
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Filler:
+    """A column that is parsed for expressions and not stored; its ordinal means nothing."""
+
+    column: Column
+    options: ColumnOptions
+    place: Place
+
+    @property
+    def name(self) -> str:
+        """Its internal name."""
+        return self.column.name
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A column of the table that is computed from parsed ones; `sql` as it was written."""
+
+    name: str
+    sql: str
+    place: Place
+
+
+Item: TypeAlias = ParsedColumn | Filler | Expression
+Inputs: TypeAlias = tuple[InputPath, ...] | StandardInput | Call
+
+
+@dataclass(frozen=True, slots=True)
+class Rejects:
+    """Where rejected records go: raw to one file, reasons to another, or both to a table.
+
+    An existing file is replaced only with `data_overwrite` or `exceptions_overwrite`.
+    """
+
+    data_path: str | None = None
+    exceptions_path: str | None = None
+    table: Name | None = None
+    data_overwrite: bool = False
+    exceptions_overwrite: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyStatement:
+    """One COPY. `text` is the statement as it was written.
+
+    `items` is None where no column list was given: all columns of the table, in order.
+    `column_options` (by internal name) come from COLUMN OPTION and from the list together.
+    `parsing` holds the options of the statement that are parameters of the parser, by the
+    parser's names: delimiter, enclosed_by, escape, no_escape, null, record_terminator, skip,
+    skip_bytes, trailing_nullcols, trim, colsizes, collection_delimiter, collection_open,
+    collection_close, collection_enclose, collection_null_element; only those that were given.
+    `reject_max` 0 is without limit; otherwise the load fails when so many are rejected.
+    """
+
+    table: Name
+    items: tuple[Item, ...] | None
+    inputs: Inputs
+    text: str
+    column_options: Mapping[str, ColumnOptions] = field(default_factory=dict)
+    filters: tuple[Call, ...] = ()
+    parser: Call | None = None
+    parsing: Mapping[str, Value] = field(default_factory=dict)
+    rejects: Rejects = field(default_factory=Rejects)
+    reject_max: int = 0
+    abort_on_error: bool = False
+    error_tolerance: bool = False
+    enforce_length: bool = False
+    no_commit: bool = False
+    stream_name: str | None = None
+    force: bool = False
+    local: bool = False
+
+    def shown(self) -> str:
+        """Return the text for others to read: values of parameters that may be secret are cut."""
+        return _SECRET.sub(r"\1'…'", self.text)
+
+    def limit_of_rejects(self) -> int | None:
+        """Return how many rejects make the load fail, None for no limit."""
+        if self.abort_on_error:
+            return 1
+        return self.reject_max or None
+
+
+# --- Which statements are COPY; light, because every statement is asked.
+
+_IS_COPY = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*COPY\b", re.IGNORECASE | re.DOTALL)
+
+
+def is_copy(text: str) -> bool:
+    """Tell whether a statement is a COPY."""
+    return _IS_COPY.match(text) is not None

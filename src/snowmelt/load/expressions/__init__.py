@@ -1,0 +1,1 @@
+"""SQL expressions of COPY, computed in DuckDB."""

@@ -1,0 +1,197 @@
+"""Regular expressions of COPY expressions: the part in which Vertica's and DuckDB's agree.
+
+Vertica's are Perl's; DuckDB's are RE2's. What one of them does not have, or does otherwise, is
+rejected by name.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from snowmelt.load.expressions.types import ExpressionInvalid
+
+_MAX_REPEAT = 1000
+_QUANTIFIER = re.compile(r"([*+?]|\{(\d+)(?:,(\d*))?\})(\??)(\+?)")
+_CLASSES = {"d": r"\d", "D": r"\D", "w": r"\w", "W": r"\W"}
+_SPACE = r"\t\n\x0B\f\r "
+_CONTROL = frozenset("tnrf")
+_ZERO_WIDTH = frozenset("bBAz")
+_POSIX = re.compile(
+    r"\[:(?:alpha|digit|alnum|upper|lower|space|punct|xdigit|cntrl|print|graph|blank):\]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedPattern:
+    """A regular expression for RE2.
+
+    `is_nullable` if it may match the empty text; `has_end` if it holds `$`, which in Perl also
+    matches before a newline that ends the text.
+    """
+
+    sql: str
+    groups: int
+    is_nullable: bool
+    has_end: bool
+
+
+def check_pattern(pattern: str) -> CheckedPattern:
+    """Check a regular expression.
+
+    Raises:
+        ExpressionInvalid: If a part of it is not supported.
+    """
+    return _Checker(pattern).check()
+
+
+def check_replacement(replacement: str, groups: int) -> str:
+    r"""Check a replacement text, in which \1 to \9 stand for groups.
+
+    Raises:
+        ExpressionInvalid: If it holds another backslash, or a group that the pattern lacks.
+    """
+    for match in re.finditer(r"\\(.?)", replacement, re.DOTALL):
+        if match[1] not in "123456789" or not match[1] or int(match[1]) > groups:
+            raise ExpressionInvalid(
+                f"replacement {replacement!r}: a backslash is followed by the number of one of "
+                f"the {groups} groups"
+            )
+    return replacement
+
+
+class _Checker:
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        self._at = 0
+        self._groups = 0
+        self._has_end = False
+
+    def check(self) -> CheckedPattern:
+        sql, nullable = self._alternatives()
+        if self._at < len(self._pattern):
+            raise self._wrong("a parenthesis is closed that was not opened")
+        return CheckedPattern(sql, self._groups, nullable, self._has_end)
+
+    def _wrong(self, reason: str) -> ExpressionInvalid:
+        return ExpressionInvalid(f"regular expression {self._pattern!r}: {reason}")
+
+    def _alternatives(self) -> tuple[str, bool]:
+        sql, nullable = self._sequence()
+        while self._next("|"):
+            more, also = self._sequence()
+            sql, nullable = f"{sql}|{more}", nullable or also
+        return sql, nullable
+
+    def _next(self, text: str) -> bool:
+        if self._pattern.startswith(text, self._at):
+            self._at += len(text)
+            return True
+        return False
+
+    def _sequence(self) -> tuple[str, bool]:
+        sql, nullable = "", True
+        while self._at < len(self._pattern) and self._pattern[self._at] not in "|)":
+            piece, empty = self._piece()
+            sql, nullable = sql + piece, nullable and empty
+        return sql, nullable
+
+    def _piece(self) -> tuple[str, bool]:
+        atom, empty, is_anchor = self._atom()
+        match = _QUANTIFIER.match(self._pattern, self._at)
+        if match is None:
+            if self._pattern.startswith("{", self._at):
+                raise self._wrong(r"a brace that is no {n}, {n,} or {n,m} is written \{")
+            return atom, empty
+        self._at = match.end()
+        if match[5]:
+            raise self._wrong("possessive quantifiers are not supported; leave the second + out")
+        if is_anchor or empty:
+            raise self._wrong("what is repeated must not match the empty text")
+        low, high = int(match[2] or 0), match[3]
+        if max(low, int(high or 0)) > _MAX_REPEAT:
+            raise self._wrong(f"a repetition is at most {_MAX_REPEAT}")
+        nullable = match[1] in "*?" or (match[2] is not None and low == 0)
+        return f"{atom}{match[1]}{match[4]}", nullable
+
+    def _atom(self) -> tuple[str, bool, bool]:
+        """Return an atom for RE2, whether it may be empty, and whether it is an anchor."""
+        char = self._pattern[self._at]
+        self._at += 1
+        match char:
+            case "(":
+                return *self._group(), False
+            case "[":
+                return self._class(), False, False
+            case "\\":
+                return self._escape()
+            case "^":
+                return "^", True, True
+            case "$":
+                self._has_end = True
+                return r"\z", True, True
+            case "*" | "+" | "?" | "{":
+                raise self._wrong(f"{char} repeats nothing; a literal one is written \\{char}")
+            case _:
+                return char, False, False
+
+    def _group(self) -> tuple[str, bool]:
+        opening = "("
+        if self._next("?"):
+            if not self._next(":"):
+                raise self._wrong(
+                    "groups are (…) and (?:…) alone; looking ahead or behind, names and flags "
+                    "are not supported"
+                )
+            opening = "(?:"
+        elif self._pattern.startswith("*", self._at):
+            raise self._wrong("verbs (*…) are not supported")
+        else:
+            self._groups += 1
+        sql, nullable = self._alternatives()
+        if not self._next(")"):
+            raise self._wrong("a parenthesis is not closed")
+        return f"{opening}{sql})", nullable
+
+    def _escape(self) -> tuple[str, bool, bool]:
+        char = self._pattern[self._at : self._at + 1]
+        self._at += 1
+        if char in _CLASSES:
+            return _CLASSES[char], False, False
+        if char in {"s", "S"}:
+            return f"[{'^' if char == 'S' else ''}{_SPACE}]", False, False
+        if char and char in _ZERO_WIDTH:
+            return f"\\{char}", True, True
+        return self._escaped(char), False, False
+
+    def _escaped(self, char: str) -> str:
+        if char and (char in _CONTROL or (char.isascii() and not char.isalnum())):
+            return f"\\{char}"
+        raise self._wrong(f"\\{char} is not supported")
+
+    def _class(self) -> str:
+        sql = "[^" if self._next("^") else "["
+        if self._pattern.startswith("]", self._at):
+            raise self._wrong(r"a ] that begins a class is written \]")
+        while not self._next("]"):
+            sql += self._member()
+        return f"{sql}]"
+
+    def _member(self) -> str:
+        if self._at >= len(self._pattern):
+            raise self._wrong("a class [ is not closed")
+        posix = _POSIX.match(self._pattern, self._at)
+        if posix is not None:
+            self._at = posix.end()
+            return posix[0]
+        char = self._pattern[self._at]
+        self._at += 1
+        if char == "[":
+            raise self._wrong(r"a [ in a class is written \[")
+        if char != "\\":
+            return char
+        char = self._pattern[self._at : self._at + 1]
+        self._at += 1
+        if char in _CLASSES:
+            return _CLASSES[char]
+        return _SPACE if char == "s" else self._escaped(char)

@@ -1,0 +1,139 @@
+"""Bytes through a command of the shell."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+from typing import IO, TYPE_CHECKING, cast
+
+from snowmelt.errors import LoadRefused, PhaseFailed
+from snowmelt.load.definition import Definition, Parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from snowmelt.load.phases import Reader
+
+# What a pipe takes and gives at once.
+_PIPE = 64 * 1024
+_COMPLAINT = 4 * 1024
+
+
+class ExternalCommand:
+    """Pipes the bytes through `cmd`, run by `/bin/sh`, which finds `node` in CURRENT_NODE_NAME.
+
+    The command fails the load if it ends with another status than zero, or writes to its error
+    output; it may end before it has read everything. Leaving early kills it and its children.
+    """
+
+    def __init__(self, cmd: str, node: str = "") -> None:
+        if not cmd.strip():
+            raise LoadRefused(what="ExternalCommand", reason="cmd is empty")
+        self._command = ["/usr/bin/env", f"CURRENT_NODE_NAME={node}", "/bin/sh", "-c", cmd]
+        self._shown = cmd
+        self._group: int | None = None
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """Kill the command and its children, as soon as it starts if need be; from any thread."""
+        self._cancelled = True
+        self._kill()
+
+    def _kill(self) -> None:
+        group = self._group
+        if group is not None:
+            # Some of it may be there when the command itself has ended.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)
+
+    def run(self, reader: Reader) -> Iterator[bytes]:
+        """Yield what the command writes.
+
+        Raises:
+            PhaseFailed: The command failed, complained, or could not be started.
+        """
+        with self._started() as process:
+            complaint = bytearray()
+            yield from _talk(process, reader, complaint)
+            status = process.wait()
+        said = complaint.decode(errors="replace").strip()
+        if status or said:
+            how = f"was killed by signal {-status}" if status < 0 else f"ended with {status}"
+            reason = f"the command {how}" + (f" and said: {said}" if said else "")
+            raise PhaseFailed(reason=f"{reason} ({self._shown})", offset=reader.offset)
+
+    @contextlib.contextmanager
+    def _started(self) -> Iterator[subprocess.Popen[bytes]]:
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(  # noqa: S603 - to run what the user wrote is its purpose
+            self._command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True
+        )
+        self._group = process.pid
+        try:
+            if self._cancelled:
+                self._kill()
+            yield process
+        finally:
+            self._kill()
+            self._group = None
+            for end in (process.stdin, process.stdout, process.stderr):
+                with contextlib.suppress(OSError):
+                    _there(end).close()
+            process.wait()
+
+
+def _talk(
+    process: subprocess.Popen[bytes], reader: Reader, complaint: bytearray
+) -> Iterator[bytes]:
+    """Write and read by turns, as the command's pipes allow, until it closes its outputs."""
+    stdin, stdout, stderr = map(_there, (process.stdin, process.stdout, process.stderr))
+    os.set_blocking(stdin.fileno(), False)
+    waiting, outputs = memoryview(b""), {stdout, stderr}
+    with selectors.DefaultSelector() as selector:
+        selector.register(stdin, selectors.EVENT_WRITE)
+        for output in outputs:
+            selector.register(output, selectors.EVENT_READ)
+        while outputs:
+            for key, _ in selector.select():
+                end = cast("IO[bytes]", key.fileobj)
+                if end is stdin:
+                    waiting = waiting or memoryview(reader.read())
+                    written = _write(stdin, waiting)
+                    waiting = waiting[written:]
+                    if written is None:
+                        selector.unregister(stdin)
+                        stdin.close()
+                elif data := os.read(end.fileno(), _PIPE):
+                    if end is stdout:
+                        yield data
+                    else:
+                        complaint += data[: _COMPLAINT - len(complaint)]
+                else:
+                    selector.unregister(end)
+                    outputs.discard(end)
+
+
+def _write(stdin: IO[bytes], data: memoryview) -> int | None:
+    """Write what the pipe takes; None when there is nothing more, or nobody reads it."""
+    try:
+        return os.write(stdin.fileno(), data[:_PIPE]) if data else None
+    except BlockingIOError:
+        return 0
+    except BrokenPipeError:
+        return None
+
+
+def _there(end: IO[bytes] | None) -> IO[bytes]:
+    if end is None:
+        raise ValueError("the command has no pipes")
+    return end
+
+
+EXTERNAL_COMMAND = Definition(
+    "ExternalCommand",
+    ExternalCommand,
+    (Parameter("cmd", str, required=True), Parameter("node", str)),
+)

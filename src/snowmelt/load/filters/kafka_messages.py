@@ -1,0 +1,82 @@
+"""Messages into a byte stream: a delimiter behind each, or its length before it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from snowmelt.errors import LoadRefused
+from snowmelt.load.definition import Definition, Parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from snowmelt.load.phases import Records
+
+_LENGTH_BYTES = 4
+
+
+class KafkaInsertDelimiters:
+    """Appends the delimiter to every message, or (`mode` "between") puts it between them.
+
+    Messages are not looked into: one that holds the delimiter becomes two records.
+    """
+
+    ends_records: ClassVar[bool] = True
+
+    def __init__(self, delimiter: str, mode: str = "append") -> None:
+        if not delimiter:
+            raise LoadRefused(what="KafkaInsertDelimiters", reason="the delimiter is empty")
+        if mode.lower() not in {"append", "between"}:
+            reason = f"mode is append or between, not {mode}"
+            raise LoadRefused(what="KafkaInsertDelimiters", reason=reason)
+        self._delimiter = delimiter.encode()
+        self._between = mode.lower() == "between"
+
+    def run_records(self, records: Iterator[Records]) -> Iterator[bytes]:
+        """Yield the bytes of the messages, and the delimiters."""
+        delimiter, empty = pa.scalar(self._delimiter), pa.scalar(b"")
+        first = self._between
+        for batch in records:
+            if not len(batch):
+                continue
+            order = (empty, batch) if self._between else (batch, empty)
+            data = _data(pc.binary_join_element_wise(*order, delimiter))
+            yield data[len(self._delimiter) :] if first else data
+            first = False
+
+
+class KafkaInsertLengths:
+    """Puts the length of every message before it, four bytes, the highest first."""
+
+    ends_records: ClassVar[bool] = True
+
+    def run_records(self, records: Iterator[Records]) -> Iterator[bytes]:
+        """Yield the bytes of the lengths and the messages."""
+        for batch in records:
+            count = len(batch)
+            if not count:
+                continue
+            lengths = pc.binary_length(batch).to_numpy().astype(">u4")
+            offsets = np.arange(0, _LENGTH_BYTES * (count + 1), _LENGTH_BYTES, dtype=np.int32)
+            buffers = [None, pa.py_buffer(offsets), pa.py_buffer(lengths)]
+            before = pa.Array.from_buffers(pa.binary(), count, buffers)
+            yield _data(pc.binary_join_element_wise(before, batch, pa.scalar(b"")))
+
+
+def _data(joined: pa.BinaryArray) -> bytes:
+    offsets = np.frombuffer(joined.buffers()[1], dtype=np.int32)
+    start, end = offsets[joined.offset], offsets[joined.offset + len(joined)]
+    data: bytes = joined.buffers()[2][int(start) : int(end)].to_pybytes()
+    return data
+
+
+KAFKA_INSERT_DELIMITERS = Definition(
+    "KafkaInsertDelimiters",
+    KafkaInsertDelimiters,
+    (Parameter("delimiter", str, required=True), Parameter("mode", str)),
+)
+KAFKA_INSERT_LENGTHS = Definition("KafkaInsertLengths", KafkaInsertLengths)

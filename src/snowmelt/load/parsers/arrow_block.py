@@ -1,0 +1,161 @@
+"""Where the records of a block lie, found at once: only where it is surely as `fields` reads them.
+
+A quote toggles between outside and inside. That is right for a whole block if each quote that
+opens stands where a field begins (or after one that it doubles), and each that closes where one
+ends; then line ends outside quotes are the ends of records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from snowmelt.load.parsers.delimited_text import Dialect
+
+    Places = NDArray[np.int64]
+
+_LINE_END = 10
+_RETURN = 13
+BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Whole records at the front of a block: lines, but for line ends inside quotes.
+
+    The first `length` bytes of `data` are what Arrow may read as CSV: the records, their ends made
+    line ends. `size` is what they take in the block. `quotes` are where the quotes are.
+    """
+
+    data: bytes
+    length: int
+    size: int
+    has_quotes: bool
+    has_escapes: bool
+    quotes: Places | None
+    end_width: int
+
+    def has_blank_lines(self) -> bool:
+        """Tell whether two line ends follow each other, be it inside quotes."""
+        data = self.data[: self.length]
+        begins = data.startswith((b"\n", b"\r\n"))
+        return begins or b"\n\n" in data or (b"\r" in data and b"\n\r\n" in data)
+
+    def ends(self) -> Places:
+        """Return where each record ends in `data`, behind its line end."""
+        values = np.frombuffer(self.data, np.uint8, self.length)
+        ends = np.flatnonzero(values == _LINE_END) + 1
+        if self.quotes is not None:
+            ends = ends[np.searchsorted(self.quotes, ends) % 2 == 0]
+        return ends
+
+
+def layout_of(data: bytes, dialect: Dialect, *, is_last: bool) -> Layout | None:
+    """Return the layout of a block's whole records; None if they must be read exactly."""
+    usual = dialect.usual
+    terminator = dialect.terminator or b"\n"
+    if _is_out_of_reach(dialect) or data.startswith(BOM):
+        return None
+    if is_last and not data.endswith(terminator):
+        # So that the last record ends like the others, unless that would end it earlier.
+        if data.endswith((b"\r", terminator[:-1] or terminator)):
+            return None
+        data += terminator
+    quoted = bool(usual.quote) and usual.quote in data
+    escaped = bool(usual.escape) and usual.escape != usual.quote and usual.escape in data
+    if ((quoted or escaped) and not _plain_ends(dialect)) or (escaped and (quoted or usual.null)):
+        return None
+    if dialect.own and (escaped or (quoted and _has_quoted_null(data, dialect))):
+        return None
+    quotes, size = None, data.rfind(terminator) + len(terminator)
+    if quoted:
+        quotes, size = _outside(data, usual.quote[0], usual.delimiter[0])
+    elif escaped:
+        size = _unescaped_end(data, usual.escape[0])
+    elif size < len(terminator):
+        size = 0
+    lines = None if quoted and quotes is None else _as_lines(data, size, dialect)
+    if lines is None or (escaped and b"\r" in lines):
+        return None
+    length = size if lines is data else len(lines)
+    return Layout(
+        lines,
+        length,
+        size,
+        has_quotes=quoted,
+        has_escapes=escaped,
+        quotes=quotes,
+        end_width=len(terminator),
+    )
+
+
+def _is_out_of_reach(dialect: Dialect) -> bool:
+    """Tell whether Arrow knows no such marks: none for one column, and no byte of 0."""
+    usual = dialect.usual
+    return dialect.repeats or dialect.own_nulls is None or b"\0" in usual.delimiter + usual.quote
+
+
+def _has_quoted_null(data: bytes, dialect: Dialect) -> bool:
+    """Tell whether there may be a quoted field that would be NULL without its quotes."""
+    usual, own = dialect.usual, dialect.own_nulls or {}
+    return any(usual.quote + null + usual.quote in data for null in {usual.null, *own.values()})
+
+
+def _plain_ends(dialect: Dialect) -> bool:
+    return dialect.terminator in {b"", b"\n", b"\r\n"}
+
+
+def _as_lines(data: bytes, size: int, dialect: Dialect) -> bytes | None:
+    """Return the records as lines; None where a line end would be made of what is none."""
+    returns = data.count(b"\r", 0, size) if b"\r" in data else 0
+    if dialect.terminator in {b"", b"\r\n"} and returns:
+        pairs = data.count(b"\r\n", 0, size)
+        lines = data.count(b"\n", 0, size) if dialect.terminator else pairs
+        # A line end alone is data where records end with both.
+        return data if returns == pairs == lines else None
+    if returns:
+        return None
+    if dialect.terminator in {b"", b"\n"}:
+        return data
+    if b"\n" in data:
+        return None
+    return data[:size].replace(dialect.terminator, b"\n")
+
+
+def _unescaped_end(data: bytes, escape: int) -> int:
+    end = data.rfind(b"\n")
+    while end >= 0:
+        before = end
+        while before > 0 and data[before - 1] == escape:
+            before -= 1
+        if (end - before) % 2 == 0:
+            return end + 1
+        end = data.rfind(b"\n", 0, end)
+    return 0
+
+
+def _outside(data: bytes, quote: int, delimiter: int) -> tuple[Places | None, int]:
+    """Return the quotes and the last record end outside them; no quotes if one is out of place."""
+    values = np.frombuffer(data, np.uint8)
+    quotes = np.flatnonzero(values == quote)
+    before, end = 0, data.rfind(b"\n")
+    while end >= 0:
+        before = int(np.searchsorted(quotes, end))
+        if before % 2 == 0:
+            break
+        end = data.rfind(b"\n", 0, int(quotes[before - 1]))
+    if end < 0:
+        return None, 0
+    quotes = quotes[:before]
+    opening, closing = quotes[0::2], quotes[1::2]
+    left = values[opening - 1]
+    begins = (left == delimiter) | (left == _LINE_END) | (left == quote) | (opening == 0)
+    right = values[closing + 1]
+    ends = (right == delimiter) | (right == _LINE_END) | (right == quote) | (right == _RETURN)
+    fits = begins.all() and ends.all()
+    return (quotes if fits else None), end + 1

@@ -1,0 +1,201 @@
+"""Avro: files with their schema in front, and messages whose schema is known elsewhere."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import fastavro
+import httpx
+
+from snowmelt.errors import LoadRefused, PhaseFailed
+from snowmelt.load.parsers.record_columns import Entry, Objects
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from snowmelt.load.phases import Parsed, Reader, Records, Target
+    from snowmelt.load.portion import Portion
+
+# --- What FAVROPARSER and KAFKAAVROPARSER let one choose.
+
+
+@dataclass(frozen=True, slots=True)
+class AvroOptions:
+    """FAVROPARSER's: a value that does not fit its column is NULL unless it is to be rejected."""
+
+    flatten_maps: bool = True
+    flatten_arrays: bool = False
+    reject_on_materialized_type_error: bool = False
+    key_separator: str = "."
+
+
+@dataclass(frozen=True, slots=True)
+class StrictAvroOptions(AvroOptions):
+    """Ours: a value that does not fit its column rejects the record."""
+
+    reject_on_materialized_type_error: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaAvroOptions(AvroOptions):
+    """KAFKAAVROPARSER's: the schema of messages is given, or asked for at a registry.
+
+    With a registry a message begins with a zero byte and the four bytes of its schema's number,
+    as the registry's own serialisers write it. `with_metadata` says that each message is an Avro
+    file with a schema of its own; `codec` is written there, too, and has no meaning here.
+    """
+
+    external_schema: str = ""
+    schema_registry_url: str = ""
+    with_metadata: bool = False
+    codec: str = "default"
+
+
+_AT_ONCE = 4096
+_FRAME = 5
+_TIMEOUT_S = 30.0
+# What a broken file makes fastavro raise, besides its own errors.
+_BROKEN = (ValueError, EOFError, KeyError, IndexError, TypeError, ArithmeticError, RecursionError)
+
+
+class Avro:
+    """Parses an Avro file; a file that is broken inside fails, as no record's end can be found."""
+
+    splittable = False
+
+    def __init__(self, options: AvroOptions) -> None:
+        self._options = options
+
+    def parse(self, reader: Reader, target: Target, portion: Portion) -> Iterator[Parsed]:  # noqa: ARG002
+        """Yield what became of the records, at most a few thousand at once.
+
+        Raises:
+            PhaseFailed: The bytes are no Avro file, or not from some block on.
+        """
+        objects = _objects(target, self._options)
+        source = _Source(reader)
+        if reader.at_end:
+            return
+        entries: list[Entry] = []
+        try:
+            for block in fastavro.block_reader(cast("Any", source)):
+                for record in block:
+                    entries.append(Entry(block.offset, None, _named(record)))
+                    if len(entries) >= _AT_ONCE:
+                        yield objects.parsed(entries)
+                        entries = []
+        except _BROKEN as error:
+            if entries:
+                yield objects.parsed(entries)
+            reason = f"not an Avro file, or broken: {str(error) or type(error).__name__}"
+            raise PhaseFailed(reason=reason, offset=reader.offset) from None
+        if entries:
+            yield objects.parsed(entries)
+
+
+class AvroMessages:
+    """Parses messages, each of which is one record."""
+
+    def __init__(self, options: KafkaAvroOptions) -> None:
+        """Take options.
+
+        Raises:
+            LoadRefused: Not exactly one place of schemas is given, or the schema is none.
+        """
+        given = [options.external_schema, options.schema_registry_url, options.with_metadata]
+        if sum(map(bool, given)) != 1:
+            reason = "give one of external_schema, schema_registry_url and with_metadata"
+            raise LoadRefused(what="KAFKAAVROPARSER", reason=reason)
+        self._options = options
+        self._schemas: dict[int, Any] = {}
+        self._schema: Any = None
+        if options.external_schema:
+            try:
+                self._schema = fastavro.parse_schema(json.loads(options.external_schema))
+            except (ValueError, fastavro.schema.SchemaParseException) as error:
+                reason = f"external_schema is no Avro schema: {error}"
+                raise LoadRefused(what="KAFKAAVROPARSER", reason=reason) from None
+
+    def parse_records(self, records: Iterator[Records], target: Target) -> Iterator[Parsed]:
+        """Yield what became of the messages.
+
+        Raises:
+            PhaseFailed: The registry does not answer, or not with a schema.
+        """
+        objects = _objects(target, self._options)
+        offset = 0
+        for batch in records:
+            for at in range(0, len(batch), _AT_ONCE):
+                entries = []
+                for message in batch.slice(at, _AT_ONCE).to_pylist():
+                    entries.append(self._entry(message, offset))
+                    offset += len(message)
+                yield objects.parsed(entries)
+
+    def _entry(self, message: bytes, offset: int) -> Entry:
+        try:
+            value = self._value(message)
+        except _BROKEN as error:
+            problem = f"not a record of the schema: {str(error) or type(error).__name__}"
+            return Entry(offset, message, None, problem)
+        return Entry(offset, message, _named(value))
+
+    def _value(self, message: bytes) -> object:
+        if self._options.with_metadata:
+            (record,) = list(fastavro.reader(io.BytesIO(message)))
+            return record
+        schema, body = self._schema, io.BytesIO(message)
+        if schema is None:
+            frame = body.read(_FRAME)
+            if len(frame) < _FRAME or frame[0]:
+                raise ValueError("it does not begin with a zero byte and its schema's number")
+            schema = self._registered(int.from_bytes(frame[1:], "big"))
+        value = fastavro.schemaless_reader(body, schema, None)
+        if body.read(1):
+            raise ValueError("bytes follow the record")
+        return value
+
+    def _registered(self, number: int) -> Any:
+        known = self._schemas.get(number)
+        if known is None:
+            url = f"{self._options.schema_registry_url.rstrip('/')}/schemas/ids/{number}"
+            try:
+                answer = httpx.get(url, timeout=_TIMEOUT_S).raise_for_status()
+                known = fastavro.parse_schema(json.loads(answer.json()["schema"]))
+            except (httpx.HTTPError, ValueError, KeyError) as error:
+                raise PhaseFailed(reason=f"no schema {number} at {url}: {error}") from None
+            self._schemas[number] = known
+        return known
+
+
+class _Source:
+    """The bytes of a reader as a file that fastavro reads from front to back."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def read(self, size: int = -1) -> bytes:
+        """Return so many bytes, fewer at the end only."""
+        return self._reader.read(None if size < 0 else size)
+
+    def tell(self) -> int:
+        """Return how many bytes were read."""
+        return self._reader.offset
+
+
+def _objects(target: Target, options: AvroOptions) -> Objects:
+    return Objects(
+        target,
+        strict=options.reject_on_materialized_type_error,
+        maps=options.flatten_maps,
+        arrays=options.flatten_arrays,
+        separator=options.key_separator,
+    )
+
+
+def _named(record: object) -> dict[str, Any]:
+    """Return a record, or a value without a name as one under the name VALUE."""
+    return record if isinstance(record, dict) else {"VALUE": record}

@@ -1,0 +1,452 @@
+"""Text whose records are lines, or end with another text, and nothing within them hides an end."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from snowmelt.errors import LoadRefused, PhaseFailed
+from snowmelt.load.column_converter import Conversion
+from snowmelt.load.parsers.delimited_text import DEFAULT_MAX_RECORD, Dialect, FieldDialect, mark
+from snowmelt.load.parsers.portion_stream import Border, Stream
+from snowmelt.load.phases import ColumnOptions, Parsed, Rejected
+from snowmelt.schema.types import Kind, internal_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from snowmelt.load.phases import Reader, Records, Target
+    from snowmelt.load.portion import Portion
+
+if TYPE_CHECKING:
+    Columns = tuple[list[pa.Array | None], dict[int, str]]
+
+
+class Splitter(Protocol):
+    """Takes records apart."""
+
+    trim: str | None
+
+    def split(self, records: pa.BinaryArray, conversion: Conversion) -> Columns:
+        """Return the texts of each column, and the places of records that cannot be taken apart.
+
+        What is returned for a column at such a place does not matter; None is a column of NULL.
+
+        Raises:
+            PhaseFailed: The target cannot be filled at all.
+        """
+
+
+class LineParser:
+    """Parses records of lines. Empty ones are none.
+
+    Args:
+        splitter: What takes one apart.
+        terminator: What ends each; empty for a line end.
+        skip: Records to leave out at the start of a file.
+        skip_bytes: Bytes to leave out before these.
+        max_record: Bytes that one may have.
+    """
+
+    def __init__(
+        self,
+        splitter: Splitter,
+        terminator: str = "",
+        *,
+        skip: int = 0,
+        skip_bytes: int = 0,
+        max_record: int = 0,
+    ) -> None:
+        self._splitter = splitter
+        self._terminator = terminator.encode()
+        self._skip = skip
+        self._skip_bytes = skip_bytes
+        self._max_record = max_record if max_record > 0 else DEFAULT_MAX_RECORD
+        self._border = Border(Dialect(FieldDialect(escape=b""), self._terminator))
+        self.splittable = self._border.can_split
+        self.column_marks: frozenset[str] = getattr(splitter, "column_marks", frozenset())
+
+    def parse(self, reader: Reader, target: Target, portion: Portion) -> Iterator[Parsed]:
+        """Yield what became of the records, block by block."""
+        stream = Stream(reader, self._border, portion)
+        rows = _Rows(self._splitter, target)
+        if portion.is_first:
+            stream.drop_bytes(self._skip_bytes)
+            if not self._skip_bytes:
+                stream.drop_mark()
+            for _ in range(self._skip):
+                stream.drop_first()
+        else:
+            stream.drop_first()
+        yield from stream.parse(_Blocks(rows, self._terminator), self._max_record)
+
+    def parse_records(self, records: Iterator[Records], target: Target) -> Iterator[Parsed]:
+        """Yield what became of messages, each of which is one record."""
+        rows = _Rows(self._splitter, target)
+        offset = 0
+        for batch in records:
+            data = batch.to_pylist()
+            starts = list(accumulate(map(len, data), initial=offset))
+            offset = starts.pop()
+            if data:
+                yield rows.parsed(data, starts)
+
+
+class _Blocks:
+    def __init__(self, rows: _Rows, terminator: bytes) -> None:
+        self._rows = rows
+        self._terminator = terminator or b"\n"
+        self._strips = not terminator
+
+    def parse(self, data: bytes, offset: int, *, is_last: bool) -> tuple[Parsed | None, int]:
+        """Return what became of whole records, and how many bytes they take."""
+        width = len(self._terminator)
+        end = data.rfind(self._terminator)
+        size = len(data) if is_last else end + width if end >= 0 else 0
+        if not size:
+            return None, 0
+        found = data[:size].split(self._terminator)
+        starts = list(accumulate((len(record) + width for record in found), initial=offset))
+        if self._strips:
+            found = [record.removesuffix(b"\r") for record in found]
+        records = [record for record in found if record]
+        kept = [start for record, start in zip(found, starts, strict=False) if record]
+        return (self._rows.parsed(records, kept) if records else None), size
+
+    def reject(self, data: bytes, offset: int, reason: str) -> Parsed:
+        """Return a rejected record as all that was parsed."""
+        return self._rows.rejected(data, offset, reason)
+
+
+class _Rows:
+    """Makes rows of records; counts them."""
+
+    def __init__(self, splitter: Splitter, target: Target) -> None:
+        self._splitter = splitter
+        self._conversion = Conversion(target, trim=splitter.trim)
+        self._records = 0
+
+    def parsed(self, records: list[bytes], starts: list[int]) -> Parsed:
+        array = pa.array(records, pa.binary())
+        columns, problems = self._splitter.split(array, self._conversion)
+        if problems:
+            good = [place for place in range(len(records)) if place not in problems]
+            taken = pa.array(good, pa.int64())
+            columns = [None if column is None else column.take(taken) for column in columns]
+        else:
+            good = list(range(len(records)))
+        table, refused = self._conversion.convert(columns, len(good))
+        reasons: dict[int, tuple[str | None, str]] = {
+            place: (None, problem) for place, problem in problems.items()
+        }
+        reasons |= {good[row]: reason for row, reason in refused.items()}
+        rejects = tuple(
+            Rejected(
+                self._records + place + 1,
+                starts[place],
+                records[place],
+                reasons[place][1],
+                reasons[place][0],
+            )
+            for place in sorted(reasons)
+        )
+        self._records += len(records)
+        return Parsed(self._conversion.good(table, refused), rejects, len(records))
+
+    def rejected(self, data: bytes, offset: int, reason: str) -> Parsed:
+        self._records += 1
+        reject = Rejected(self._records, offset, data, reason)
+        return Parsed(self._conversion.arrow_schema.empty_table(), (reject,), 1)
+
+
+class WholeMessages:
+    """Each record is the value of the one column there is, taken as it is."""
+
+    trim: str | None = None
+
+    def split(self, records: pa.BinaryArray, conversion: Conversion) -> Columns:
+        """Return the records themselves; bytes as the digits that stand for them."""
+        if len(conversion.columns) != 1:
+            reason = f"a message fills one column, not {len(conversion.columns)}; list the one"
+            raise PhaseFailed(reason=reason)
+        if conversion.columns[0].column.kind is Kind.BINARY:
+            return [pa.array([record.hex() for record in records.to_pylist()], pa.string())], {}
+        return [records], {}
+
+
+class FixedWidths:
+    """Fields by their bytes; blanks, or what is trimmed, around them are padding."""
+
+    trim: str | None = None
+    column_marks = frozenset({"null"})
+
+    def __init__(self, sizes: list[int], trim: str, null: str) -> None:
+        """Take widths in bytes, padding, and the character that fills a NULL (empty: a blank)."""
+        self._sizes = sizes
+        self._ends = list(accumulate(sizes))
+        self._pad = trim.encode()
+        self._null = null.encode() or b" "
+
+    def split(self, records: pa.BinaryArray, conversion: Conversion) -> Columns:
+        """Cut records at their places."""
+        count = len(conversion.columns)
+        if count != len(self._ends):
+            reason = f"COLSIZES has {len(self._ends)} sizes for {count} columns"
+            raise PhaseFailed(reason=reason)
+        total = self._ends[-1]
+        lengths = pc.binary_length(records).to_numpy(zero_copy_only=False)
+        problems = {
+            int(place): f"{lengths[place]} bytes where {total} are expected"
+            for place in (lengths != total).nonzero()[0]
+        }
+        columns: list[pa.Array | None] = []
+        start = 0
+        nulls = self._nulls(conversion)
+        for end, null in zip(self._ends, nulls, strict=True):
+            values = [
+                None if piece == null else piece.strip(self._pad)
+                for piece in pc.binary_slice(records, start, end).to_pylist()
+            ]
+            columns.append(pa.array(values, pa.binary()))
+            start = end
+        return columns, problems
+
+    def _nulls(self, conversion: Conversion) -> list[bytes]:
+        """Return what a whole field is where its value is NULL."""
+        nulls: list[bytes] = []
+        for column, size in zip(conversion.columns, self._sizes, strict=True):
+            own = conversion.options.get(column.column.name, ColumnOptions()).null
+            null = self._null * size if own is None else own.encode()
+            if len(null) != size:
+                reason = (
+                    f"NULL of column {column.column.display_name} has {len(null)} bytes; in a "
+                    f"field of fixed width it has as many as the field, {size}"
+                )
+                raise PhaseFailed(reason=reason)
+            nulls.append(null)
+        return nulls
+
+
+# --- Records of text by a regular expression, or of pairs of a key and a value.
+
+_NAMED = re.compile(r"\(\?<(?![=!])")
+_SHOWN = 20
+
+
+class Pattern:
+    """Columns by the named groups of a pattern that matches the whole of a record, or its start.
+
+    A group that takes no part is NULL. `line_column` names a column for the record itself.
+    """
+
+    trim: str | None = None
+
+    def __init__(self, pattern: str, line_column: str) -> None:
+        """Compile a pattern, whose groups may be written `(?<name>…)` or `(?P<name>…)`.
+
+        Raises:
+            LoadRefused: It is no regular expression, or names no group.
+        """
+        try:
+            self._pattern = re.compile(_NAMED.sub("(?P<", pattern))
+        except re.error as error:
+            reason = f"the pattern is no regular expression: {error}"
+            raise LoadRefused(what="FREGEXPARSER", reason=reason) from None
+        if not self._pattern.groupindex:
+            raise LoadRefused(what="FREGEXPARSER", reason="the pattern names no group (?<column>…)")
+        self._groups = {
+            internal_name(name): place for name, place in self._pattern.groupindex.items()
+        }
+        self._line = internal_name(line_column) if line_column else None
+
+    def split(self, records: pa.BinaryArray, conversion: Conversion) -> Columns:
+        """Match each record."""
+        names = [column.column.name for column in conversion.columns]
+        groups = [0 if name == self._line else self._group(name, names) for name in names]
+        if all(group is None for group in groups):
+            known = ", ".join(self._groups)
+            raise PhaseFailed(reason=f"no group of the pattern is a column; it has {known}")
+        columns: list[list[str | None]] = [[] for _ in groups]
+        problems: dict[int, str] = {}
+        for place, record in enumerate(records.to_pylist()):
+            match, line = None, ""
+            try:
+                line = record.decode()
+                match = self._pattern.match(line)
+                if match is None:
+                    problems[place] = "the record does not match the pattern"
+            except UnicodeDecodeError as error:
+                problems[place] = f"illegal UTF-8 at byte {error.start} of the record"
+            for values, group, name in zip(columns, groups, names, strict=True):
+                if match is None or group is None:
+                    values.append(None)
+                else:
+                    values.append(line if name == self._line else match[group])
+        return [pa.array(values, pa.string()) for values in columns], problems
+
+    def _group(self, name: str, names: Sequence[str]) -> int | None:
+        """Return the group of a column; a name in quotes has no case unless another column has it."""
+        if name in self._groups or name.upper() in names:
+            return self._groups.get(name)
+        return self._groups.get(name.upper())
+
+
+class Pairs:
+    """Columns by keys: `key=value`, pairs apart by a delimiter; quotes hold delimiters.
+
+    Where a delimiter is followed by what is no pair, it belongs to the value before it.
+    """
+
+    def __init__(self, delimiter: str, assignment: str, *, trims: bool) -> None:
+        self.trim: str | None = " \t" if trims else None
+        quoted = r'"((?:[^"]|"")*)"'
+        mark, equals = re.escape(delimiter), re.escape(assignment)
+        key = rf"([^{mark}{equals}\"]+)"
+        plain = rf"((?:(?!{mark}+[^{mark}{equals}\"]+{equals}).)*)"
+        self._pair = re.compile(
+            rf"{mark}*{key}{equals}(?:{quoted}(?={mark}|\Z)|{plain})", re.DOTALL
+        )
+        self._blank = re.compile(rf"(?:{mark}|\s)*\Z")
+
+    def split(self, records: pa.BinaryArray, conversion: Conversion) -> Columns:
+        """Find the pairs of each record."""
+        names = [column.column.name for column in conversion.columns]
+        # The very name of a column comes before one of another case.
+        places = {name.upper(): place for place, name in enumerate(names)}
+        places |= {name: place for place, name in enumerate(names)}
+        columns: list[list[str | None]] = [[] for _ in conversion.columns]
+        problems: dict[int, str] = {}
+        for number, record in enumerate(records.to_pylist()):
+            row: list[str | None] = [None] * len(columns)
+            try:
+                problem = self._fill(record.decode(), places, row)
+            except UnicodeDecodeError as error:
+                problem = f"illegal UTF-8 at byte {error.start} of the record"
+            if problem:
+                problems[number] = problem
+            for values, value in zip(columns, row, strict=True):
+                values.append(value)
+        return [pa.array(values, pa.string()) for values in columns], problems
+
+    def _fill(self, record: str, places: dict[str, int], row: list[str | None]) -> str | None:
+        at = 0
+        while not self._blank.match(record, at):
+            match = self._pair.match(record, at)
+            if match is None:
+                return f"no pair of a key and a value: {record[at : at + _SHOWN]!r}"
+            at = match.end()
+            place = places.get(internal_name(match[1].strip()))
+            if place is not None:
+                value = match[3] if match[2] is None else match[2].replace('""', '"')
+                row[place] = value or (None if match[2] is None else "")
+        return None
+
+
+# --- What one may choose of fixed widths, regular expressions, pairs and whole messages.
+
+
+@dataclass(frozen=True, slots=True)
+class FixedWidthOptions:
+    """COPY's FIXEDWIDTH: `colsizes` are bytes, with commas between them."""
+
+    colsizes: str
+    record_terminator: str = ""
+    skip: int = 0
+    skip_bytes: int = 0
+    trim: str = " "
+    null: str = ""
+    max_record: int = 0
+
+    def parser(self) -> LineParser:
+        """Make the parser.
+
+        Raises:
+            LoadRefused: The sizes are no positive whole numbers.
+        """
+        what = "FIXEDWIDTH"
+        words = [word.strip() for word in self.colsizes.split(",")]
+        if not all(word.isdecimal() and int(word) for word in words):
+            reason = f"colsizes are bytes of each column, such as 4,10,2, not {self.colsizes!r}"
+            raise LoadRefused(what=what, reason=reason)
+        mark("TRIM", self.trim, what=what, may_be_empty=True)
+        if len(self.null.encode()) > 1:
+            reason = (
+                f"NULL is one character, which fills the field, not {self.null!r}; give a column "
+                "a NULL of its own, as wide as its field"
+            )
+            raise LoadRefused(what=what, reason=reason)
+        return LineParser(
+            FixedWidths([int(word) for word in words], self.trim, self.null),
+            self.record_terminator,
+            skip=self.skip,
+            skip_bytes=self.skip_bytes,
+            max_record=self.max_record,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RegexOptions:
+    """FREGEXPARSER; `use_jit` and `use_utf8` have no meaning here."""
+
+    pattern: str
+    record_terminator: str = ""
+    logline_column: str = ""
+    use_jit: bool = True
+    use_utf8: bool = True
+    skip: int = 0
+    max_record: int = 0
+
+    def parser(self) -> LineParser:
+        """Make the parser.
+
+        Raises:
+            LoadRefused: The pattern is none, or names no group.
+        """
+        pattern = Pattern(self.pattern, self.logline_column)
+        return LineParser(
+            pattern, self.record_terminator, skip=self.skip, max_record=self.max_record
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PairsOptions:
+    """FDELIMITEDPAIRPARSER; `assignment` is ours."""
+
+    delimiter: str = " "
+    assignment: str = "="
+    record_terminator: str = ""
+    trim: bool = True
+    skip: int = 0
+    max_record: int = 0
+
+    def parser(self) -> LineParser:
+        """Make the parser.
+
+        Raises:
+            LoadRefused: A mark is longer than a character, or both are the same.
+        """
+        what = "FDELIMITEDPAIRPARSER"
+        if mark("delimiter", self.delimiter, what=what) == mark(
+            "assignment", self.assignment, what=what
+        ):
+            raise LoadRefused(what=what, reason="the delimiter must differ from the assignment")
+        return LineParser(
+            Pairs(self.delimiter, self.assignment, trims=self.trim),
+            self.record_terminator,
+            skip=self.skip,
+            max_record=self.max_record,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MessageOptions:
+    """KAFKAPARSER, which has no parameters."""
+
+    def parser(self) -> LineParser:
+        """Make the parser."""
+        return LineParser(WholeMessages())

@@ -1,0 +1,196 @@
+"""Parquet files: columns by name, by Arrow where types fit, else value by value."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from snowmelt.errors import PhaseFailed
+from snowmelt.load.parsers.record_columns import Objects, shown
+from snowmelt.schema.conversion.arrow_values import python_values
+from snowmelt.schema.native_types import has_nanoseconds
+from snowmelt.schema.timestamp_limits import out_of_range
+from snowmelt.schema.types import TIMESTAMPS, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from snowmelt.load.column_converter import TextColumn
+    from snowmelt.load.phases import Parsed, Reader, Target
+    from snowmelt.load.portion import Portion
+
+_AT_ONCE = 16_384
+# A file is read from its end: beyond so many bytes it waits on the disk.
+_HELD = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetOptions:
+    """PARQUET's: columns are found by name in any case; one that the file lacks is NULL."""
+
+    reject_on_materialized_type_error: bool = True
+
+    def parser(self) -> Parquet:
+        """Make the parser."""
+        return Parquet(strict=self.reject_on_materialized_type_error)
+
+
+class Parquet:
+    """Parses a Parquet file, which is brought to where it can be read from its end first."""
+
+    splittable = False
+
+    def __init__(self, *, strict: bool) -> None:
+        self._strict = strict
+
+    def parse(self, reader: Reader, target: Target, portion: Portion) -> Iterator[Parsed]:  # noqa: ARG002
+        """Yield what became of the rows, some thousands at once.
+
+        Raises:
+            PhaseFailed: The bytes are no Parquet file, or none of its columns is a column.
+        """
+        with tempfile.SpooledTemporaryFile(_HELD) as held:
+            for piece in reader:
+                held.write(piece)
+            if not held.tell():
+                return
+            held.seek(0)
+            objects = Objects(target, strict=self._strict, maps=False, arrays=False, separator=".")
+            try:
+                file = pq.ParquetFile(held)
+                names = _names(file.schema_arrow, objects.conversion.columns)
+                wanted = [name for name in names if name is not None]
+                for batch in file.iter_batches(_AT_ONCE, columns=wanted, use_threads=False):
+                    yield self._parsed(batch, names, objects)
+            except pa.ArrowException as error:
+                raise PhaseFailed(reason=f"not a Parquet file, or broken: {error}") from None
+
+    def _parsed(self, batch: pa.RecordBatch, names: list[str | None], objects: Objects) -> Parsed:
+        arrays: list[pa.Array] = []
+        refused: dict[int, tuple[str | None, str]] = {}
+        for column, name in zip(objects.conversion.columns, names, strict=True):
+            given = pa.nulls(batch.num_rows) if name is None else batch.column(name)
+            parts = _at_once(given, column)
+            if parts is None:
+                parts, found = column.convert_objects(_values(given))
+                if self._strict or not column.column.nullable:
+                    label = column.column.display_name
+                    refused |= {row: (label, reason) for row, reason in found.items()}
+            arrays.extend(parts)
+        table = objects.conversion.good(objects.conversion.table(arrays), refused)
+        return objects.finished(
+            table,
+            refused,
+            batch.num_rows,
+            lambda row: (0, shown(_row(batch, row))),
+        )
+
+
+def _values(array: pa.Array) -> list[object]:
+    """Return a column's values; dates and timestamps that Python does not have as NumPy's."""
+    try:
+        return list(array.to_pylist())
+    except (OverflowError, ValueError):
+        return python_values(array)
+
+
+def _row(batch: pa.RecordBatch, row: int) -> dict[str, object]:
+    """Return one row; a date or timestamp that Python does not have is there as text."""
+    values = (_values(column.slice(row, 1))[0] for column in batch.columns)
+    return {
+        name: str(value) if isinstance(value, (np.datetime64, pa.Scalar)) else value
+        for name, value in zip(batch.schema.names, values, strict=True)
+    }
+
+
+def _names(schema: pa.Schema, columns: list[TextColumn]) -> list[str | None]:
+    folded = {name.upper(): name for name in reversed(schema.names)}
+    exact = set(schema.names)
+    names = [
+        column.column.name
+        if column.column.name in exact
+        else folded.get(column.column.name.upper())
+        for column in columns
+    ]
+    if all(name is None for name in names):
+        listed = ", ".join(schema.names[:20])
+        raise PhaseFailed(reason=f"the file has none of the columns; it has {listed}")
+    return names
+
+
+def _at_once(given: pa.Array, column: TextColumn) -> list[pa.Array] | None:
+    """Convert a column as a whole; None where values must be looked at."""
+    if pa.types.is_dictionary(given.type):
+        given = given.cast(given.type.value_type)
+    kind = column.column.kind
+    if pa.types.is_timestamp(given.type) and kind in TIMESTAMPS:
+        parts = _moments(given, column)
+        return None if parts is None or out_of_range(column.column, parts) is not None else parts
+    if pa.types.is_time(given.type) and kind is Kind.TIME:
+        return _moments(given.cast(pa.time64("ns")).view(pa.timestamp("ns")), column)
+    direct = column.direct_type
+    if direct is None or not _fits(given.type, kind):
+        return None
+    try:
+        return column.finished(given.cast(direct))
+    except pa.ArrowException:
+        return None
+
+
+def _fits(given: pa.DataType, kind: Kind) -> bool:
+    """Tell whether Arrow's own cast is what the rules of a value say."""
+    types = pa.types
+    checks = {
+        Kind.FIXED: (types.is_integer, types.is_decimal),
+        Kind.REAL: (types.is_float64, types.is_float32),
+        Kind.BOOLEAN: (types.is_boolean,),
+        Kind.TEXT: (types.is_string, types.is_large_string),
+        Kind.DATE: (types.is_date32,),
+    }
+    return any(check(given) for check in checks.get(kind, ()))
+
+
+def _moments(given: pa.Array, column: TextColumn) -> list[pa.Array] | None:
+    """Take instants over; nanoseconds where the column has them, else cut."""
+    if given.null_count and not column.column.nullable:
+        return None
+    unit = given.type.unit
+    micros = given
+    try:
+        if unit == "ns":
+            nanos = given.view(pa.int64())
+            whole = pc.divide(pc.subtract(nanos, _rest(nanos, 1000)), 1000)
+            micros = whole.view(pa.timestamp("us"))
+        else:
+            micros = given.view(pa.timestamp(unit)).cast(pa.timestamp("us"))
+    except pa.ArrowException:
+        return None
+    own = column.direct_type or pa.timestamp("us", "UTC")
+    scale = column.column.scale or 0
+    if scale < 6:
+        values = micros.view(pa.int64())
+        micros = pc.subtract(values, _rest(values, 10 ** (6 - scale)))
+    parts = [micros.view(pa.int64()).view(own)]
+    if has_nanoseconds(column.column):
+        rest = (
+            _rest(given.view(pa.int64()), 1000)
+            if unit == "ns"
+            else pc.multiply(parts[0].view(pa.int64()), 0)
+        )
+        step = 10 ** (9 - scale)
+        parts.append(pc.subtract(rest, _rest(rest, step)).cast(pa.int32()))
+    if column.column.kind is Kind.TIMESTAMP_TZ:
+        parts.append(pc.multiply(parts[0].view(pa.int64()), 0).cast(pa.int32()))
+    return parts
+
+
+def _rest(values: pa.Array, divisor: int) -> pa.Array:
+    """Return what is left by a division that rounds down."""
+    found = pc.subtract(values, pc.multiply(pc.divide(values, divisor), divisor))
+    return pc.if_else(pc.less(found, 0), pc.add(found, divisor), found)

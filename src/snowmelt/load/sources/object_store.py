@@ -1,0 +1,115 @@
+"""Objects of stores: `s3://bucket/path`, and whatever other URL a store has."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import re
+from typing import TYPE_CHECKING
+
+from snowmelt.errors import ObjectChanged, ObjectMissing, PhaseFailed, SnowmeltError
+from snowmelt.load.portion import InputFile
+from snowmelt.storage.store_factory import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from snowmelt.load.portion import Portion
+    from snowmelt.storage.store import ObjectInfo, Store
+
+_MAGIC = re.compile(r"[*?[]")
+
+
+def find(path: str) -> Sequence[InputFile]:
+    """List the object at a URL, or those that a glob matches, by name.
+
+    Raises:
+        PhaseFailed: The store does not answer, or cannot be opened.
+    """
+    root, key = _split(path)
+    with _failures(path):
+        return find_in(open_store(root), root, key)
+
+
+def find_in(store: Store, root: str, key: str) -> Sequence[InputFile]:
+    """List the objects of one store that a key or glob leads to, by name; `root` is its URL."""
+    if not _MAGIC.search(key):
+        info = store.head(key)
+        return () if info is None else (_listed(root, info),)
+    parts = key.split("/")
+    fixed = next(n for n, part in enumerate(parts) if _MAGIC.search(part))
+    found = [
+        info
+        for info in store.list("/".join(parts[:fixed]))
+        if _matches(parts, info.path.split("/"))
+    ]
+    return [_listed(root, info) for info in sorted(found, key=lambda info: info.path)]
+
+
+def read(portion: Portion) -> Iterator[bytes]:
+    """Yield the bytes from the portion's offset to the end of the object.
+
+    Raises:
+        PhaseFailed: The object cannot be read, or has changed since it was listed.
+    """
+    root, key = _split(portion.file.path)
+    with _failures(portion.file.path):
+        yield from read_in(open_store(root), key, portion)
+
+
+def read_in(store: Store, key: str, portion: Portion) -> Iterator[bytes]:
+    """Yield the bytes of a portion from one store.
+
+    Raises:
+        ObjectChanged: The object is not the one that was listed.
+        ObjectMissing: It is gone.
+    """
+    with contextlib.closing(store.open(key)) as opened:
+        if portion.file.tag not in {None, _tag(opened.info)}:
+            raise ObjectChanged(key=key)
+        yield from opened.chunks(portion.offset)
+
+
+def _split(path: str) -> tuple[str, str]:
+    scheme, _, rest = path.partition("://")
+    host, _, key = rest.partition("/")
+    if not key:
+        raise PhaseFailed(reason=f"{path} names no object; {path.rstrip('/')}/* are all")
+    return f"{scheme}://{host}", key
+
+
+def _matches(parts: Sequence[str], names: Sequence[str]) -> bool:
+    """Match as local globs do: names that begin with a dot are asked for by it."""
+    if not parts or not names:
+        return not parts and not names
+    first, rest = parts[0], parts[1:]
+    if first == "**":
+        shown = next((n for n, name in enumerate(names) if name[0] == "."), len(names))
+        return any(_matches(rest, names[n:]) for n in range(shown + 1))
+    if names[0].startswith(".") and not first.startswith("."):
+        return False
+    return fnmatch.fnmatchcase(names[0], first) and _matches(rest, names[1:])
+
+
+def _listed(root: str, info: ObjectInfo) -> InputFile:
+    return InputFile(f"{root}/{info.path}", info.size, _tag(info))
+
+
+def _tag(info: ObjectInfo) -> str:
+    return info.etag or f"{info.modified_at.timestamp():.6f}-{info.size:x}"
+
+
+@contextlib.contextmanager
+def _failures(path: str) -> Iterator[None]:
+    try:
+        yield
+    except PhaseFailed:
+        raise
+    except ObjectChanged as error:
+        raise PhaseFailed(reason=f"{path} has changed since the load began") from error
+    except ObjectMissing as error:
+        raise PhaseFailed(reason=f"{path} is gone") from error
+    except SnowmeltError as error:
+        # What the store says without the object's name in it, where it says that apart.
+        reason = error.fields.get("cause") or error.fields.get("reason", error)
+        raise PhaseFailed(reason=f"{path}: {reason}") from error

@@ -1,0 +1,111 @@
+"""What one task needs to run its portion through source, filters and parser; all picklable."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping
+
+    from snowmelt.load.copy_ast import Compression
+    from snowmelt.load.phases import Target
+    from snowmelt.load.portion import Portion
+    from snowmelt.schema.types import TableSchema
+
+StepKind: TypeAlias = Literal["source", "filter", "parser"]
+
+_SECRETS = ("secret", "password", "token", "credential", "conf")
+_CREDENTIALS = re.compile(r"//[^/@\s]+@")
+_MOST_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One source, filter or parser by name, with parameters as they were given.
+
+    `planned` is what the step's own planning on the driver left for its tasks.
+    """
+
+    kind: StepKind
+    name: str
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    planned: Mapping[str, object] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Show kind, name and parameters; what may be secret is not shown, long values are cut."""
+        shown = ", ".join(
+            f"{name}={_shown(name, value)}" for name, value in self.parameters.items()
+        )
+        return f"{self.kind} {self.name}({shown})"
+
+
+def _shown(name: str, value: object) -> str:
+    if any(word in name.lower() for word in _SECRETS):
+        return "…"
+    text = _CREDENTIALS.sub("//…@", repr(value))
+    return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A column of the table, by internal name, with its expression as it was written."""
+
+    column: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackPlan:
+    """What is the same for all portions of a load.
+
+    `target` holds the parsed columns; `table` the columns that rows come out with, where those
+    that are neither parsed nor computed are NULL. `skip` records at the beginning of each file
+    are the parser's business and are here for row numbers only. A task stops at `reject_limit`
+    rejects. `started_at`, aware, is what expressions see as now.
+    """
+
+    source: Step
+    filters: tuple[Step, ...]
+    parser: Step
+    target: Target
+    table: TableSchema
+    computed: tuple[Computed, ...] = ()
+    reject_limit: int | None = None
+    started_at: dt.datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTask:
+    """One portion of a load. `number` counts portions of the load from 0."""
+
+    number: int
+    portion: Portion
+    plan: StackPlan
+    compression: Compression | None = None
+
+    @property
+    def filters(self) -> tuple[Step, ...]:
+        """The filters in the order they run, decompression first."""
+        if self.compression is None:
+            return self.plan.filters
+        return (Step("filter", self.compression.value), *self.plan.filters)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What went through one portion, complete once it has been run to the end.
+
+    `bytes_in` counts bytes of the file that belong to the portion and were read, `bytes_parsed`
+    what the parser was given; `records == rows + rejects`. `limited` tells that the run stopped
+    because the limit of rejects was reached: the load is to fail.
+    """
+
+    bytes_in: int = 0
+    bytes_parsed: int = 0
+    records: int = 0
+    rows: int = 0
+    rejects: int = 0
+    limited: bool = False

@@ -1,0 +1,284 @@
+"""Texts that Arrow reads exactly as the rules of a single value do, by the shape that they have.
+
+Whatever has another shape is left to those rules; a shape too few costs time, one too many
+would be wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from snowmelt.errors import InvalidValue
+from snowmelt.schema.chunk_types import chunk_type, nulls_of
+from snowmelt.schema.conversion.json_text import InvalidJson, normalise, quoted
+from snowmelt.schema.conversion.numbers import BLANKS
+from snowmelt.schema.native_types import has_nanoseconds
+from snowmelt.schema.types import MAX_TEXT_BYTES, TIMESTAMPS, Column, Kind
+
+if TYPE_CHECKING:
+    from snowmelt.schema.chunk_types import Int64s, Mask
+
+TRUE_WORDS = ["true", "t", "yes", "y", "on", "1", "TRUE", "T", "YES", "Y", "ON", "True"]
+FALSE_WORDS = ["false", "f", "no", "n", "off", "0", "FALSE", "F", "NO", "N", "OFF", "False"]
+
+_CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
+_OFFSET = r"[+-](0[0-9]|1[0-7]):[0-5][0-9]"
+_ZONED = rf"(Z|{_OFFSET})$"
+_SHAPES = {
+    Kind.REAL: r"^-?[0-9]{1,100}(\.[0-9]{0,100})?([eE][+-]?[0-9]{1,2})?$",
+    Kind.DATE: r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}$",
+    Kind.TIME: rf"^{_CLOCK}$",
+    **dict.fromkeys(
+        TIMESTAMPS, rf"^[1-9][0-9]{{3}}-[0-9]{{2}}-[0-9]{{2}}[T ]{_CLOCK}(Z|{_OFFSET})?$"
+    ),
+}
+_MAX_INT64 = 2**63 - 1
+_FIRST_YEAR_US = -62_135_596_800_000_000
+
+
+class Plain:
+    """What Arrow may do for one column."""
+
+    def __init__(self, column: Column) -> None:
+        self._column = column
+        self._kind = column.kind
+        self._scale = column.scale or 0
+        self._shape = _SHAPES.get(column.kind)
+        if column.kind is Kind.FIXED:
+            digits = (column.precision or 38) - self._scale
+            fraction = rf"(\.[0-9]{{1,{self._scale}}})?" if self._scale else ""
+            self._shape = rf"^-?[0-9]{{1,{digits}}}{fraction}$" if digits else None
+
+    @property
+    def direct_type(self) -> pa.DataType | None:
+        """The type that a CSV reader may make; None where it must hand on text."""
+        match self._kind:
+            case Kind.FIXED | Kind.REAL | Kind.BOOLEAN | Kind.TEXT | Kind.DATE:
+                return chunk_type(self._column)
+            case Kind.TIME:
+                return pa.time64("us")
+            case Kind.TIMESTAMP_NTZ:
+                return pa.timestamp("us")
+            case _:
+                return None
+
+    def finished(self, array: pa.Array) -> list[pa.Array] | None:
+        """Turn values of `direct_type` into native form; None if some need the exact rules."""
+        if self._kind is Kind.FIXED:
+            # Arrow looks at the digits before it moves the point.
+            return [array] if _within_precision(array) else None
+        if self._kind is Kind.REAL:
+            # Infinities and NaN have many spellings, of which some are refused.
+            return None if pc.all(pc.is_finite(array)).as_py() is False else [array]
+        if self._kind is Kind.TEXT:
+            return [array] if self._fits(array) else None
+        if self._kind is Kind.TIME or self._kind is Kind.TIMESTAMP_NTZ:
+            first = pc.min(array.view(pa.int64())).as_py()
+            if self._kind is Kind.TIMESTAMP_NTZ and first is not None and first < _FIRST_YEAR_US:
+                return None
+            return self._floored(array)
+        return [array]
+
+    def mask(self, texts: pa.Array) -> Mask | None:
+        """Tell which texts have the shape; False for null, None if no text has one."""
+        if self._kind is Kind.TEXT:
+            return self._short(texts)
+        if self._kind is Kind.BOOLEAN:
+            known = pc.is_in(texts, value_set=pa.array(TRUE_WORDS + FALSE_WORDS))
+        elif self._shape is None:
+            return None
+        else:
+            known = pc.match_substring_regex(texts, self._shape)
+        return _bools(known)
+
+    def read(self, texts: pa.Array) -> list[pa.Array] | None:
+        """Turn texts that all have the shape, or are null, into native form; None if one fails."""
+        if self._kind is Kind.TEXT:
+            return [texts]
+        if self._kind is Kind.BOOLEAN:
+            read = pc.is_in(texts, value_set=pa.array(TRUE_WORDS))
+            return [pc.if_else(pc.is_valid(texts), read, pa.scalar(None, pa.bool_()))]
+        try:
+            if self._kind in TIMESTAMPS:
+                return self._moments(texts)
+            if self._kind is Kind.TIME:
+                # Arrow casts no text to a time of day.
+                texts = pc.binary_join_element_wise("1970-01-01", texts, " ")
+                clock = texts.cast(pa.timestamp("us")).view(pa.int64())
+                return self._floored(clock.view(pa.time64("us")))
+            direct = self.direct_type
+            array = None if direct is None else texts.cast(direct)
+        except pa.ArrowInvalid:
+            return None
+        return None if array is None else self.finished(array)
+
+    def _moments(self, texts: pa.Array) -> list[pa.Array]:
+        """Read date and time; the zone decides the instant, or is dropped for a clock time."""
+        zoned = pc.match_substring_regex(texts, _ZONED)
+        offsets: Int64s | None = None
+        if pc.any(zoned).as_py():
+            offsets = _offsets(pc.if_else(zoned, texts, pa.scalar(None, pa.string())))
+            texts = pc.replace_substring_regex(texts, _ZONED, "")
+        clock = texts.cast(pa.timestamp("us"))
+        if self._kind is Kind.TIMESTAMP_NTZ:
+            return self._floored(clock)
+        if offsets is not None:
+            micros = clock.view(pa.int64()).fill_null(0).to_numpy() - offsets * 60_000_000
+            mask = nulls_of(texts) if texts.null_count else None
+            clock = pa.array(micros, mask=mask).view(pa.timestamp("us"))
+        parts = self._floored(clock.view(pa.timestamp("us", "UTC")))
+        if self._kind is Kind.TIMESTAMP_TZ:
+            minutes = (
+                np.zeros(len(texts), np.int32) if offsets is None else offsets.astype(np.int32)
+            )
+            mask = nulls_of(texts) if texts.null_count else None
+            parts.append(pa.array(minutes, mask=mask))
+        return parts
+
+    def _floored(self, array: pa.Array) -> list[pa.Array]:
+        """Cut microseconds to the column's scale; their nanoseconds are 0."""
+        if self._scale < 6:
+            unit = 10 ** (6 - self._scale)
+            micros = array.view(pa.int64()).fill_null(0).to_numpy()
+            mask = nulls_of(array) if array.null_count else None
+            array = pa.array(micros // unit * unit, mask=mask).view(array.type)
+        if not has_nanoseconds(self._column):
+            return [array]
+        mask = nulls_of(array) if array.null_count else None
+        return [array, pa.array(np.zeros(len(array), np.int32), mask=mask)]
+
+    def _fits(self, array: pa.Array) -> bool:
+        return bool(self._short(array).all()) if self._may_be_long(array) else True
+
+    def _may_be_long(self, texts: pa.Array) -> bool:
+        longest = pc.max(pc.binary_length(texts)).as_py() or 0
+        return bool(longest > min(self._column.length or MAX_TEXT_BYTES, MAX_TEXT_BYTES))
+
+    def _short(self, texts: pa.Array) -> Mask:
+        if not self._may_be_long(texts):
+            return np.ones(len(texts), np.bool_)
+        limit = self._column.length or MAX_TEXT_BYTES
+        fits = pc.and_(
+            pc.less_equal(pc.utf8_length(texts), limit),
+            pc.less_equal(pc.binary_length(texts), MAX_TEXT_BYTES),
+        )
+        return np.asarray(pc.fill_null(fits, True))
+
+
+def _within_precision(array: pa.Array) -> bool:
+    limit = 10**array.type.precision
+    if limit < _MAX_INT64 and len(array):
+        words = np.frombuffer(array.buffers()[1], np.int64).reshape(-1, 2)
+        words = words[array.offset : array.offset + len(array)]
+        low = words[:, 0]
+        return bool(low.max() < limit and low.min() > -limit and (words[:, 1] == low >> 63).all())
+    bounds = pc.min_max(array.view(pa.decimal128(38, 0))).as_py()
+    return bounds["min"] is None or (bounds["max"] < limit and bounds["min"] > -limit)
+
+
+def _offsets(texts: pa.Array) -> Int64s:
+    """Return the offsets in minutes that end the texts; 0 for Z and null."""
+    written = pc.match_substring_regex(texts, rf"{_OFFSET}$")
+    ends = pc.if_else(written, pc.utf8_slice_codeunits(texts, -6), "+00:00").fill_null("+00:00")
+    hours = pc.utf8_slice_codeunits(ends, 1, 3).cast(pa.int64()).to_numpy()
+    minutes = pc.utf8_slice_codeunits(ends, 4, 6).cast(pa.int64()).to_numpy()
+    negative = np.asarray(pc.starts_with(ends, "-"))
+    found = hours * 60 + minutes
+    signed: Int64s = np.where(negative, -found, found)
+    return signed
+
+
+def _bools(known: pa.Array) -> Mask:
+    mask: Mask = np.asarray(pc.fill_null(known, False))
+    return mask
+
+
+# --- Arrays as delimited files write them: `[a,b,"c,d",null]`, with marks that a load may choose.
+
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_WORDS = {"true", "false"}
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """The marks of an array: between elements, around it, around a text, and instead of NULL."""
+
+    delimiter: str = ","
+    opening: str = "["
+    closing: str = "]"
+    enclose: str = '"'
+    null: str = "null"
+
+    def json(self, text: str) -> str:
+        """Return the array as JSON. Elements without marks are numbers, booleans or texts.
+
+        Raises:
+            InvalidValue: An array does not end, or something follows it.
+        """
+        text = text.strip(BLANKS)
+        if self == Collection():
+            try:
+                return normalise(text)
+            except InvalidJson:
+                pass
+        written, end = self._array(text, 0)
+        if text[end:].strip(BLANKS):
+            raise InvalidValue(reason=f"Not a valid array: something follows its {self.closing}")
+        return written
+
+    def _array(self, text: str, at: int) -> tuple[str, int]:
+        if not text.startswith(self.opening, at):
+            raise InvalidValue(reason=f"Not a valid array: it does not begin with {self.opening}")
+        at += len(self.opening)
+        elements: list[str] = []
+        while True:
+            element, at = self._element(text, at)
+            is_last = text.startswith(self.closing, at)
+            if element or elements or not is_last:
+                elements.append(element or '""')
+            if is_last:
+                return f"[{','.join(elements)}]", at + len(self.closing)
+            if not text.startswith(self.delimiter, at):
+                raise InvalidValue(reason=f"Not a valid array: {self.closing} is missing")
+            at += len(self.delimiter)
+
+    def _element(self, text: str, at: int) -> tuple[str, int]:
+        while text[at : at + 1] == " ":
+            at += 1
+        if text.startswith(self.opening, at):
+            element, at = self._array(text, at)
+        elif self.enclose and text.startswith(self.enclose, at):
+            element, at = self._enclosed(text, at + len(self.enclose))
+        else:
+            ends = [text.find(mark, at) for mark in (self.delimiter, self.closing)]
+            end = min((found for found in ends if found >= 0), default=len(text))
+            return self._plain(text[at:end].rstrip(" ")), end
+        while text[at : at + 1] == " ":
+            at += 1
+        return element, at
+
+    def _enclosed(self, text: str, at: int) -> tuple[str, int]:
+        pieces: list[str] = []
+        while True:
+            end = text.find(self.enclose, at)
+            if end < 0:
+                raise InvalidValue(reason=f"Not a valid array: a text lacks its {self.enclose}")
+            pieces.append(text[at:end])
+            at = end + len(self.enclose)
+            if not text.startswith(self.enclose, at):
+                return quoted("".join(pieces)), at
+            pieces.append(self.enclose)
+            at += len(self.enclose)
+
+    def _plain(self, text: str) -> str:
+        if text == self.null:
+            return "null"
+        if not text or text in _WORDS or _NUMBER.fullmatch(text):
+            return text
+        return quoted(text)

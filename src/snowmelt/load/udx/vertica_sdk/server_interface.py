@@ -1,0 +1,261 @@
+"""What user code knows of the system that it runs in."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import platform
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# --- Parameters of a phase, as user code reads and declares them.
+
+# ruff: noqa: N802, N815 - the SDK's names
+
+
+_TRUE = frozenset({"true", "t", "yes", "y", "on", "1"})
+
+
+class ParamReader:
+    """Values by name, in any case. A getter raises KeyError where there is no such parameter."""
+
+    def __init__(self, values: Mapping[str, object] | None = None) -> None:
+        self._values: dict[str, object] = dict(values or {})
+        self._spelt = {name.lower(): name for name in self._values}
+
+    def containsParameter(self, name: str) -> bool:
+        """Tell whether the parameter was given."""
+        return name.lower() in self._spelt
+
+    def getParamNames(self) -> list[str]:
+        """Return the names of the parameters that were given."""
+        return list(self._values)
+
+    def getBool(self, name: str) -> bool:
+        """Return a truth value."""
+        value = self._value(name)
+        return value.lower() in _TRUE if isinstance(value, str) else bool(value)
+
+    def getInt(self, name: str) -> int:
+        """Return a whole number."""
+        return int(self._value(name))
+
+    def getFloat(self, name: str) -> float:
+        """Return a number."""
+        return float(self._value(name))
+
+    def getNumeric(self, name: str) -> Decimal:
+        """Return an exact number."""
+        value = self._value(name)
+        return Decimal(repr(value) if isinstance(value, float) else value)
+
+    def getString(self, name: str) -> str:
+        """Return a text."""
+        value = self._value(name)
+        return value.decode() if isinstance(value, bytes) else str(value)
+
+    def getDate(self, name: str) -> dt.date:
+        """Return a date."""
+        value = self._value(name)
+        return dt.date.fromisoformat(value) if isinstance(value, str) else value
+
+    def getTime(self, name: str) -> dt.time:
+        """Return a time of day."""
+        value = self._value(name)
+        return dt.time.fromisoformat(value) if isinstance(value, str) else value
+
+    def getTimestamp(self, name: str) -> dt.datetime:
+        """Return a date with a time of day."""
+        value = self._value(name)
+        return dt.datetime.fromisoformat(value) if isinstance(value, str) else value
+
+    def getInterval(self, name: str) -> dt.timedelta:
+        """Return a duration."""
+        value = self._value(name)
+        return value if isinstance(value, dt.timedelta) else dt.timedelta(seconds=float(value))
+
+    def getIntervalYM(self, name: str) -> int:
+        """Return a number of months."""
+        return int(self._value(name))
+
+    getTimeTz = getTime
+    getTimestampTz = getTimestamp
+
+    def _value(self, name: str) -> Any:
+        spelt = self._spelt.get(name.lower())
+        if spelt is None:
+            raise KeyError(f"there is no parameter {name}")
+        return self._values[spelt]
+
+
+class ParamWriter(ParamReader):
+    """Values that `plan` hands on to wherever the load runs."""
+
+    def setBool(self, name: str, value: object) -> None:
+        """Keep a value under a name; so do all setters, which do not change it."""
+        self._spelt.setdefault(name.lower(), name)
+        self._values[self._spelt[name.lower()]] = value
+
+    setDate = setFloat = setInt = setInterval = setIntervalYM = setNumeric = setBool
+    setString = setTime = setTimeTz = setTimestamp = setTimestampTz = setBool
+
+    def values(self) -> dict[str, object]:
+        """Return all of them, for the host."""
+        return dict(self._values)
+
+
+class PerColumnParamReader:
+    """Parameters that are given for one column each."""
+
+    def __init__(self, columns: Mapping[str, Mapping[str, object]] | None = None) -> None:
+        self._columns = {name: ParamReader(values) for name, values in (columns or {}).items()}
+        self._spelt = {name.lower(): name for name in self._columns}
+
+    def containsColumns(self, columnName: str) -> bool:  # noqa: N803 - the SDK's
+        """Tell whether something was given for the column."""
+        return columnName.lower() in self._spelt
+
+    # Both spellings are found in documentation.
+    containsColumn = containsColumns
+
+    def getColumnNames(self) -> list[str]:
+        """Return the columns for which something was given."""
+        return list(self._columns)
+
+    def getColumnParamReader(self, columnName: str) -> ParamReader:  # noqa: N803 - the SDK's
+        """Return what was given for the column, nothing where that is so."""
+        spelt = self._spelt.get(columnName.lower())
+        return ParamReader() if spelt is None else self._columns[spelt]
+
+
+class SessionParamWriterMap:
+    """Session parameters by library; they live as long as the phase."""
+
+    def __init__(self) -> None:
+        self._writers: dict[str, ParamWriter] = {}
+
+    def getUDSessionParamWriter(self, library: str = "") -> ParamWriter:
+        """Return the session parameters of a library, by default one's own."""
+        return self._writers.setdefault(library, ParamWriter())
+
+
+# ruff: noqa: N802, N815 - the SDK's names
+
+
+_log = logging.getLogger("snowmelt.load")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Names that a load may know of itself, handed to user code."""
+
+    database: str = "SNOWMELT"
+    user: str = "snowmelt"
+    locale: str = "en_US@collation=binary (LEN_KBINARY)"
+    nodes: tuple[str, ...] = field(default_factory=lambda: (platform.node() or "localhost",))
+
+
+class ServerInterface:
+    """Parameters, names and the log."""
+
+    def __init__(
+        self,
+        parameters: Mapping[str, object] | None = None,
+        surroundings: Surroundings | None = None,
+        name: str = "",
+    ) -> None:
+        self._reader = ParamReader(parameters)
+        self._around = surroundings or Surroundings()
+        self._sessions = SessionParamWriterMap()
+        self._name = name
+
+    def log(self, message: object, *args: object) -> None:
+        """Write to the log; with arguments, the message is their printf format."""
+        text = str(message) % args if args else str(message)
+        _log.info("%s: %s", self._name, text, extra={"action": "user_code_said"})
+
+    def getParamReader(self) -> ParamReader:
+        """Return the parameters that the statement gives."""
+        return self._reader
+
+    def getUDSessionParamReader(self, nsp: str = "") -> ParamReader:
+        """Return session parameters; there are those that this phase wrote."""
+        return self._sessions.getUDSessionParamWriter(nsp)
+
+    def getNodeName(self) -> str:
+        """Return the name of the machine."""
+        return platform.node() or self._around.nodes[0]
+
+    getCurrentNodeName = getNodeName
+
+    def getDatabaseName(self) -> str:
+        """Return the database that is loaded into."""
+        return self._around.database
+
+    def getUserName(self) -> str:
+        """Return who loads."""
+        return self._around.user
+
+    def getLocale(self) -> str:
+        """Return the locale of the session."""
+        return self._around.locale
+
+    @property
+    def sessions(self) -> SessionParamWriterMap:
+        """The session parameters, for `destroy`."""
+        return self._sessions
+
+
+class PlanContext:
+    """What `plan` writes, and all that come after it read."""
+
+    def __init__(
+        self, values: Mapping[str, object] | None = None, surroundings: Surroundings | None = None
+    ) -> None:
+        self._writer = ParamWriter(values)
+        self._around = surroundings or Surroundings()
+        self._targets = list(self._around.nodes)
+
+    def getReader(self) -> ParamReader:
+        """Return what was written so far."""
+        return self._writer
+
+    def getWriter(self) -> ParamWriter:
+        """Return where to write."""
+        return self._writer
+
+    def getClusterNodes(self) -> list[str]:
+        """Return the names of all machines that are known when the load is planned."""
+        return list(self._around.nodes)
+
+    def getTargetNodes(self) -> list[str]:
+        """Return the machines that a source asked for."""
+        return list(self._targets)
+
+    def setTargetNodes(self, nodes: list[str]) -> None:
+        """Ask for machines; which task runs where is the scheduler's, so this changes nothing."""
+        self._targets = list(nodes)
+
+    def canApportionSource(self) -> bool:
+        """Tell whether a source may be cut into portions."""
+        return False
+
+    def getMaxAllowedThreads(self) -> int:
+        """Return how many threads a source may ask for."""
+        return 1
+
+    def getLoadConcurrency(self) -> int:
+        """Return how many threads load one source."""
+        return 1
+
+
+class NodeSpecifyingPlanContext(PlanContext):
+    """What a source is planned with."""
+
+
+class ExecutorPlanContext(PlanContext):
+    """What a source is prepared with."""

@@ -1,0 +1,295 @@
+"""User code in a process of its own: started, limited, watched, cancelled, and told of when it dies.
+
+A call goes to the process as a pickle, and its result comes back as one. The process runs whole
+portions of a load, so that no row crosses a pipe. It is used again after a success only.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from snowmelt.clock import SystemClock
+from snowmelt.config import inherited_environment
+from snowmelt.errors import UserCodeFailed
+from snowmelt.load.udx import worker_progress
+from snowmelt.load.udx.worker_progress import ProgressPage, UserCodeLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Result = TypeVar("Result")
+
+_PAGE_BYTES = 4096
+_LOOK_S = 0.25
+# A call that returns late is told to stop by its own process first, which says more.
+_LATE_S = 2.0
+_CANCEL_S = 3.0
+# The interpreter with Arrow, and memory that an allocation which failed has left behind.
+_SPARE_BYTES = 256 * 1024 * 1024
+_END_S = 1.0
+_ENTRY = "from snowmelt.load.udx.worker_main import main; main({control}, {page})"
+_PATHS = "import sys; sys.path[:] = {paths!r}; "
+
+_clock = SystemClock()
+_idle: list[_Process] = []
+_idle_lock = threading.Lock()
+
+
+def run_isolated(
+    function: Callable[..., Result],
+    *arguments: object,
+    limits: UserCodeLimits,
+    on_begin: Callable[[Callable[[], None]], None] | None = None,
+    cancellable: bool = False,
+) -> Result:
+    """Call a function of a module in a process for user code, and return what it returns.
+
+    Warnings and records of the log that it makes there are made here. What it prints goes to the
+    error output.
+
+    Args:
+        function: The function; it, its arguments and its result are pickled.
+        arguments: Its arguments.
+        limits: What the process may use.
+        on_begin: Is given what cancels the call, from any thread.
+        cancellable: The function takes an `on_begin` of its own.
+
+    Raises:
+        UserCodeFailed: If the process ended, or exceeded a limit; names the step that ran.
+        Exception: What the function raised.
+    """
+    if worker_progress.is_isolated():
+        return function(*arguments)
+    request = pickle.dumps((function, arguments, limits, cancellable))
+    while True:
+        process = _taken()
+        try:
+            if on_begin is not None:
+                on_begin(process.cancel)
+            if process.begin(request):
+                result: Result = process.result(limits)
+                _put_back(process)
+                return result
+        except (KeyboardInterrupt, SystemExit):
+            process.end(politely=True)
+            raise
+        except BaseException:
+            process.end()
+            raise
+        # It had ended in the meantime, as an idle one does.
+        process.end()
+
+
+def close_idle() -> None:
+    """End the idle process, if there is one."""
+    with _idle_lock:
+        processes, _idle[:] = list(_idle), []
+    for process in processes:
+        process.end()
+
+
+atexit.register(close_idle)
+
+
+def _taken() -> _Process:
+    with _idle_lock:
+        idle = _idle.pop() if _idle else None
+    if idle is not None and idle.surroundings == _surroundings():
+        return idle
+    if idle is not None and idle.surroundings[0] == os.getpid():
+        idle.end()
+    return _Process()
+
+
+def _put_back(process: _Process) -> None:
+    with _idle_lock:
+        if not _idle:
+            _idle.append(process)
+            return
+    process.end()
+
+
+class _Process:
+    """One process for user code, in a session of its own; for one call at a time."""
+
+    def __init__(self) -> None:
+        self.surroundings = _surroundings()
+        ours, theirs = Pipe(duplex=True)
+        with tempfile.TemporaryFile() as page, theirs:
+            page.truncate(_PAGE_BYTES)
+            self._page = ProgressPage(page.fileno())
+            code = _PATHS.format(paths=sys.path) + _ENTRY.format(
+                control=theirs.fileno(), page=page.fileno()
+            )
+            self._process = subprocess.Popen(  # noqa: S603 - our own program
+                [sys.executable, "-P", "-c", code],
+                stdin=subprocess.DEVNULL,
+                # What user code prints must not come between our own output.
+                stdout=_error_output(),
+                pass_fds=(theirs.fileno(), page.fileno()),
+                # Ctrl-C goes to the parent alone, and all children of user code end with it.
+                start_new_session=True,
+            )
+        self._control: Connection[Any, Any] = ours
+        self._cancelled = False
+        self._sending = threading.Lock()
+
+    def begin(self, request: bytes) -> bool:
+        """Send a request; return False if the process ended before it took the request."""
+        try:
+            with self._sending:
+                self._control.send_bytes(request)
+            if not self._wait_for_begin():
+                return False
+        except (OSError, EOFError):
+            return False
+        if self._cancelled:
+            self._send_cancel()
+        return True
+
+    def result(self, limits: UserCodeLimits) -> Any:
+        """Wait for the result.
+
+        Raises:
+            UserCodeFailed: If the process ended, or exceeded a limit.
+            Exception: What the function raised.
+        """
+        cancelled_at: float | None = None
+        checked_at = _clock.monotonic()
+        while True:
+            try:
+                there = self._control.poll(_LOOK_S)
+                message = pickle.loads(self._control.recv_bytes()) if there else None  # noqa: S301
+            except (EOFError, OSError, pickle.UnpicklingError):
+                raise self._ended() from None
+            if message is not None:
+                kind, value = message
+                if kind == "result":
+                    return value
+                if kind == "error":
+                    raise value
+                _tell(kind, value)
+            now = _clock.monotonic()
+            if self._cancelled:
+                cancelled_at = cancelled_at or now
+                if now - cancelled_at > _CANCEL_S:
+                    raise self._failed("it did not stop when the load was cancelled")
+            if now - checked_at >= _LOOK_S:
+                checked_at = now
+                self._check(limits)
+
+    def cancel(self) -> None:
+        """Cancel the call that runs, or else the next one; from any thread."""
+        self._cancelled = True
+        self._send_cancel()
+
+    def end(self, *, politely: bool = False) -> None:
+        """End the process and all that it started; `politely` lets a call clean up first."""
+        if politely:
+            self.cancel()
+            with contextlib.suppress(OSError, EOFError):
+                until = _clock.monotonic() + _CANCEL_S
+                while _clock.monotonic() < until and self._control.poll(until - _clock.monotonic()):
+                    if pickle.loads(self._control.recv_bytes())[0] in {"result", "error"}:  # noqa: S301
+                        break
+        self._kill()
+        self._control.close()
+        self._page.close()
+
+    def _wait_for_begin(self) -> bool:
+        while not self._control.poll(_LOOK_S):
+            if self._process.poll() is not None:
+                return False
+        return bool(pickle.loads(self._control.recv_bytes())[0] == "begun")  # noqa: S301
+
+    def _send_cancel(self) -> None:
+        with self._sending, contextlib.suppress(OSError):
+            self._control.send_bytes(b"")
+
+    def _check(self, limits: UserCodeLimits) -> None:
+        running = self._page.running()
+        if running is not None and _clock.monotonic() - running.since > limits.call_s + _LATE_S:
+            raise self._failed(
+                f"it has not returned for {limits.call_s:g} s, the limit `user_code_call_s`"
+            )
+        used = _memory_of(self._process.pid)
+        if used > limits.memory_bytes + limits.memory_bytes // 4 + _SPARE_BYTES:
+            raise self._failed(
+                f"its process uses {used:,} bytes, more than the limit `user_code_memory_bytes`, "
+                f"{limits.memory_bytes:,}"
+            )
+
+    def _ended(self) -> UserCodeFailed:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_S)
+        status = self._process.returncode
+        if status is None:
+            return self._failed("its process closed its connection")
+        if status < 0:
+            return self._failed(f"its process was killed by signal {-status} ({_name(-status)})")
+        return self._failed(f"its process ended with status {status} before it had returned")
+
+    def _failed(self, reason: str) -> UserCodeFailed:
+        running = self._page.running()
+        return UserCodeFailed(what="user code" if running is None else running.label, reason=reason)
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._process.wait()
+
+
+def _surroundings() -> tuple[int, str, dict[str, str], list[str]]:
+    """Return what a process inherits when it starts; one started with other things is of no use."""
+    try:
+        folder = str(Path.cwd())
+    except OSError:
+        folder = ""
+    return os.getpid(), folder, inherited_environment(), list(sys.path)
+
+
+def _error_output() -> int:
+    try:
+        return sys.__stderr__.fileno() if sys.__stderr__ is not None else subprocess.DEVNULL
+    except (OSError, ValueError):
+        return subprocess.DEVNULL
+
+
+def _tell(kind: str, value: Any) -> None:
+    if kind == "warning":
+        warnings.warn(value, UserWarning, stacklevel=2)
+    elif kind == "log":
+        log = logging.getLogger(value.name)
+        if log.isEnabledFor(value.levelno):
+            log.handle(value)
+
+
+def _memory_of(pid: int) -> int:
+    """Return the memory in use by a process, 0 where the system does not tell."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_bytes().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"

@@ -1,0 +1,308 @@
+"""Files that grow into a table: a channel for each file, whose token is `messages_1.log:20`.
+
+A channel is named by what its file is (inode and first line), not by the file's name: rotated
+files go on where they were, and what is written over one is a file of its own. Nothing is kept but
+the channels' tokens, so a tail that is killed goes on with the next one.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import logging
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from snowmelt.client.line_source import Lines
+from snowmelt.client.streaming import Pump
+from snowmelt.errors import ConfigurationError
+from snowmelt.schema.error_table import shown
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from snowmelt.client.channel import Channel
+    from snowmelt.client.client import Client
+    from snowmelt.client.line_source import Parsed
+    from snowmelt.client.streaming import OnBackwards
+    from snowmelt.clock import Clock
+    from snowmelt.schema.conversion.row_converter import RowError
+
+_log = logging.getLogger(__name__)
+
+_LOOK_S = 0.25
+_BATCHES_A_TURN = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailOptions:
+    """What is read where to, and what becomes of files whose rows are committed.
+
+    `parser` makes for each file what turns a line, with its number, into a row.
+    `header` lines at a file's beginning are no rows. Files are deleted, or moved to `move_to`,
+    when they were not written to for `settled_s` seconds (at once with `once`). With
+    `schema_evolution` keys that are no columns yet become columns.
+    """
+
+    patterns: Sequence[str]
+    table: str
+    parser: Callable[[], Callable[[bytes, int], Parsed]]
+    header: int = 0
+    once: bool = False
+    delete: bool = False
+    move_to: Path | None = None
+    settled_s: float = 10.0
+    on_backwards: OnBackwards = "raise"
+    schema_evolution: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A line that is no row of the table: `messages_1.log:20`, its bytes, and why."""
+
+    place: str
+    data: bytes
+    reason: str
+
+
+@dataclass(slots=True)
+class Tailed:
+    """What a tail has done so far.
+
+    `unfinished` names files whose last line has no end, `unreadable` those that cannot be opened.
+    """
+
+    files: int = 0
+    rows: int = 0
+    refused: int = 0
+    removed: int = 0
+    unfinished: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Followed:
+    lines: Lines
+    channel: Channel
+    pump: Pump
+    is_gone: bool = False
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether all that was read of it is committed."""
+        return self.channel.status().waiting_rows == 0
+
+
+class Tail:
+    """Follows files; for one thread."""
+
+    def __init__(
+        self,
+        options: TailOptions,
+        client: Client,
+        clock: Clock,
+        on_refused: Callable[[Refused], None],
+    ) -> None:
+        if options.move_to is not None and any(
+            # Each of its files would be found again, whatever name it is given there.
+            _matches(options.move_to.resolve().parts, Path(pattern).resolve().parent.parts)
+            for pattern in options.patterns
+        ):
+            reason = f"{options.move_to} is where files are looked for"
+            raise ConfigurationError(setting="move_to", reason=reason)
+        self._options = options
+        self._client = client
+        self._clock = clock
+        self._on_refused = on_refused
+        self._files: dict[str, _Followed] = {}
+        self._left: set[Path] = set()
+        self._unreadable: set[Path] = set()
+        self.done = Tailed()
+
+    def run(self, stop: threading.Event, tell: Callable[[Tailed], None] | None = None) -> Tailed:
+        """Follow until `stop` is set, or to the files' ends; all that was read is committed then.
+
+        `tell` is called now and then with what was done.
+
+        Raises:
+            SourceWentBackwards: A file has become shorter than what is committed of it.
+            ChannelFenced: Somebody else follows the same files into the table.
+            TableNotFound: The table does not exist, or nothing may be inserted into it.
+        """
+        try:
+            while not stop.is_set():
+                moved = self._turn(stop)
+                if tell is not None:
+                    tell(self.done)
+                if not moved:
+                    if self._options.once:
+                        break
+                    self._settle()
+                    stop.wait(_LOOK_S)
+            self._client.flush()
+            if self._options.once:
+                self._settle()
+        finally:
+            for followed in self._files.values():
+                followed.lines.close()
+        return self.done
+
+    def _turn(self, stop: threading.Event) -> bool:
+        """Look for files, and read some of each; tell whether there was anything."""
+        self._discover()
+        moved = False
+        for followed in self._files.values():
+            for _ in range(_BATCHES_A_TURN):
+                before = followed.pump.done.inserted, followed.pump.done.refused
+                if stop.is_set() or not followed.pump.step():
+                    break
+                done = followed.pump.done
+                self.done.rows += done.inserted - before[0]
+                self.done.refused += done.refused - before[1]
+                moved = True
+        self.done.unfinished = (
+            *(str(path) for path in sorted(self._left)),
+            *(str(each.lines.path) for each in self._files.values() if each.lines.unread_bytes > 0),
+        )
+        self.done.unreadable = tuple(map(str, sorted(self._unreadable)))
+        return moved
+
+    def _discover(self) -> None:
+        seen = set()
+        by_inode = {each.lines.inode: key for key, each in self._files.items()}
+        for path in self._paths():
+            try:
+                key = by_inode.get(path.stat().st_ino)
+                if key is None or not self._files[key].lines.is_same:
+                    key = self._follow(path)
+                else:
+                    self._files[key].lines.path = path
+            except FileNotFoundError:
+                continue  # rotated this very moment: the next look finds it
+            except OSError as error:
+                # One of many, such as another user's: the others must not wait for it.
+                if path not in self._unreadable:
+                    _log.warning("%s cannot be read: %s", path, error.strerror)
+                self._unreadable.add(path)
+                continue
+            self._unreadable.discard(path)
+            if key is not None:
+                seen.add(key)
+        for key, followed in list(self._files.items()):
+            followed.is_gone = key not in seen
+            # A file that was renamed or removed is read to its end; what was written over is lost.
+            unread = followed.lines.unread_bytes if followed.lines.is_same else 0
+            if followed.is_gone and unread <= 0 and followed.is_committed:
+                self._forget(key)
+
+    def _paths(self) -> Iterator[Path]:
+        found = {
+            name
+            for each in self._options.patterns
+            for name in glob.glob(each, recursive=True)  # noqa: PTH207 - patterns may be absolute
+        }
+        return (Path(name) for name in sorted(found) if Path(name).is_file())
+
+    def _follow(self, path: Path) -> str | None:
+        lines = Lines(path, self._options.parser(), self._refused, header=self._options.header)
+        key = lines.identity
+        if key is None or key in self._files:
+            lines.close()
+            if key is None and lines.size:
+                self._left.add(path)
+            elif key is not None:
+                self._files[key].lines.path = path
+            return key
+        self._left.discard(path)
+        channel = self._client.open_channel(
+            f'"{key}"',
+            table=self._options.table,
+            on_error="continue",
+            compatibility="strict",
+            schema_evolution=self._options.schema_evolution,
+        )
+        pump = Pump(
+            lines,
+            channel,
+            on_backwards=self._options.on_backwards,
+            on_refused=self._refused_row,
+        )
+        self._files[key] = _Followed(lines, channel, pump)
+        self.done.files += 1
+        return key
+
+    def _settle(self) -> None:
+        """Remove what is committed, if that is asked for."""
+        options = self._options
+        if not options.delete and options.move_to is None:
+            return
+        now = self._clock.now().timestamp()
+        for key, followed in list(self._files.items()):
+            lines = followed.lines
+            if (
+                not followed.is_gone
+                and (options.once or now - lines.idle_since >= options.settled_s)
+                and followed.is_committed
+                and followed.channel.is_valid
+                and lines.is_same
+                and lines.unread_bytes == 0
+                and _is_at(lines.path, lines.inode)
+            ):
+                self._remove(lines.path)
+                self.done.removed += 1
+                # Only now: a channel without its file is harmless, the opposite doubles rows.
+                followed.channel.close(drop=True)
+                self._forget(key)
+
+    def _remove(self, path: Path) -> None:
+        folder = self._options.move_to
+        if folder is None:
+            path.unlink()
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        target, number = folder / path.name, 0
+        while target.exists():
+            number += 1
+            target = folder / f"{path.name}.{number}"
+        shutil.move(path, target)
+
+    def _forget(self, key: str) -> None:
+        followed = self._files.pop(key)
+        followed.channel.close()
+        followed.lines.close()
+
+    def _refused(self, place: str, data: bytes, reason: str) -> None:
+        self.done.refused += 1
+        self._on_refused(Refused(place, data, reason))
+
+    def _refused_row(self, place: str, error: RowError) -> None:
+        self._on_refused(Refused(place, shown(error.row).encode(), str(error.error)))
+
+
+def is_followed(path: Path, patterns: Iterable[str]) -> bool:
+    """Return True if a file of this path, which need not exist, matches one of the patterns."""
+    parts = path.resolve().parts
+    return any(_matches(parts, Path(pattern).resolve().parts) for pattern in patterns)
+
+
+def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    if not pattern:
+        return not parts
+    if pattern[0] == "**":
+        return any(_matches(parts[at:], pattern[1:]) for at in range(len(parts) + 1))
+    return (
+        bool(parts)
+        and fnmatch.fnmatchcase(parts[0], pattern[0])
+        and _matches(parts[1:], pattern[1:])
+    )
+
+
+def _is_at(path: Path, inode: int) -> bool:
+    """Tell whether a file is still where it was seen: it may have been rotated since."""
+    try:
+        return path.stat().st_ino == inode
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,352 @@
+"""A topic of Kafka into a table, row by row: a channel for each partition.
+
+Partition 1 of topic T is written through channel `T:P1`, whose offset token is the offset of the
+last message: whoever starts goes on behind the committed one, and a crash neither loses nor
+doubles a row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from snowmelt.backoff import Patience
+from snowmelt.client.channel import OnError
+from snowmelt.errors import (
+    BrokersSilent,
+    ChannelInvalid,
+    LoadFailed,
+    LoadOvertaken,
+    PhaseFailed,
+    UserError,
+)
+from snowmelt.load.kafka.connection import bounds_of, partitions_of
+from snowmelt.load.kafka.consumer import Bounds, Reading
+from snowmelt.load.kafka.partitions import MessagePlace, Stream
+from snowmelt.loaders.copy_job import copy_into
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterator, Mapping
+
+    from snowmelt.client.channel import Channel
+    from snowmelt.client.client import Client
+    from snowmelt.clock import Clock
+    from snowmelt.load.kafka.connection import Connection
+    from snowmelt.loaders.copy_job import Copied, CopyContext, Runner
+    from snowmelt.schema.conversion.row_converter import RowError
+
+_LOG = logging.getLogger(__name__)
+# A consumer is made anew now and then, which finds partitions that were added.
+_READING_S = 300.0
+# Added to the time that brokers were given to answer.
+_SILENT_S = 5.0
+_REOPENED_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectorOptions:
+    """What is streamed where to, and when rows that wait here are handed to their channel."""
+
+    topic: str
+    table: str
+    buffer_seconds: float = 1.0
+    buffer_rows: int = 10_000
+    buffer_bytes: int = 20_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A message that is no row of the table: where it lies, its bytes, and why."""
+
+    place: MessagePlace
+    data: bytes
+    reason: str
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Messages of one partition that wait."""
+
+    since: float = 0.0
+    size: int = 0
+    places: list[MessagePlace] = field(default_factory=list)
+    values: list[bytes] = field(default_factory=list)
+
+
+class Connector:
+    """Streams a topic. What is refused is told to `on_refused`, and counts as done."""
+
+    def __init__(
+        self,
+        options: ConnectorOptions,
+        client: Client,
+        connection: Connection,
+        clock: Clock,
+        on_refused: Callable[[Refused], None],
+    ) -> None:
+        self._options = options
+        self._client = client
+        self._connection = connection
+        self._clock = clock
+        self._on_refused = on_refused
+        self._channels: dict[int, Channel] = {}
+        self._waiting: dict[int, _Waiting] = {}
+
+    def run(self, stop: threading.Event) -> None:
+        """Stream until `stop` is set; everything that was read is committed then.
+
+        Raises:
+            ChannelFenced: Another process streams the same topic into the table.
+            TableNotFound: The table does not exist, or nothing may be inserted into it.
+            PhaseFailed: The topic does not exist, or was made anew.
+            RemoteError: The service does not answer for too long; brokers are waited for.
+        """
+        while not stop.is_set():
+            try:
+                self._stream(stop)
+            except ChannelInvalid as error:
+                # Such as when the table was created again: what is not committed is read again.
+                _LOG.warning("%s", error)
+                stop.wait(_REOPENED_S)
+            except BrokersSilent as error:
+                _LOG.warning("%s Nothing is lost: it is tried again.", error)
+                stop.wait(_SILENT_S)
+        with contextlib.suppress(ChannelInvalid):
+            for channel in self._channels.values():
+                channel.close()
+
+    def _stream(self, stop: threading.Event) -> None:
+        self._waiting.clear()
+        streams = self._opened()
+        bounds = Bounds(duration_s=_READING_S, tells_idle=True)
+        reading = Reading(self._connection, streams, bounds, self._clock)
+        record = 0
+        with contextlib.closing(reading.batches()) as batches:
+            for batch in batches:
+                for value in batch.to_pylist():
+                    record += 1
+                    self._keep(reading.locate(record), value)
+                self._hand_on(stop.is_set())
+                if stop.is_set():
+                    break
+                self._check_channels()
+        self._hand_on(everything=True)
+        self._client.flush()
+
+    def _opened(self) -> list[Stream]:
+        """Open a channel for each partition; return where to go on."""
+        topic = self._options.topic
+        consumer = self._connection.consumer(_ignore)
+        try:
+            streams = []
+            for partition in partitions_of(consumer, topic):
+                channel = self._open(partition)
+                token = channel.latest_committed_offset_token()
+                start = (
+                    bounds_of(consumer, topic, partition)[0]
+                    if token is None
+                    else _offset(channel, token) + 1
+                )
+                streams.append(Stream(topic, partition, start))
+        finally:
+            consumer.close()
+        return streams
+
+    def _open(self, partition: int) -> Channel:
+        # In quotes: topics differ by capitals, and names in SQL do not.
+        self._channels[partition] = channel = self._client.open_channel(
+            f'"{self._options.topic}:P{partition}"',
+            table=self._options.table,
+            on_error=OnError.SKIP_BATCH,
+            compatibility="strict",
+        )
+        return channel
+
+    def _check_channels(self) -> None:
+        # A refusal comes after the insert call, and the next message may be long in coming.
+        for channel in self._channels.values():
+            channel.state.check_valid()
+
+    def _keep(self, place: MessagePlace | None, value: bytes) -> None:
+        if place is None:
+            raise ValueError("a message that has just come has no place")
+        waiting = self._waiting.setdefault(place.partition, _Waiting(self._clock.monotonic()))
+        waiting.places.append(place)
+        waiting.values.append(value)
+        waiting.size += len(value)
+
+    def _hand_on(self, everything: bool) -> None:
+        options, now = self._options, self._clock.monotonic()
+        for partition, waiting in list(self._waiting.items()):
+            if (
+                everything
+                or now - waiting.since >= options.buffer_seconds
+                or len(waiting.values) >= options.buffer_rows
+                or waiting.size >= options.buffer_bytes
+            ):
+                del self._waiting[partition]
+                self._insert(partition, waiting)
+
+    def _insert(self, partition: int, waiting: _Waiting) -> None:
+        rows: list[Mapping[str, object]] = []
+        kept: list[int] = []
+        for number, value in enumerate(waiting.values):
+            row = _row(value)
+            if isinstance(row, str):
+                self._on_refused(Refused(waiting.places[number], value, row))
+            else:
+                rows.append(row)
+                kept.append(number)
+        tokens = str(waiting.places[0].offset), str(waiting.places[-1].offset)
+        errors = self._tried(partition, rows, tokens)
+        if errors:
+            for error in errors:
+                number = kept[error.row_index]
+                refused = Refused(waiting.places[number], waiting.values[number], str(error.error))
+                self._on_refused(refused)
+            bad = {error.row_index for error in errors}
+            good = [row for number, row in enumerate(rows) if number not in bad]
+            self._tried(partition, good, tokens)
+
+    def _tried(
+        self, partition: int, rows: list[Mapping[str, object]], tokens: tuple[str, str]
+    ) -> list[RowError]:
+        """Insert all rows, or none if some are refused; return those."""
+        start, end = tokens
+        return self._channels[partition].insert_rows(rows, end, start_offset_token=start).errors
+
+
+def _row(value: bytes) -> Mapping[str, object] | str:
+    """Return the row that a message is, or why it is none."""
+    try:
+        row = json.loads(value, parse_float=Decimal)
+    except ValueError as error:
+        return f"it is not JSON: {error}"
+    return row if isinstance(row, dict) else "it is JSON, but no object"
+
+
+def _offset(channel: Channel, token: str) -> int:
+    if not token.isdecimal():
+        reason = f"channel {channel.name} has offset token {token!r}, which is no offset of Kafka: drop the channel, or give it one"
+        raise UserError(reason)
+    return int(token)
+
+
+def _ignore(_: object) -> None:
+    """Whoever asks gets the error as an answer."""
+
+
+# --- A topic of Kafka into a table, frame after frame: each frame is one COPY.
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frames:
+    """What is loaded from where to where; `parser`, `filters` and `rest` as in the statement.
+
+    A frame takes `seconds`: what has come meanwhile is loaded at once, the rest of the time is
+    waited. Where the last frame ended is part of its commit, so that a crash repeats nothing;
+    tables keep it for each `stream_name`.
+    """
+
+    topic: str
+    table: str
+    brokers: str
+    parser: str = "KafkaJSONParser()"
+    filters: tuple[str, ...] = ()
+    rest: str = ""
+    seconds: float = 10.0
+    settings: str = ""
+    group: str = "snowmelt"
+    on_gap: str = "report"
+    stream_name: str = ""
+
+    def statement(self, parallelism: int, ends: Mapping[int, int] | None = None) -> str:
+        """Return the COPY of a frame.
+
+        Args:
+            parallelism: Portions that share the partitions.
+            ends: Offset to end before, by partition; None: whatever is there of all partitions.
+        """
+        streams = [f"{self.topic}|*|-3"]
+        if ends is not None:
+            streams = [f"{self.topic}|{number}|-3|{end}" for number, end in ends.items()]
+        parameters = {
+            "stream": ",".join(streams),
+            "brokers": self.brokers,
+            "group_id": self.group,
+            "kafka_conf": self.settings,
+            "on_gap": self.on_gap,
+        }
+        given = ", ".join(f"{name}={_quoted(text)}" for name, text in parameters.items() if text)
+        duration = f"duration=INTERVAL '{self.seconds} seconds'"
+        source = f"KafkaSource({given}, {duration}, stop_on_eof=true, executionparallelism={parallelism})"
+        filters = "".join(f" FILTER {each}" for each in self.filters)
+        named = f" STREAM NAME {_quoted(self.stream_name)}" if self.stream_name else ""
+        return f"COPY {self.table} SOURCE {source}{filters} PARSER {self.parser} {self.rest}{named}"
+
+
+def run_frames(
+    frames: Frames, context: CopyContext, run: Runner, stop: threading.Event, *, once: bool = False
+) -> Iterator[Copied]:
+    """Yield what each frame did, until `stop` is set; frames without messages do nothing.
+
+    With `once` frames end at the offsets that partitions end at when this begins; then all of
+    them are loaded. Otherwise brokers that do not answer are waited for, however long it takes;
+    that they do not is logged.
+
+    Another process that runs the same frames may be faster; then its messages are not loaded
+    here, and the next frame begins where it ended.
+
+    Raises:
+        LoadFailed: A frame could not be loaded, such as when too much was rejected. The frames
+            before it are there.
+        BrokersSilent: No broker answers, and `once`.
+        LoadRefused: The topic, a parameter or the parser is refused.
+    """
+    ends = _ends_of(frames) if once else None
+    if ends is not None and not any(ends.values()):
+        return  # no partition has ever had a message
+    text = frames.statement(run.parallelism, ends)
+    patience = Patience(math.inf, context.clock, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
+    while not stop.is_set():
+        ends_at = context.clock.monotonic() + frames.seconds
+        try:
+            copied = copy_into(context, text, run)
+            patience.renew()
+            if copied.load_id is not None:
+                yield copied
+            elif once:
+                return
+            if once and copied.totals.bytes:
+                continue
+        except LoadOvertaken:
+            patience.renew()
+        except BrokersSilent as error:
+            if once:
+                raise
+            ends_at = context.clock.monotonic() + (patience.next_pause_s() or 0.0)
+            _LOG.warning("%s Nothing is lost: it is tried again.", error)
+        stop.wait(max(ends_at - context.clock.monotonic(), 0.0))
+
+
+def _ends_of(frames: Frames) -> dict[int, int]:
+    from snowmelt.load.kafka.connection import Connection, end_offsets, settings_of
+
+    settings = settings_of(frames.settings, strict=False, parameter="kafka_conf")
+    try:
+        return end_offsets(Connection(frames.brokers, frames.group, settings), frames.topic)
+    except PhaseFailed as error:
+        where = f"KafkaSource({frames.topic})"
+        raise LoadFailed(where=where, reason=str(error).rstrip(".")) from error
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,219 @@
+"""Publishing rejects: into their table, and into files of raw records and of reasons."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from snowmelt.errors import AlreadyExists
+from snowmelt.loaders.spool import FileSpool, reject_files
+from snowmelt.schema.error_table import Origin, Refusal, converted, rows_of
+from snowmelt.schema.native_types import native_schema, to_native
+from snowmelt.storage.output_paths import Output, check_outputs, exists_already, local_path
+from snowmelt.storage.store_factory import open_store
+from snowmelt.table.file_io import file_io
+from snowmelt.table.rejects import REJECT_SCHEMA, numbered
+from snowmelt.table.warehouse import open_warehouse
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from snowmelt.load.copy_ast import Rejects
+    from snowmelt.load.planner import LoadPlan
+    from snowmelt.loaders.task_runner import Portioned
+    from snowmelt.storage.store import Store, Writer
+    from snowmelt.table.load_commit import OpenLoad
+    from snowmelt.table.native_writer import WrittenFile
+
+_BATCH_ROWS = 8192
+_DATA, _EXCEPTIONS = "REJECTED DATA", "EXCEPTIONS"
+_REMEDY = "Name a new one, or add OVERWRITE after the path to replace it"
+
+
+def numbered_files(
+    portions: Iterable[Portioned],
+    first_records: Mapping[int, int],
+    *,
+    warehouse_url: str,
+    folder: str,
+) -> list[WrittenFile]:
+    """Return files of rejects whose row numbers count in their files, not in their portions.
+
+    Those of a file's first portion are right already; the others are written anew.
+
+    Raises:
+        StageUnavailable: The warehouse cannot be read or written.
+    """
+    files: list[WrittenFile] = []
+    for portion in portions:
+        first = first_records.get(portion.number)
+        if first == 1:
+            files += portion.reject_files
+        elif portion.reject_files:
+            spool = reject_files(warehouse_url, folder, f"{portion.number:05d}-numbered")
+            with contextlib.ExitStack() as opened:
+                opened.callback(spool.abort)
+                for rows in reject_rows(warehouse_url, portion.reject_files):
+                    spool.write(numbered(rows, None if first is None else first - 1))
+                files += spool.finish()
+    return files
+
+
+def write_reject_files(
+    files: Sequence[WrittenFile],
+    *,
+    warehouse_url: str,
+    rejects: Rejects,
+) -> None:
+    """Write rejected records as they came to one file, and the reasons to another.
+
+    Raises:
+        OutputRefused: A file appeared since the load began.
+        StageUnavailable: A file cannot be written.
+    """
+    with contextlib.ExitStack() as opened:
+        writers = {each.option: opened.enter_context(_written(each)) for each in _outputs(rejects)}
+        data, reasons = writers.get(_DATA), writers.get(_EXCEPTIONS)
+        for rows in reject_rows(warehouse_url, files):
+            if data is not None:
+                data.write(b"".join(_raw(rows)))
+            if reasons is not None:
+                reasons.write("".join(_reasons(rows)).encode())
+
+
+def _raw(rows: pa.Table) -> Iterator[bytes]:
+    texts, exact = rows["REJECTED_DATA"].to_pylist(), rows["REJECTED_BYTES"].to_pylist()
+    for text, data in zip(texts, exact, strict=True):
+        record: bytes = text.encode() if data is None else data
+        yield record if record.endswith(b"\n") else record + b"\n"
+
+
+def _reasons(rows: pa.Table) -> Iterator[str]:
+    names, numbers = rows["FILE_NAME"].to_pylist(), rows["ROW_NUMBER"].to_pylist()
+    for name, number, reason in zip(
+        names, numbers, rows["REJECTED_REASON"].to_pylist(), strict=True
+    ):
+        record = "A record" if number is None else f"Record {number}"
+        yield f"COPY: {record} of {name} was rejected: {reason}\n"
+
+
+def reject_rows(warehouse_url: str, files: Iterable[WrittenFile]) -> Iterator[pa.Table]:
+    """Read files of rejects, so many rows at a time.
+
+    Raises:
+        StageUnavailable: The warehouse cannot be read.
+    """
+    warehouse, schema = open_warehouse(warehouse_url), native_schema(REJECT_SCHEMA)
+    for file in files:
+        address = warehouse.address(file.path)
+        with file_io(address).new_input(address).open() as stream:
+            for batch in pq.ParquetFile(stream).iter_batches(batch_size=_BATCH_ROWS):
+                yield pa.Table.from_batches([batch]).cast(schema)
+
+
+def check_reject_files(rejects: Rejects, plan: LoadPlan, *, reserved: Sequence[str]) -> None:
+    """Verify before a load that its files of rejects replace nothing that is in use.
+
+    Raises:
+        OutputRefused: If one is an input, the other one, a file of the deployment, or an existing
+            file without OVERWRITE.
+        StageUnavailable: If the store of a file does not answer.
+    """
+    outputs = _outputs(rejects)
+    inputs = {task.portion.file.path for task in plan.tasks}
+    inputs |= {file.path for file in plan.skipped}
+    check_outputs(outputs, inputs=inputs, reserved=reserved)
+    for each in outputs:
+        if local_path(each.path) is None and not each.overwrite:
+            store, name = _place(each.path)
+            if store.head(name) is not None:
+                raise each.refused(f"the object already exists. {_REMEDY}")
+
+
+def empty_reject_files(rejects: Rejects) -> None:
+    """Empty the files of rejects that a load without rejects may overwrite.
+
+    Raises:
+        StageUnavailable: If a file cannot be written.
+    """
+    for each in _outputs(rejects):
+        if each.overwrite:
+            store, name = _place(each.path)
+            if store.head(name) is not None:
+                store.put(name, b"")
+
+
+def _outputs(rejects: Rejects) -> list[Output]:
+    given = (
+        (_DATA, rejects.data_path, rejects.data_overwrite),
+        (_EXCEPTIONS, rejects.exceptions_path, rejects.exceptions_overwrite),
+    )
+    return [
+        Output(option, path, overwrite=overwrite, remedy="add OVERWRITE after the path")
+        for option, path, overwrite in given
+        if path is not None
+    ]
+
+
+def _place(path: str) -> tuple[Store, str]:
+    folder, _, name = path.rpartition("/")
+    return open_store(folder or ("/" if path.startswith("/") else ".")), name
+
+
+@contextlib.contextmanager
+def _written(output: Output) -> Iterator[Writer]:
+    store, name = _place(output.path)
+    writer = store.writer(name)
+    try:
+        yield writer
+        try:
+            writer.finish(create_only=not output.overwrite)
+        except AlreadyExists:
+            raise exists_already(output) from None
+    finally:
+        writer.abort()
+
+
+# --- Rejects of a COPY as refused rows of the error table of its table.
+
+_CODE = "rejected"
+
+
+def error_files(
+    load: OpenLoad, files: Sequence[WrittenFile], at: dt.datetime
+) -> tuple[WrittenFile, ...]:
+    """Write rejects, given as files of rejects, as files of the load's error table.
+
+    Raises:
+        StageUnavailable: The warehouse cannot be read or written.
+    """
+    if load.errors is None or load.error_folder is None or not files:
+        return ()
+    schema = load.errors.schema
+    spool = FileSpool(load.warehouse_url, load.error_folder, "errors", native_schema(schema))
+    with contextlib.ExitStack() as opened:
+        opened.callback(spool.abort)
+        for rejects in reject_rows(load.warehouse_url, files):
+            rows = converted(schema, _rows(load, rejects, at)).table
+            spool.write(to_native(rows, schema))
+        return spool.finish()
+
+
+def _rows(load: OpenLoad, rejects: pa.Table, at: dt.datetime) -> Iterator[dict[str, object]]:
+    for each in rejects.to_pylist():
+        origin = Origin(
+            str(load.table.name), "copy", load.load_id, at, offset_token=each["FILE_NAME"]
+        )
+        number = each["ROW_NUMBER"]
+        refusal = Refusal(
+            None if number is None else int(number),
+            each["REJECTED_REASON"],
+            each["REJECTED_DATA"],
+            _CODE,
+            each["COLUMN_NAME"],
+        )
+        yield from rows_of(origin, [refusal])

@@ -1,0 +1,58 @@
+"""Text in rows of the official Python SDK that may stand for bytes.
+
+JSON has no bytes. The SDK writes `bytes` and `bytearray` as hexadecimal digits, since every client is
+told to, and a `memoryview` as base64, whatever it is told. Nothing on the wire tells which it was. Text
+that its column would read as something else is rejected where that can be seen.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, TypeVar
+
+from snowmelt.schema.conversion.numbers import BLANKS
+from snowmelt.schema.value_errors import Stored, wrong_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from snowmelt.schema.types import Column
+
+    Value = TypeVar("Value", bound=Stored)
+    Convert = Callable[[object, Column, int], Value]
+
+_SHOWN = 80
+# No number that the SDK writes by itself begins so: decimals have no leading zero.
+_DIGITS_OF_BYTES = re.compile(r"0[0-9](?:[0-9]{2})*", re.ASCII)
+# The digits that the SDK writes are small letters; base64 has groups of four.
+_BASE64 = re.compile(r"(?=.*[A-F])(?:[0-9A-Fa-f]{4})+", re.ASCII)
+
+
+def no_bytes(convert: Convert[Value]) -> Convert[Value]:
+    """Return a conversion of numbers that rejects text which may be the digits of bytes."""
+
+    def checked(value: object, column: Column, row_index: int) -> Value:
+        if isinstance(value, str) and _DIGITS_OF_BYTES.fullmatch(value.strip(BLANKS)):
+            reason = (
+                f"Ambiguous text {value[:_SHOWN]!r}: a number with a leading zero, or bytes, which the "
+                "SDK writes as hexadecimal digits. Send a number"
+            )
+            raise wrong_value(column, row_index, reason)
+        return convert(value, column, row_index)
+
+    return checked
+
+
+def no_base64(convert: Convert[Value]) -> Convert[Value]:
+    """Return a conversion of hexadecimal text that rejects what may be the base64 of a memoryview."""
+
+    def checked(value: object, column: Column, row_index: int) -> Value:
+        if isinstance(value, str) and _BASE64.fullmatch(value.strip(BLANKS)):
+            reason = (
+                f"Ambiguous text {value[:_SHOWN]!r}: hexadecimal digits, or a memoryview, which the SDK "
+                "writes as base64. Send bytes, or digits in small letters"
+            )
+            raise wrong_value(column, row_index, reason)
+        return convert(value, column, row_index)
+
+    return checked

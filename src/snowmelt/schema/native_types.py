@@ -1,0 +1,170 @@
+"""The native form of a table: what open-table files and the engine hold.
+
+Timestamps and times become microseconds, floored; what does not fit (nanoseconds, the offset
+of a TIMESTAMP_TZ) goes to companion columns right after their column.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from snowmelt.errors import InvalidValue
+from snowmelt.schema.chunk_types import chunk_type, field, nulls_of, words_of_decimal
+from snowmelt.schema.types import TIMESTAMPS, Column, Kind, TableSchema
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from snowmelt.schema.chunk_types import Int64s, Mask, UInt64s
+
+NANOSECONDS_SUFFIX = "$ns"
+OFFSET_SUFFIX = "$tz"
+NANOSECONDS_ID = 1_000_000
+OFFSET_ID = 2_000_000
+
+_DAY_US = 86_400_000_000
+# Years 1–9999 are checked in the value's own offset, less than a day from UTC.
+_SLACK_US = _DAY_US
+_FIRST_US = -62_135_596_800_000_000 - _SLACK_US
+_LAST_US = 253_402_300_799_999_999 + _SLACK_US
+_TZ_BITS = 14
+_TZ_BIAS = 1440
+
+
+def native_columns(column: Column) -> tuple[pa.Field, ...]:
+    """Return the fields of a column in native form: itself, then its companions."""
+    own = field(
+        column.name, _native_type(column), nullable=column.nullable, field_id=column.ordinal
+    )
+    fields = [own]
+    if has_nanoseconds(column):
+        fields.append(
+            field(
+                column.name + NANOSECONDS_SUFFIX,
+                pa.int32(),
+                nullable=column.nullable,
+                field_id=NANOSECONDS_ID + column.ordinal,
+            )
+        )
+    if column.kind is Kind.TIMESTAMP_TZ:
+        fields.append(
+            field(
+                column.name + OFFSET_SUFFIX,
+                pa.int32(),
+                nullable=column.nullable,
+                field_id=OFFSET_ID + column.ordinal,
+            )
+        )
+    return tuple(fields)
+
+
+def find_companion_conflict(columns: Sequence[Column]) -> str | None:
+    """Return the name of a column that another column's companion has as well, or None."""
+    companions = {part.name for column in columns for part in native_columns(column)[1:]}
+    return next((column.name for column in columns if column.name in companions), None)
+
+
+# Asked for with each of a thousand chunks.
+@lru_cache(maxsize=256)
+def native_schema(schema: TableSchema) -> pa.Schema:
+    """Return the Arrow schema of a table in native form, with field ids."""
+    return pa.schema([part for column in schema.columns for part in native_columns(column)])
+
+
+def has_nanoseconds(column: Column) -> bool:
+    """Tell whether microseconds are too coarse for the column."""
+    timed = column.kind is Kind.TIME or column.kind in TIMESTAMPS
+    return timed and (column.scale or 0) > 6
+
+
+def to_native(table: pa.Table, schema: TableSchema) -> pa.Table:
+    """Turn a table in chunk form, with exactly the columns of `schema`, into native form.
+
+    Raises:
+        InvalidValue: if a stored time or timestamp is outside what its type allows.
+    """
+    arrays: list[pa.Array | pa.ChunkedArray] = []
+    for column in schema.columns:
+        array = table.column(column.name)
+        if column.kind is Kind.TIME or column.kind in TIMESTAMPS:
+            arrays.extend(_split(array, column))
+        else:
+            arrays.append(array)
+    return pa.Table.from_arrays(arrays, schema=native_schema(schema))
+
+
+def _native_type(column: Column) -> pa.DataType:
+    match column.kind:
+        case Kind.TIME:
+            return pa.time64("us")
+        case Kind.TIMESTAMP_NTZ:
+            return pa.timestamp("us")
+        case Kind.TIMESTAMP_LTZ | Kind.TIMESTAMP_TZ:
+            return pa.timestamp("us", "UTC")
+        case _:
+            return chunk_type(column)
+
+
+def _split(array: pa.ChunkedArray, column: Column) -> list[pa.Array]:
+    low, high = words_of_decimal(array)
+    nulls = nulls_of(array) if array.null_count else None
+    offsets: Int64s | None = None
+    if column.kind is Kind.TIMESTAMP_TZ:
+        offsets = (low & np.uint64((1 << _TZ_BITS) - 1)).astype(np.int64) - _TZ_BIAS
+        if nulls is not None:
+            offsets[nulls] = 0
+        if len(offsets) and np.abs(offsets).max() > _TZ_BIAS:
+            raise _refused(column, "an offset is beyond 24 hours")
+        low = (low >> np.uint64(_TZ_BITS)) | (high.view(np.uint64) << np.uint64(64 - _TZ_BITS))
+        high = high >> _TZ_BITS
+    micros, nanos = _micros(low, high, column)
+    parts = [_valued(micros, nulls, _native_type(column))]
+    if nanos is not None:
+        parts.append(_valued(nanos.astype(np.int32), nulls, pa.int32()))
+    if offsets is not None:
+        parts.append(_valued(offsets.astype(np.int32), nulls, pa.int32()))
+    return parts
+
+
+def _micros(low: UInt64s, high: Int64s, column: Column) -> tuple[Int64s, Int64s | None]:
+    """Floor to microseconds; the rest in nanoseconds when the scale is above 6."""
+    scale = column.scale or 0
+    first, last = (0, _DAY_US - 1) if column.kind is Kind.TIME else (_FIRST_US, _LAST_US)
+    if scale > 6:
+        divisor = 10 ** (scale - 6)
+        micros, rest, fits = _floor_divide(low, high, divisor)
+        nanos: Int64s | None = rest * 10 ** (9 - scale)
+        factor = 1
+    else:
+        micros, nanos = low.view(np.int64), None
+        fits = high == micros >> 63
+        factor = 10 ** (6 - scale)
+    # Limits are divided rather than values multiplied, which could overflow.
+    inside = fits & (micros >= -(-first // factor)) & (micros <= last // factor)
+    if not inside.all():
+        raise _refused(column, "a value is outside the years 1 to 9999 or the hours of a day")
+    return micros * factor, nanos
+
+
+def _floor_divide(low: UInt64s, high: Int64s, divisor: int) -> tuple[Int64s, Int64s, Mask]:
+    """Divide 128-bit values by a small divisor; also tell where the quotient fits 64 bits."""
+    top, rest = np.divmod(high, divisor)
+    middle = (rest << 32) + (low >> np.uint64(32)).astype(np.int64)
+    quotient_high, rest = np.divmod(middle, divisor)
+    bottom = (rest << 32) + (low & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    quotient_low, rest = np.divmod(bottom, divisor)
+    quotient = (quotient_high << 32) + quotient_low
+    return quotient, rest, top == quotient >> 63
+
+
+def _valued(values: Int64s, nulls: Mask | None, arrow_type: pa.DataType) -> pa.Array:
+    storage = pa.array(values, mask=nulls)
+    return storage.view(arrow_type)
+
+
+def _refused(column: Column, reason: str) -> InvalidValue:
+    return InvalidValue(reason=f"column {column.display_name} of type {column.sql_type}: {reason}")

@@ -1,0 +1,1 @@
+"""Engine, sinks, output."""

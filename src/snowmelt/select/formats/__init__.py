@@ -1,0 +1,1 @@
+"""CSV, JSON, Parquet objects → blocks → batches."""

@@ -1,0 +1,123 @@
+"""How bytes become records and fields: one set of rules for each dialect and request.
+
+Every reader of CSV (the compiled tokenizer, the plain state machine, the cut into blocks) obeys
+one `CsvRules`; what they mean is told in docs/decisions/0013-select-csv.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from snowmelt.select.dialect import Dialect
+from snowmelt.select.errors import SelectError
+from snowmelt.select.formats.blocks import overlaps_itself
+
+if TYPE_CHECKING:
+    from snowmelt.select.request import CsvInput
+
+LONGEST_DELIMITER = 16
+
+
+@dataclass(frozen=True, slots=True)
+class CsvRules:
+    """Delimiters are one or more bytes; quote, escape and comment may be empty: there is none."""
+
+    record: bytes
+    field: bytes
+    quote: bytes
+    # Empty also where doubling takes its place.
+    escape: bytes
+    comment: bytes
+    # A quote counts wherever it stands, not only as the first byte of a field.
+    quotes_anywhere: bool
+    # Quotes stay in the value.
+    keeps_quotes: bool
+    # The escape counts wherever it stands (else only in quotes, before a quote or an escape).
+    escapes_anywhere: bool
+    # Two quotes inside quotes are one.
+    doubles: bool
+    # A record delimiter in quotes is data.
+    quoted_records: bool
+    # A quote that is open where its record ends is an error.
+    open_quote_fails: bool
+    # A carriage return before the record delimiter belongs to the delimiter.
+    drops_return: bool
+    skips_blank: bool
+    # An empty field is NULL.
+    empty_is_null: bool
+    skips_mark: bool
+    checks_encoding: bool
+
+    @property
+    def cuts_anywhere(self) -> bool:
+        """Whether the last occurrence of the record delimiter always is the end of a record."""
+        return not self.quoted_records and not overlaps_itself(self.record)
+
+
+def csv_rules(options: CsvInput, dialect: Dialect, *, ranged: bool = False) -> CsvRules:
+    """Settle the rules of a request; `ranged` says that it has a ScanRange.
+
+    Raises:
+        SelectError: Delimiters that cannot be told apart, or a ScanRange over records that may
+            hold their delimiter in quotes.
+    """
+    if ranged and options.quoted_record_delimiter:
+        raise SelectError(
+            "UnsupportedScanRangeInput",
+            "A ScanRange needs records that end at every record delimiter; it cannot be combined "
+            "with AllowQuotedRecordDelimiter.",
+        )
+    _check(options)
+    aws = dialect is Dialect.AWS
+    keeps = dialect is Dialect.CEPH_2020
+    doubling = options.quote == options.escape
+    # Today's Ceph keeps quoted record delimiters as data; with a range no reader could.
+    quoted = options.quoted_record_delimiter or (dialect is Dialect.CEPH and not ranged)
+    others = options.field_delimiter + options.quote + options.escape + options.comment
+    return CsvRules(
+        record=options.record_delimiter,
+        field=options.field_delimiter,
+        quote=options.quote,
+        escape=b"" if doubling or (aws and not options.quote) else options.escape,
+        comment=options.comment,
+        quotes_anywhere=not aws,
+        keeps_quotes=keeps,
+        escapes_anywhere=not aws,
+        doubles=doubling and not keeps,
+        quoted_records=quoted and bool(options.quote),
+        open_quote_fails=not keeps,
+        drops_return=options.record_delimiter == b"\n" and not keeps and b"\r" not in others,
+        skips_blank=aws,
+        # The first engine has no NULL among its fields.
+        empty_is_null=dialect is Dialect.CEPH,
+        skips_mark=not keeps,
+        checks_encoding=aws,
+    )
+
+
+def _check(options: CsvInput) -> None:
+    record, field = options.record_delimiter, options.field_delimiter
+    if not record or not field:
+        raise _refused("RecordDelimiter and FieldDelimiter cannot be empty")
+    others = {
+        "FieldDelimiter": field,
+        "QuoteCharacter": options.quote,
+        "QuoteEscapeCharacter": options.escape,
+    }
+    for name, text in {**others, "RecordDelimiter": record, "Comments": options.comment}.items():
+        if len(text) > LONGEST_DELIMITER:
+            raise _refused(f"{name} is longer than {LONGEST_DELIMITER} bytes")
+    for name, text in others.items():
+        # A record must end where its delimiter stands, whatever was read before.
+        if record in text or any(record.startswith(text[-size:]) for size in range(1, len(text))):
+            raise _refused(f"RecordDelimiter may not begin inside {name}")
+        if text and text in record and name != "FieldDelimiter":
+            raise _refused(f"RecordDelimiter may not contain {name}")
+    for name in ("QuoteCharacter", "QuoteEscapeCharacter"):
+        if others[name] and others[name] in field:
+            raise _refused(f"FieldDelimiter may not contain {name}")
+
+
+def _refused(reason: str) -> SelectError:
+    return SelectError("InvalidRequestParameter", f"The CSV input cannot be read: {reason}.")

@@ -1,0 +1,343 @@
+"""Numba kernels that write records: fields and whole rows copied out of a buffer.
+
+`places` is a table of fields by rows: where each field of each output record begins and ends in
+`buffer`. Each kernel returns the bytes written and the end of each record among them.
+"""
+
+# One loop is one compiled function; types are what numba sees.
+# ruff: noqa: ANN001, ANN202, C901, PLR0912, PLR0915
+# mypy: disable-error-code="assignment, arg-type, no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable"
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from snowmelt.jit import kernel
+from snowmelt.select.formats.blocks import PADDING
+from snowmelt.select.kernels.bitmask import escaped_at, marks_at, ones
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from snowmelt.select.vectors import Bytes, Places, Rows
+
+_QUOTE_ALL = 2
+_BACKSLASH = 92
+_DOUBLE_QUOTE = 34
+_FIRST_PRINTABLE = 32
+_AT_ONCE = 32
+# So many bytes are looked for in fields of CSV.
+SPECIAL = 8
+
+
+@intrinsic
+def _copy(_context, target, source, size):
+    """Copy so many bytes from one address to another."""
+    signature = types.void(target, source, size)
+
+    def generate(_context, builder, _signature, arguments):
+        pointer = ir.IntType(8).as_pointer()
+        target, source = (builder.inttoptr(each, pointer) for each in arguments[:2])
+        cgutils.raw_memcpy(builder, target, source, arguments[2], 1)
+
+    return signature, generate
+
+
+@intrinsic
+def _copy_some(_context, target, source):
+    """Copy `_AT_ONCE` bytes from one address to another."""
+    signature = types.void(target, source)
+    wide = ir.VectorType(ir.IntType(8), _AT_ONCE)
+
+    def generate(_context, builder, _signature, arguments):
+        target, source = (builder.inttoptr(each, wide.as_pointer()) for each in arguments)
+        builder.store(builder.load(source, align=1), target, align=1)
+
+    return signature, generate
+
+
+@njit(nogil=True, forceinline=True)
+def _copy_field(target, source, size):
+    """Copy a few bytes; up to `PADDING` bytes behind them are read and written, too."""
+    _copy_some(target, source)
+    for done in range(_AT_ONCE, size, _AT_ONCE):
+        _copy_some(target + np.uint64(done), source + np.uint64(done))
+
+
+@kernel
+def gather_csv(
+    buffer: Bytes,
+    starts: Places,
+    ends: Places,
+    specials: tuple[Bytes, tuple[np.uint8, ...]],
+    marks: tuple[Bytes, int, int, int, int],
+) -> tuple[Bytes, NDArray[np.int64]]:
+    """Write rows of fields with delimiters between and after them.
+
+    `buffer` goes on for `PADDING` bytes behind the last field. `specials` has a 1 for each byte
+    that makes a field need quotes, 2 for the quote itself and for the escape, and a tuple of
+    these bytes, `SPECIAL` of them. `marks` are the
+    two delimiters with `PADDING` bytes behind them, the size of the first, quote, escape and the
+    mode: 0 never quotes, 1 where needed, 2 always.
+    """
+    special, bytes_of = specials
+    delimiters, between, quote, escape, mode = marks
+    after = len(delimiters) - PADDING - between
+    fields, rows = starts.shape
+    source = np.uint64(buffer.ctypes.data)
+    needs = np.zeros((rows, fields), np.uint8)
+    total = rows * (fields * (between + 2) + after) + PADDING
+    for r in range(rows):
+        for f in range(fields):
+            start, end = np.int64(starts[f, r]), np.int64(ends[f, r])
+            total += end - start
+            if mode == 0:
+                continue
+            odd = np.uint64(0)
+            for at in range(start, end, 64):
+                odd |= marks_at(source, at, end, bytes_of)
+            if odd != 0:
+                found = np.uint8(0)
+                for i in range(start, end):
+                    what = special[buffer[i]]
+                    found |= what
+                    total += what >> 1
+                needs[r, f] = found
+    out = np.empty(total, np.uint8)
+    row_ends = np.empty(rows, np.int64)
+    target = np.uint64(out.ctypes.data)
+    first = np.uint64(delimiters.ctypes.data)
+    at = 0
+    for r in range(rows):
+        for f in range(fields):
+            if f:
+                _copy_field(target + np.uint64(at), first, between)
+                at += between
+            start, end = np.int64(starts[f, r]), np.int64(ends[f, r])
+            if mode != _QUOTE_ALL and needs[r, f] == 0:
+                _copy_field(target + np.uint64(at), source + np.uint64(start), end - start)
+                at += end - start
+                continue
+            out[at] = quote
+            at += 1
+            if needs[r, f] < 2:
+                _copy_field(target + np.uint64(at), source + np.uint64(start), end - start)
+                at += end - start
+            else:
+                for i in range(start, end):
+                    byte = buffer[i]
+                    if special[byte] == 2:
+                        out[at] = escape
+                        at += 1
+                    out[at] = byte
+                    at += 1
+            out[at] = quote
+            at += 1
+        _copy_field(target + np.uint64(at), first + np.uint64(between), after)
+        at += after
+        row_ends[r] = at
+    return out[:at], row_ends
+
+
+@kernel
+def gather_rows(
+    buffer: Bytes,
+    starts: Places,
+    ends: Places,
+    after: Bytes,
+    adjoining: bool,
+) -> tuple[Bytes, NDArray[np.int64]]:
+    """Copy whole rows, `after` behind each.
+
+    `adjoining` says that in the buffer too `after` follows each row, so that neighbours are
+    copied as one piece.
+    """
+    rows = len(starts)
+    width = len(after)
+    total = 0
+    for r in range(rows):
+        total += ends[r] - starts[r] + width
+    out = np.empty(total, np.uint8)
+    row_ends = np.empty(rows, np.int64)
+    source = np.uint64(buffer.ctypes.data)
+    target = np.uint64(out.ctypes.data)
+    at = 0
+    r = 0
+    while r < rows:
+        first = r
+        row_ends[r] = at + ends[r] - starts[r] + width
+        while adjoining and r + 1 < rows and starts[r + 1] == ends[r] + width:
+            r += 1
+            row_ends[r] = row_ends[r - 1] + ends[r] - starts[r] + width
+        size = ends[r] - starts[first]
+        _copy(target + np.uint64(at), source + np.uint64(starts[first]), np.uint64(size))
+        at += size
+        for b in after:
+            out[at] = b
+            at += 1
+        r += 1
+    return out, row_ends
+
+
+@kernel
+def gather_json(
+    buffer: Bytes,
+    starts: Places,
+    ends: Places,
+    shapes: Bytes,
+    names: tuple[Bytes, Places],
+    after: int,
+) -> tuple[Bytes, NDArray[np.int64]]:
+    """Write rows of fields as objects.
+
+    `shapes` (fields by rows) says how: 0 as it is (a number, a truth, null), 1 as a string,
+    2 not at all. `names` are the fields' names as written before their values (`"a":`), in one
+    buffer with the place where each begins and the end of the last; the record's delimiter, of
+    size `after`, follows them. Both buffers go on for `PADDING` bytes behind what is read.
+    """
+    fields, rows = starts.shape
+    source = np.uint64(buffer.ctypes.data)
+    name_bytes, name_places = names
+    needs = np.zeros((rows, fields), np.uint8)
+    total = rows * (len(name_bytes) + 3 * fields + 2 + after) + PADDING
+    for r in range(rows):
+        for f in range(fields):
+            start, end = np.int64(starts[f, r]), np.int64(ends[f, r])
+            total += end - start
+            if shapes[f, r]:
+                found = np.int64(0)
+                for at in range(start, end, 64):
+                    found += ones(escaped_at(source, at, end))
+                # The longest escape has six bytes.
+                total += 5 * found
+                needs[r, f] = found != 0
+    out = np.empty(total, np.uint8)
+    row_ends = np.empty(rows, np.int64)
+    target = np.uint64(out.ctypes.data)
+    labels = np.uint64(name_bytes.ctypes.data)
+    at = 0
+    for r in range(rows):
+        out[at] = 123
+        at += 1
+        for f in range(fields):
+            if f:
+                out[at] = 44
+                at += 1
+            label, size = np.int64(name_places[f]), name_places[f + 1] - name_places[f]
+            _copy_field(target + np.uint64(at), labels + np.uint64(label), size)
+            at += size
+            start, end = np.int64(starts[f, r]), np.int64(ends[f, r])
+            if needs[r, f]:
+                at = _write_string(buffer, start, end, out, at)
+                continue
+            if shapes[f, r]:
+                out[at] = _DOUBLE_QUOTE
+                at += 1
+            _copy_field(target + np.uint64(at), source + np.uint64(start), end - start)
+            at += end - start
+            if shapes[f, r]:
+                out[at] = _DOUBLE_QUOTE
+                at += 1
+        out[at] = 125
+        at += 1
+        _copy_field(target + np.uint64(at), labels + np.uint64(name_places[fields]), after)
+        at += after
+        row_ends[r] = at
+    return out[:at], row_ends
+
+
+@kernel
+def _write_string(buffer: Bytes, start: int, end: int, out: Bytes, at: int) -> int:
+    """Write one JSON string, quotes and escapes included, at `at`; return where it ends."""
+    out[at] = _DOUBLE_QUOTE
+    at += 1
+    for i in range(start, end):
+        byte = buffer[i]
+        if byte >= _FIRST_PRINTABLE:
+            if byte in (_DOUBLE_QUOTE, _BACKSLASH):
+                out[at] = _BACKSLASH
+                at += 1
+            out[at] = byte
+            at += 1
+            continue
+        out[at] = _BACKSLASH
+        short = 0
+        if byte == 10:
+            short = 110
+        elif byte == 13:
+            short = 114
+        elif byte == 9:
+            short = 116
+        elif byte == 8:
+            short = 98
+        elif byte == 12:
+            short = 102
+        if short:
+            out[at + 1] = short
+            at += 2
+            continue
+        out[at + 1] = 117
+        out[at + 2] = 48
+        out[at + 3] = 48
+        out[at + 4] = 48 + (byte >> 4)
+        low = byte & 15
+        out[at + 5] = 48 + low if low < 10 else 87 + low
+        at += 6
+    out[at] = _DOUBLE_QUOTE
+    return at + 1
+
+
+@kernel
+def write_integers(values: NDArray[np.int64]) -> tuple[Bytes, Places, Places]:
+    """Write integers in decimal; return the bytes and where each begins and ends."""
+    count = len(values)
+    out = np.empty(count * 20, np.uint8)
+    starts = np.empty(count, np.int32)
+    ends = np.empty(count, np.int32)
+    for r in range(count):
+        value = values[r]
+        at = r * 20 + 20
+        ends[r] = at
+        negative = value < 0
+        # The most negative integer has no positive twin: digits are taken from below zero.
+        rest = value if negative else -value
+        while True:
+            quotient = (rest + 9) // 10
+            at -= 1
+            out[at] = 48 - (rest - quotient * 10)
+            rest = quotient
+            if rest == 0:
+                break
+        if negative:
+            at -= 1
+            out[at] = 45
+        starts[r] = at
+    return out, starts, ends
+
+
+@kernel
+def split_items(text: Bytes, count: int) -> tuple[Places, Places]:
+    """Return where each of `count` items of `[a,b,c]` begins and ends."""
+    starts = np.empty(count, np.int32)
+    ends = np.empty(count, np.int32)
+    at = 1
+    for r in range(count):
+        starts[r] = at
+        while text[at] != 44 and text[at] != 93:
+            at += 1
+        ends[r] = at
+        at += 1
+    return starts, ends
+
+
+def row_bounds(ends: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
+    """Return where in the output each of these records begins."""
+    starts = np.zeros(len(ends) + 1, np.int64)
+    starts[1:] = ends
+    return starts[rows]

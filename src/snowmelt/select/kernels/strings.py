@@ -1,0 +1,211 @@
+"""Numba kernels that compare texts by their bytes, and with the pieces of a LIKE pattern."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import njit
+
+from snowmelt.jit import kernel
+from snowmelt.select.vectors import Slices
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from snowmelt.select.vectors import Bytes, Mask, Places
+
+# One loop is one compiled function; types are what numba sees.
+# ruff: noqa: ANN001, ANN202, C901
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+
+# Stands for `_` in a piece; no byte of UTF-8 has this value.
+_ANY = 255
+_LOOKS_LIKE_ANY = "\udcff"
+
+
+@kernel
+def _order(
+    buffer: Bytes,
+    starts: Places,
+    ends: Places,
+    others: tuple[Bytes, Places, Places],
+) -> NDArray[np.int8]:
+    """Return -1, 0 or 1 for each text; `others` are as many texts, or one for all."""
+    other_buffer, other_starts, other_ends = others
+    step = 0 if len(other_starts) == 1 else 1
+    found = np.zeros(len(starts), np.int8)
+    for r in range(len(starts)):
+        at = other_starts[r * step]
+        size = ends[r] - starts[r]
+        other_size = other_ends[r * step] - at
+        shared = min(size, other_size)
+        order = 0
+        for i in range(shared):
+            a = buffer[starts[r] + i]
+            b = other_buffer[at + i]
+            if a != b:
+                order = -1 if a < b else 1
+                break
+        if order == 0 and size != other_size:
+            order = -1 if size < other_size else 1
+        found[r] = order
+    return found
+
+
+@njit(nogil=True, forceinline=True)
+def _stands_at(buffer, at, pieces, first, last):
+    for i in range(last - first):
+        wanted = pieces[first + i]
+        if wanted != buffer[at + i] and wanted != _ANY:
+            return False
+    return True
+
+
+@kernel
+def _is_like(buffer: Bytes, starts: Places, ends: Places, pieces: Bytes, bounds: Places) -> Mask:
+    """Return which texts are like a pattern whose piece p is pieces[bounds[p]:bounds[p + 1]].
+
+    The first and the last piece must stand at the ends; those between are looked for once, from
+    left to right.
+    """
+    count = len(bounds) - 1
+    least = bounds[count]
+    found = np.zeros(len(starts), np.bool_)
+    tail = bounds[count] - bounds[count - 1] if count > 1 else 0
+    for r in range(len(starts)):
+        start = starts[r]
+        end = ends[r]
+        size = end - start
+        if size < least or (count == 1 and size != least):
+            continue
+        if not _stands_at(buffer, start, pieces, bounds[0], bounds[1]):
+            continue
+        if count == 1:
+            found[r] = True
+            continue
+        end -= tail
+        if not _stands_at(buffer, end, pieces, bounds[count - 1], bounds[count]):
+            continue
+        at = start + bounds[1] - bounds[0]
+        whole = True
+        for p in range(1, count - 1):
+            width = bounds[p + 1] - bounds[p]
+            if width == 0:
+                continue
+            first = pieces[bounds[p]]
+            while at + width <= end:
+                if (first == buffer[at] or first == _ANY) and _stands_at(
+                    buffer, at, pieces, bounds[p], bounds[p + 1]
+                ):
+                    break
+                at += 1
+            if at + width > end:
+                whole = False
+                break
+            at += width
+        found[r] = whole
+    return found
+
+
+def compare_text(slices: Slices, other: bytes | Slices) -> NDArray[np.int8]:
+    """Return -1, 0 or 1 where a text is less than, equal to or greater than the other, bytewise."""
+    if isinstance(other, bytes):
+        ends = np.array([len(other)], np.int32)
+        others = (np.frombuffer(other or b"\0", np.uint8), np.zeros(1, np.int32), ends)
+    else:
+        others = (other.buffer, other.start, other.end)
+    order: NDArray[np.int8] = _order(slices.buffer, slices.start, slices.end, others)
+    return order
+
+
+def is_like(slices: Slices, pieces: Sequence[Sequence[str | None]]) -> tuple[Mask, Mask]:
+    """Tell which texts are like a pattern, and which only the evaluator can tell of.
+
+    Where `_` stands for a character, that is a byte in texts of ASCII alone.
+    """
+    if any(each == _LOOKS_LIKE_ANY for piece in pieces for each in piece):
+        return np.zeros(len(slices), np.bool_), np.ones(len(slices), np.bool_)
+    encoded = [
+        b"".join(
+            bytes([_ANY]) if each is None else each.encode("utf-8", "surrogateescape")
+            for each in piece
+        )
+        for piece in pieces
+    ]
+    bounds = np.cumsum([0, *(len(piece) for piece in encoded)], dtype=np.int32)
+    flat = np.frombuffer(b"".join(encoded) or b"\0", np.uint8)
+    found = _is_like(slices.buffer, slices.start, slices.end, flat, bounds)
+    if any(each is None or "\udc80" <= each <= "\udcff" for piece in pieces for each in piece):
+        return found, has_other_than_ascii(slices.buffer, slices.start, slices.end)
+    return found, np.zeros(len(slices), np.bool_)
+
+
+# --- Numba kernels over texts of ASCII: which are, and their other case.
+
+# One loop is one compiled function; types are what numba sees.
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+
+_LAST_ASCII = 127
+
+
+@kernel
+def has_other_than_ascii(buffer: Bytes, starts: Places, ends: Places) -> Mask:
+    """Return which texts hold a byte beyond ASCII."""
+    found = np.zeros(len(starts), np.bool_)
+    for r in range(len(starts)):
+        for i in range(starts[r], ends[r]):
+            if buffer[i] > _LAST_ASCII:
+                found[r] = True
+                break
+    return found
+
+
+@kernel
+def has_byte(buffer: Bytes, starts: Places, ends: Places, wanted: int) -> Mask:
+    """Return which texts hold a byte."""
+    found = np.zeros(len(starts), np.bool_)
+    for r in range(len(starts)):
+        for i in range(starts[r], ends[r]):
+            if buffer[i] == wanted:
+                found[r] = True
+                break
+    return found
+
+
+@kernel
+def _changed(
+    buffer: Bytes, starts: Places, ends: Places, first: int, shift: int
+) -> tuple[Bytes, Places, Places]:
+    """Copy the texts; the 26 letters from `first` on are moved by `shift`."""
+    total = 0
+    for r in range(len(starts)):
+        total += ends[r] - starts[r]
+    out = np.empty(max(total, 1), np.uint8)
+    new_starts = np.empty(len(starts), np.int32)
+    new_ends = np.empty(len(starts), np.int32)
+    at = 0
+    for r in range(len(starts)):
+        new_starts[r] = at
+        for i in range(starts[r], ends[r]):
+            byte = buffer[i]
+            out[at] = byte + shift if first <= byte < first + 26 else byte
+            at += 1
+        new_ends[r] = at
+    return out, new_starts, new_ends
+
+
+def in_lower_case(slices: Slices) -> Slices:
+    """Return the texts with A to Z in lower case."""
+    parts = _changed(slices.buffer, slices.start, slices.end, ord("A"), 32)
+    return Slices(*parts, np.zeros(len(slices), np.uint8))
+
+
+def in_upper_case(slices: Slices) -> Slices:
+    """Return the texts with a to z in upper case."""
+    parts = _changed(slices.buffer, slices.start, slices.end, ord("a"), -32)
+    return Slices(*parts, np.zeros(len(slices), np.uint8))

@@ -1,0 +1,1 @@
+"""Record-at-a-time evaluator: the reference semantics."""

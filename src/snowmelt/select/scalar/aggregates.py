@@ -1,0 +1,424 @@
+"""Aggregates: count, sum, min, max and avg, folded in the order of the rows.
+
+Vectors give the very bits that their values give one by one, so answers depend neither on where
+blocks end nor on how many threads read them.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from decimal import Context, Decimal, DecimalException
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+
+from snowmelt.select.dialect import Dialect
+from snowmelt.select.errors import SelectError, row_error
+from snowmelt.select.scalar.operators import precedes
+from snowmelt.select.scalar.ordering import comparable
+from snowmelt.select.values import (
+    DECIMALS,
+    INT_MAX,
+    excerpt,
+    fit_int,
+    infer_number,
+    is_absent,
+    kind_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from snowmelt.select.limits import MemoryBudget
+    from snowmelt.select.sql.ast import Aggregate
+
+# --- Sums of floats in order, with what rounding lost kept aside (Neumaier's method).
+
+if TYPE_CHECKING:
+    Kernel: TypeAlias = Callable[
+        [NDArray[np.float64], NDArray[np.bool_], float, float], tuple[float, float]
+    ]
+
+
+def _compiled(function: Any) -> Any:
+    try:
+        from numba import njit
+    except ImportError:  # the `select` extra is not installed: the same loop, slower
+        return function
+    return njit(cache=True, nogil=True)(function)
+
+
+@_compiled
+def _add_all(
+    data: NDArray[np.float64], null: NDArray[np.bool_], total: float, lost: float
+) -> tuple[float, float]:
+    for place in range(len(data)):
+        if not null[place]:
+            number = data[place]
+            grown = total + number
+            if abs(total) >= abs(number):
+                lost += (total - grown) + number
+            else:
+                lost += (number - grown) + total
+            total = grown
+    return total, lost
+
+
+add_all: Kernel = _add_all
+"""Add the numbers that are not null, in order, to a total and what it lost so far."""
+
+
+def add_one(number: float, total: float, lost: float) -> tuple[float, float]:
+    """Add one number; many calls give the very bits of one `add_all`."""
+    grown = total + number
+    if abs(total) >= abs(number):
+        return grown, lost + ((total - grown) + number)
+    return grown, lost + ((number - grown) + total)
+
+
+if TYPE_CHECKING:
+    Numbers: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
+    Mask: TypeAlias = NDArray[np.bool_]
+
+# Wide enough that sums of 38-digit decimals of like size are exact.
+_WIDE = Context(prec=120)
+# What a set takes for each of its members, with the tuple that stands for the value.
+_VALUE_BYTES = 160
+
+
+class Accumulator(Protocol):
+    """One aggregate over rows that come in order."""
+
+    @property
+    def takes_numbers(self) -> bool:
+        """Whether it refuses no number now."""
+
+    def add(self, value: object) -> None:
+        """Take the argument's value in one row; NULL and MISSING are passed over.
+
+        Raises:
+            SelectError: Where the aggregate cannot take the value; nothing was added then.
+        """
+
+    def check(self, value: object) -> None:
+        """Check that `add` would take a value now.
+
+        Raises:
+            SelectError: As `add` would.
+        """
+
+    def add_rows(self, count: int) -> None:
+        """Take so many rows of `count(*)`."""
+
+    def add_vector(self, data: Numbers, null: Mask) -> None:
+        """Take int64 or float64 values; where `null` is true there is none."""
+
+    def result(self) -> object:
+        """Return the aggregate of what was added so far."""
+
+
+def make(aggregate: Aggregate, dialect: Dialect, budget: MemoryBudget | None = None) -> Accumulator:
+    """Return an empty accumulator; what it has to remember counts against the budget."""
+    accumulator = _MAKERS[aggregate.function](dialect)
+    return Distinct(accumulator, budget) if aggregate.distinct else accumulator
+
+
+class Count:
+    """How many rows, or how many values."""
+
+    takes_numbers = True
+
+    def __init__(self, _dialect: Dialect) -> None:
+        self._count = 0
+
+    def add(self, value: object) -> None:
+        """Count a value that is there."""
+        self._count += not is_absent(value)
+
+    def check(self, value: object) -> None:
+        """Take everything."""
+
+    def add_rows(self, count: int) -> None:
+        """Count rows."""
+        self._count += count
+
+    def add_vector(self, data: Numbers, null: Mask) -> None:
+        """Count values that are there."""
+        self._count += len(data) - int(np.count_nonzero(null))
+
+    def result(self) -> object:
+        """Return the count."""
+        return self._count
+
+
+class Sum:
+    """Integers and decimals exactly; floats in order, with their rounding kept.
+
+    In Ceph floats are added as its engines do, one to the total so far: a decimal is a float
+    there, and so is every sum from the first float on.
+    """
+
+    takes_numbers = True
+
+    def __init__(self, dialect: Dialect, *, name: str = "sum") -> None:
+        self._dialect = dialect
+        self._name = name
+        self.count = 0
+        self._whole = 0
+        self._decimal: Decimal | None = None
+        self._float: tuple[float, float] | None = None
+
+    def add(self, value: object) -> None:
+        """Add a number; a text is read as one in `aws`."""
+        if is_absent(value):
+            return
+        number = self._number(value)
+        if self._dialect.is_ceph:
+            self._add_plainly(number)
+        elif isinstance(number, float):
+            self._float = add_one(number, *(self._float or (0.0, 0.0)))
+        elif isinstance(number, Decimal):
+            self._decimal = _WIDE.add(self._decimal or Decimal(0), number)
+        else:
+            self._whole += number
+        self.count += 1
+
+    def check(self, value: object) -> None:
+        """Check that a value is a number."""
+        if not is_absent(value):
+            self._number(value)
+
+    def add_rows(self, count: int) -> None:
+        """Refuse: only count takes rows without a value."""
+        raise TypeError(f"{self._name} of {count} rows")
+
+    def add_vector(self, data: Numbers, null: Mask) -> None:
+        """Add the numbers of a vector."""
+        present = len(data) - int(np.count_nonzero(null))
+        if not present:
+            return
+        self.count += present
+        if self._dialect.is_ceph and (data.dtype == np.float64 or self._float is not None):
+            floats: Any = data[~null].astype(np.float64)
+            before = float(self._whole) if self._float is None else self._float[0]
+            # Unlike a sum, which numpy makes of pairs, this goes from the first to the last.
+            with np.errstate(all="ignore"):
+                totals = np.add.accumulate(np.concatenate((np.array([before]), floats)))
+            self._float = float(totals[-1]), 0.0
+        elif data.dtype == np.float64:
+            floats = data
+            total, lost = add_all(floats, null, *(self._float or (0.0, 0.0)))
+            self._float = float(total), float(lost)
+        else:
+            self._whole += _exact_sum(data[~null])
+
+    def total(self) -> int | Decimal | float | None:
+        """Return the sum without a limit; None where nothing was added."""
+        if not self.count:
+            return None
+        if self._float is not None and self._dialect.is_ceph:
+            return self._float[0]
+        if self._float is not None:
+            total, lost = self._float
+            floats = total + lost if math.isfinite(lost) else total
+            exact = self._exact()
+            return floats + float(exact) if exact else floats
+        return self._exact()
+
+    def result(self) -> object:
+        """Return the sum; of nothing it is NULL, in `ceph-2020` 0.
+
+        Raises:
+            SelectError: IntegerOverflow, where integers sum up to more than 64 bits hold.
+        """
+        total = self.total()
+        if total is None:
+            return 0 if self._dialect is Dialect.CEPH_2020 else None
+        return fit_int(total, self._dialect) if isinstance(total, int) else total
+
+    def _add_plainly(self, number: int | Decimal | float) -> None:
+        if self._float is not None:
+            self._float = self._float[0] + float(number), 0.0
+        elif isinstance(number, int):
+            self._whole += number
+        else:
+            self._float = float(self._whole) + float(number), 0.0
+
+    def _exact(self) -> int | Decimal:
+        if self._decimal is None:
+            return self._whole
+        exact = _WIDE.add(self._decimal, Decimal(self._whole))
+        try:
+            return DECIMALS.plus(exact)
+        except DecimalException:
+            message = f"{self._name} is larger than any DECIMAL"
+            raise SelectError("EvaluatorInvalidArguments", message) from None
+
+    def _number(self, value: object) -> int | Decimal | float:
+        number = infer_number(value) if isinstance(value, str) else value
+        is_taken = isinstance(number, int | float | Decimal)
+        if self._dialect.is_ceph:
+            is_taken = is_taken and not isinstance(value, str)
+        if isinstance(number, bool) and self._dialect is not Dialect.CEPH_2020:
+            is_taken = False
+        if not is_taken or not isinstance(number, int | float | Decimal):
+            message = (
+                f"illegal value for aggregation({self._name}). skipping. "
+                f"{excerpt(value)} is {kind_of(value)}; CAST it to a number"
+            )
+            raise row_error("InvalidDataType", message, self._dialect)
+        return number
+
+
+def _exact_sum(data: Any) -> int:
+    # Halves of 32 bits cannot overflow 64 bits in any vector that fits in memory.
+    return (int((data >> 32).sum()) << 32) + int((data & 0xFFFFFFFF).sum())
+
+
+class Average:
+    """The sum divided by the count: a decimal of integers in `aws`, a float in Ceph."""
+
+    takes_numbers = True
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._sum = Sum(dialect, name="avg")
+
+    def add(self, value: object) -> None:
+        """Add a number."""
+        self._sum.add(value)
+
+    def check(self, value: object) -> None:
+        """Check that a value is a number."""
+        self._sum.check(value)
+
+    def add_rows(self, count: int) -> None:
+        """Refuse: only count takes rows without a value."""
+        self._sum.add_rows(count)
+
+    def add_vector(self, data: Numbers, null: Mask) -> None:
+        """Add the numbers of a vector."""
+        self._sum.add_vector(data, null)
+
+    def result(self) -> object:
+        """Return the average, NULL of nothing."""
+        total = self._sum.total()
+        if total is None:
+            return None
+        if isinstance(total, float) or self._dialect.is_ceph:
+            return float(total) / self._sum.count
+        return DECIMALS.divide(Decimal(total), Decimal(self._sum.count))
+
+
+class Extreme:
+    """The least or the greatest value; of equal ones the first."""
+
+    def __init__(self, dialect: Dialect, *, greatest: bool) -> None:
+        self._dialect = dialect
+        self._greatest = greatest
+        self._best: object = None
+
+    @property
+    def takes_numbers(self) -> bool:
+        """Whether there is nothing yet that a number cannot be compared with."""
+        return self._best is None or type(self._best) in (int, float, Decimal)
+
+    def add(self, value: object) -> None:
+        """Compare a value; NaN is greater than any number."""
+        if not is_absent(value) and self._is_better(value):
+            self._best = value
+
+    def check(self, value: object) -> None:
+        """Check that a value can be compared with the best one."""
+        if not is_absent(value):
+            self._is_better(value)
+
+    def _is_better(self, value: object) -> bool:
+        best = self._best
+        if best is None:
+            return True
+        smaller, larger = (best, value) if self._greatest else (value, best)
+        return precedes(smaller, larger, self._dialect)
+
+    def add_rows(self, count: int) -> None:
+        """Refuse: only count takes rows without a value."""
+        raise TypeError(f"extreme of {count} rows")
+
+    def add_vector(self, data: Numbers, null: Mask) -> None:
+        """Compare the best of a vector."""
+        present: Any = data[~null] if null.any() else data
+        numbers = present
+        if present.dtype == np.float64 and np.isnan(present).any():
+            numbers = present[~np.isnan(present)]
+        if not len(present):
+            return
+        if not len(numbers) or (self._greatest and len(numbers) < len(present)):
+            self.add(math.nan)
+        else:
+            # Of equal numbers (0.0 and -0.0) argmin and argmax give the first.
+            place = numbers.argmax() if self._greatest else numbers.argmin()
+            self.add(numbers[place].item())
+
+    def result(self) -> object:
+        """Return the best; of nothing NULL, in `ceph-2020` what the comparison began with."""
+        if self._best is None and self._dialect is Dialect.CEPH_2020:
+            return -INT_MAX if self._greatest else INT_MAX
+        return self._best
+
+
+class Distinct:
+    """Another aggregate that takes of equal values the first alone."""
+
+    def __init__(self, inner: Accumulator, budget: MemoryBudget | None) -> None:
+        self._inner = inner
+        self._budget = budget
+        self._seen: set[object] = set()
+
+    @property
+    def takes_numbers(self) -> bool:
+        """What the other one says."""
+        return self._inner.takes_numbers
+
+    def add(self, value: object) -> None:
+        """Add a value that was not there before."""
+        if is_absent(value):
+            return
+        key = comparable(value)
+        if key in self._seen:
+            return
+        if self._budget is not None:
+            self._budget.take(_VALUE_BYTES + sys.getsizeof(value))
+        self._inner.add(value)
+        self._seen.add(key)
+
+    def check(self, value: object) -> None:
+        """Check what the other one would check."""
+        self._inner.check(value)
+
+    def add_rows(self, count: int) -> None:
+        """Refuse: rows are not values."""
+        raise TypeError(f"{count} distinct rows")
+
+    def add_vector(self, data: Numbers, null: Mask) -> None:
+        """Add the values of a vector, in order."""
+        present: Any = data[~null]
+        _, first = np.unique(present, return_index=True)
+        first.sort()
+        for value in present[first].tolist():
+            self.add(value)
+
+    def result(self) -> object:
+        """Return the aggregate."""
+        return self._inner.result()
+
+
+_MAKERS: dict[str, Callable[[Dialect], Accumulator]] = {
+    "count": Count,
+    "sum": Sum,
+    "avg": Average,
+    "min": lambda dialect: Extreme(dialect, greatest=False),
+    "max": lambda dialect: Extreme(dialect, greatest=True),
+}

@@ -1,0 +1,113 @@
+"""ORDER BY: keys that compare across types, and the rows kept until all are seen.
+
+NULL and MISSING come last whichever way the order goes, unless it says NULLS FIRST. The others go
+false before true, then numbers by value with NaN after them, timestamps by instant, texts by their
+bytes, anything else by its text.
+Rows with equal keys stay in the order of the object.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from snowmelt.select.limits import MemoryBudget
+from snowmelt.select.sql.ast import MISSING
+from snowmelt.select.timestamps import Timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from snowmelt.select.sql.ast import Order
+
+Key: TypeAlias = tuple[Any, ...]
+
+_NULL_RANK = 9
+_ROW_OVERHEAD_BYTES = 240
+_SLACK_ROWS = 4096
+
+
+def comparable(value: object) -> Key:
+    """Return a tuple that compares as the value sorts, and is equal for equal values."""
+    if value is None or value is MISSING:
+        return (_NULL_RANK,)
+    if isinstance(value, str):
+        return (4, value.encode("utf-8", "surrogateescape"))
+    if isinstance(value, bool):
+        return (0, value)
+    if isinstance(value, int | float | Decimal):
+        return (2,) if value != value else (1, value)
+    if isinstance(value, Timestamp):
+        return (3, value.instant)
+    return (5, repr(value))
+
+
+@dataclass(frozen=True, slots=True)
+class SortedRow:
+    """One row that waits: its place in the object decides between equal keys."""
+
+    keys: tuple[Key, ...]
+    place: int
+    output: bytes
+
+    @property
+    def size(self) -> int:
+        """What it holds in memory, in bytes; an estimate."""
+        return len(self.output) + _ROW_OVERHEAD_BYTES * (1 + len(self.keys))
+
+
+class SortedRows:
+    """All rows, or with a limit the first so many; `finish` gives them in order."""
+
+    def __init__(self, order: Sequence[Order], first: int | None, memory_bytes: int) -> None:
+        self._order = tuple(order)
+        self._first = first
+        self._rows: list[SortedRow] = []
+        self._budget = MemoryBudget(
+            memory_bytes, what="ORDER BY", setting="select_sort_memory_bytes"
+        )
+
+    def add(self, keys: tuple[Key, ...], place: int, output: bytes) -> None:
+        """Take one row.
+
+        Raises:
+            SelectError: OverMaxMemory, where the rows no longer fit.
+        """
+        if self._first == 0:
+            return
+        row = SortedRow(keys, place, output)
+        if self._first is not None and self._should_prune(self._first, row):
+            self._prune()
+        self._rows.append(row)
+        self._budget.take(row.size)
+
+    def finish(self) -> list[bytes]:
+        """Return the output of the rows in order, and forget them."""
+        self._prune()
+        rows, self._rows = self._rows, []
+        self._budget.release_all()
+        return [row.output for row in rows]
+
+    def _should_prune(self, first: int, row: SortedRow) -> bool:
+        # Sorting all of them pays only if it makes room for many.
+        is_full = not self._budget.has_room(row.size)
+        return len(self._rows) > (first + first // 8 if is_full else 2 * first + _SLACK_ROWS)
+
+    def _prune(self) -> None:
+        self._rows.sort(key=lambda row: row.place)
+        for at, order in reversed(list(enumerate(self._order))):
+            self._sort_by(at, order)
+        if self._first is not None:
+            del self._rows[self._first :]
+        self._budget.release_all()
+        for row in self._rows:
+            self._budget.take(row.size)
+
+    def _sort_by(self, at: int, order: Order) -> None:
+        rows = self._rows
+        nulls = [row for row in rows if row.keys[at][0] == _NULL_RANK]
+        if nulls:
+            rows = [row for row in rows if row.keys[at][0] != _NULL_RANK]
+        rows.sort(key=lambda row: row.keys[at], reverse=order.descending)
+        self._rows = nulls + rows if order.nulls_first else rows + nulls

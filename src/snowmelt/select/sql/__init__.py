@@ -1,0 +1,1 @@
+"""Lexer, AST, parser, binder."""

@@ -1,0 +1,386 @@
+"""The tree of a statement: what the parser makes, the binder resolves and the plans walk.
+
+`at` is the offset of a node's first character in the statement; it takes no part in equality,
+so that two spellings of one expression are one expression.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, TypeAlias, cast, get_args
+from typing import Any as AnyRewriting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+
+class Missing(Enum):
+    """The one value of a path that leads nowhere; unlike NULL it is dropped from JSON output."""
+
+    MISSING = "MISSING"
+
+
+MISSING = Missing.MISSING
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Literal:
+    """A value written down: None, MISSING, bool, int, Decimal, float, str or Timestamp.
+
+    Equal only to a literal of the same type that prints alike: 1 is not 1.0, nor is TRUE.
+    """
+
+    value: object
+    at: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self._spelling() == other._spelling()
+
+    def __hash__(self) -> int:
+        return hash(self._spelling())
+
+    def _spelling(self) -> tuple[type, str]:
+        return type(self.value), repr(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class ListValue:
+    """A list written down: `[1, 2]`, `(1, 2)`."""
+
+    items: tuple[Expression, ...]
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One step of a name or path: `age`, `"Age"`, `['age']`; quoted ones are exact."""
+
+    text: str
+    quoted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """One step of a path: `[3]`, counted from zero."""
+
+    number: int
+
+
+class Any(Enum):
+    """One step of a path that takes all: `[*]` or `.*`."""
+
+    ITEM = "[*]"
+    FIELD = ".*"
+
+
+Step: TypeAlias = Word | Index | Any
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name as written, not resolved yet: `_1`, `s.age`, `s.a['b'][2].c`."""
+
+    steps: tuple[Step, ...]
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Star:
+    """`*`, or `s.*` with the qualifier `s`."""
+
+    qualifier: str | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A resolved name: a field of the record.
+
+    `index` counts from zero (CSV: the field's place in its row; Parquet: the top-level column in
+    the file); None for JSON records, where `steps` lead from the record's root. `steps` lead on
+    from the field where it is nested (Parquet). `name` is what output calls it.
+    """
+
+    index: int | None
+    name: str
+    steps: tuple[Step, ...] = ()
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AliasUse:
+    """The value of the projection with this place (from zero), computed once per record."""
+
+    projection: int
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """`-x` or `NOT x`; the operator is "-" or "NOT"."""
+
+    operator: str
+    operand: Expression
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Two operands: + - * / % ^ || = <> < <= > >= AND OR (`==` and `!=` become = and <>)."""
+
+    operator: str
+    left: Expression
+    right: Expression
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """`value [NOT] BETWEEN low AND high`, both ends included."""
+
+    value: Expression
+    low: Expression
+    high: Expression
+    negated: bool = False
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """`value [NOT] IN (…)`."""
+
+    value: Expression
+    options: tuple[Expression, ...]
+    negated: bool = False
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """`value [NOT] LIKE pattern [ESCAPE escape]`."""
+
+    value: Expression
+    pattern: Expression
+    escape: Expression | None = None
+    negated: bool = False
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Is:
+    """`value IS [NOT] NULL` or `value IS [NOT] MISSING`; `what` is "NULL" or "MISSING"."""
+
+    value: Expression
+    what: str
+    negated: bool = False
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`CASE [operand] WHEN … THEN … [ELSE …] END`; without ELSE the rest is NULL."""
+
+    operand: Expression | None
+    branches: tuple[tuple[Expression, Expression], ...]
+    otherwise: Expression | None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """`CAST(value AS type)`; `type` is one of BOOL INT FLOAT DECIMAL STRING TIMESTAMP."""
+
+    value: Expression
+    type: str
+    precision: int | None = None
+    scale: int | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of one record, by its lower-case name.
+
+    `int(x)`, `float(x)`, `string(x)`, `to_bool(x)` and `to_timestamp(x)` are a `Cast`. Date parts stand as their lower-case text in a Literal, first argument, whichever way they
+    were written (`extract(year from x)` is extract('year', x)). `trim` has three arguments:
+    Literal mode ("both", "leading", "trailing"), the characters, the text.
+    """
+
+    function: str
+    arguments: tuple[Expression, ...]
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """count, sum, min, max or avg; the argument is None for `count(*)`.
+
+    With `distinct` each value counts once.
+    """
+
+    function: str
+    argument: Expression | None
+    at: int = field(default=0, compare=False)
+    distinct: bool = False
+
+
+Expression: TypeAlias = (
+    Literal
+    | ListValue
+    | Name
+    | Star
+    | Column
+    | AliasUse
+    | Unary
+    | Binary
+    | Between
+    | In
+    | Like
+    | Is
+    | Case
+    | Cast
+    | Call
+    | Aggregate
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """One item of the SELECT list; `alias` is None where none was given."""
+
+    expression: Expression
+    alias: str | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What stands after FROM: `steps` are a JSON path into the document (`s3object[*].a.b`)."""
+
+    table: str
+    steps: tuple[Step, ...] = ()
+    alias: str | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One key of ORDER BY."""
+
+    expression: Expression
+    descending: bool = False
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One SELECT; `text` is what was parsed."""
+
+    projections: tuple[Projection, ...]
+    source: Source
+    text: str = field(compare=False, repr=False)
+    where: Expression | None = None
+    group_by: tuple[Expression, ...] = ()
+    having: Expression | None = None
+    order_by: tuple[Order, ...] = ()
+    limit: int | None = None
+    offset: int = 0
+    distinct: bool = False
+
+
+_NODES = frozenset(get_args(Expression))
+
+
+def children(expression: Expression) -> list[Expression]:
+    """Return the expressions directly inside this one, in the order they were written."""
+    found: list[Expression] = []
+    waiting = [getattr(expression, name) for name in reversed(type(expression).__slots__)]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, tuple):
+            waiting.extend(reversed(value))
+        elif type(value) in _NODES:
+            found.append(value)
+    return found
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    """Yield an expression and all inside it, in the order they were written."""
+    waiting = [expression]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting.extend(reversed(children(node)))
+
+
+# --- Expressions walked and rebuilt: parts of a tree replaced by others.
+
+
+def parts(expression: Expression) -> Iterator[Expression]:
+    """Yield an expression and everything inside it, the outer before the inner."""
+    yield expression
+    for field in dataclasses.fields(expression):
+        yield from _parts(getattr(expression, field.name))
+
+
+def _parts(value: object) -> Iterator[Expression]:
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _parts(item)
+    elif _is_expression(value):
+        yield from parts(cast("Expression", value))
+
+
+def replace(
+    expression: Expression, instead: Callable[[Expression], Expression | None]
+) -> Expression:
+    """Return the expression with each part for which `instead` has an answer replaced by it.
+
+    A replaced part is not looked into again.
+    """
+    answer = instead(expression)
+    if answer is not None:
+        return answer
+    changes: dict[str, AnyRewriting] = {}
+    for field in dataclasses.fields(expression):
+        value = getattr(expression, field.name)
+        changed = _replaced(value, instead)
+        if changed is not value:
+            changes[field.name] = changed
+    return dataclasses.replace(expression, **changes) if changes else expression
+
+
+def _replaced(
+    value: AnyRewriting, instead: Callable[[Expression], Expression | None]
+) -> AnyRewriting:
+    if isinstance(value, tuple):
+        items = tuple(_replaced(item, instead) for item in value)
+        return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
+    if _is_expression(value):
+        return replace(value, instead)
+    return value
+
+
+def _is_expression(value: object) -> bool:
+    return (
+        dataclasses.is_dataclass(value)
+        and not isinstance(value, type)
+        and type(value).__module__ == AliasUse.__module__
+        and hasattr(value, "at")
+    )
+
+
+def without_aliases(expression: Expression, projections: Sequence[Expression]) -> Expression:
+    """Return the expression with each use of an alias replaced by what it stands for.
+
+    The binder has refused cycles, so this ends.
+    """
+
+    def instead(part: Expression) -> Expression | None:
+        if isinstance(part, AliasUse):
+            return without_aliases(projections[part.projection], projections)
+        return None
+
+    return replace(expression, instead)

@@ -1,0 +1,231 @@
+"""The text of a statement cut into words, strings, numbers and symbols that know their place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+from snowmelt.select.errors import SelectError
+
+if TYPE_CHECKING:
+    from snowmelt.select.dialect import Dialect
+
+MAX_BYTES = 256 * 1024
+"""The longest statement, in bytes of UTF-8."""
+
+IsName: TypeAlias = Callable[[str], bool]
+
+_TOKEN = re.compile(
+    r"""
+    (?P<blank>\s+)
+    | (?P<word>[^\W\d]\w*)
+    | (?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+    | (?P<string>'[^']*(?:''[^']*)*')
+    | (?P<quoted>"[^"]*(?:""[^"]*)*")
+    | (?P<timestamp>`[^`]*`)
+    | (?P<symbol><=|>=|<>|!=|==|\|\||[-+*/%^=<>(),.;:\[\]])
+    """,
+    re.VERBOSE,
+)
+_HYPHENATED = re.compile(r"\w+(?:-\w+)+")
+_PATH = re.compile(r"/[^\s;]*")
+
+
+class Kind(StrEnum):
+    """What a token is; the value is how a message calls it."""
+
+    WORD = "word"
+    NUMBER = "number"
+    STRING = "string"
+    QUOTED = "quoted name"
+    TIMESTAMP = "timestamp"
+    SYMBOL = "symbol"
+    PATH = "path"
+    END = "end of the statement"
+
+
+_KINDS = {kind.name.lower(): kind for kind in Kind}
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One word; `text` is without quotes.
+
+    `upper` is the keyword or symbol that this may be; it is empty for anything else.
+    """
+
+    kind: Kind
+    text: str
+    start: int
+    end: int
+    upper: str = ""
+
+    def __str__(self) -> str:
+        return str(self.kind) if self.kind is Kind.END else repr(self.text)
+
+
+def syntax_error(code: str, message: str, text: str, at: int) -> SelectError:
+    """Return a refusal that ends with the line and column of an offset, both from 1."""
+    line = text.count("\n", 0, at) + 1
+    column = at - (text.rfind("\n", 0, at) + 1) + 1
+    return SelectError(code, f"{message} (line {line}, column {column})")
+
+
+def tokens_of(text: str, is_name: IsName | None = None) -> list[Token]:
+    """Cut a statement into tokens, the last of them of kind END.
+
+    Args:
+        text: The statement.
+        is_name: Tells which words with hyphens, such as `customer-id`, are names; the longest
+            is taken. Without it a hyphen is always a minus.
+
+    Raises:
+        SelectError: A lexer's code or ExpressionTooLong.
+    """
+    if len(text) > MAX_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+        message = f"the statement is longer than {MAX_BYTES} bytes"
+        raise SelectError("ExpressionTooLong", message)
+    tokens = list(_scan(text, is_name))
+    end = len(text.rstrip())
+    return [*tokens, Token(Kind.END, "", end, end)]
+
+
+def _scan(text: str, is_name: IsName | None) -> Iterator[Token]:
+    at = 0
+    after_from = False
+    while at < len(text):
+        path = _PATH.match(text, at) if after_from else None
+        match = path or _TOKEN.match(text, at)
+        if match is None:
+            raise _unreadable(text, at)
+        group = match.lastgroup or "path"
+        start, at = at, match.end()
+        if group == "blank":
+            continue
+        if group == "word" and is_name is not None:
+            at = _hyphenated_end(text, start, is_name) or at
+        if group == "number" and re.match(r"\w", text[at : at + 1]):
+            message = f"a number ends in {text[at]!r}; put a blank between, or quote the name"
+            raise syntax_error("LexerInvalidLiteral", message, text, start)
+        upper = text[start:at].upper() if group in {"word", "symbol"} else ""
+        yield Token(_KINDS[group], _content(group, text[start:at]), start, at, upper)
+        after_from = upper == "FROM"
+
+
+def _content(group: str, written: str) -> str:
+    if group in {"string", "quoted", "timestamp"}:
+        quote = written[0]
+        return written[1:-1].replace(quote * 2, quote)
+    return written
+
+
+def _hyphenated_end(text: str, start: int, is_name: IsName) -> int | None:
+    match = _HYPHENATED.match(text, start)
+    candidate = match.group() if match else ""
+    while "-" in candidate:
+        if is_name(candidate):
+            return start + len(candidate)
+        candidate = candidate.rpartition("-")[0]
+    return None
+
+
+_UNREADABLE = {
+    "'": ("LexerInvalidLiteral", "this string is not closed; it ends with '"),
+    '"': ("LexerInvalidLiteral", 'this quoted name is not closed; it ends with "'),
+    "`": ("LexerInvalidIONLiteral", "this timestamp is not closed; it ends with `"),
+    "!": ("LexerInvalidOperator", "'!' is no operator; write NOT, <> or !="),
+    "|": ("LexerInvalidOperator", "'|' is no operator; texts are joined with ||"),
+    "&": ("LexerInvalidOperator", "'&' is no operator; write AND"),
+    "~": ("LexerInvalidOperator", "'~' is no operator; write LIKE"),
+}
+
+
+def _unreadable(text: str, at: int) -> SelectError:
+    unknown = f"character {text[at]!r} means nothing here; names with it stand in double quotes"
+    code, message = _UNREADABLE.get(text[at], ("LexerInvalidChar", unknown))
+    return syntax_error(code, message, text, at)
+
+
+# --- The tokens of a statement, read one after the other by the parser.
+
+RESERVED = frozenset(
+    """
+    ALL AND AS BETWEEN CASE CAST DISTINCT ELSE END ESCAPE EXCEPT FALSE FROM GROUP HAVING IN
+    INTERSECT IS JOIN LIKE LIMIT MISSING NOT NULL OFFSET ON OR ORDER SELECT THEN TRUE UNION WHEN
+    WHERE
+    """.split()  # noqa: SIM905  one word per line would be a page
+)
+"""Words that are no names unless they are quoted."""
+
+
+class Words:
+    """A place in the statement that moves forward."""
+
+    def __init__(self, text: str, dialect: Dialect, is_name: IsName | None) -> None:
+        """Cut the text; `is_name` is the lexer's."""
+        self.text = text
+        self.dialect = dialect
+        self._tokens = tokens_of(text, is_name)
+        self._next = 0
+
+    @property
+    def token(self) -> Token:
+        """The token that comes next."""
+        return self._tokens[self._next]
+
+    @property
+    def following(self) -> Token:
+        """The one after it; at the end the last one again."""
+        return self._tokens[min(self._next + 1, len(self._tokens) - 1)]
+
+    def take(self) -> Token:
+        """Return the next token and move past it; the end stays."""
+        token = self.token
+        self._next = min(self._next + 1, len(self._tokens) - 1)
+        return token
+
+    def sees(self, *texts: str) -> bool:
+        """Return whether the next token is one of these keywords or symbols."""
+        return self.token.upper in texts
+
+    def accept(self, *texts: str) -> bool:
+        """Move past the next token if it is one of these keywords or symbols."""
+        found = self.sees(*texts)
+        if found:
+            self.take()
+        return found
+
+    def expect(self, text: str, code: str, instead: str) -> Token:
+        """Move past a keyword or symbol that must stand here.
+
+        Raises:
+            SelectError: With this code and what would be right, if it does not.
+        """
+        if not self.sees(text):
+            raise self.error(code, f"{instead} must stand here, not {self.token}")
+        return self.take()
+
+    def sees_name(self) -> bool:
+        """Return whether the next token is a name that needs no quotes.
+
+        A reserved word next to a hyphen (`order-date`) may be part of a header's name, which
+        only the binder knows.
+        """
+        token = self.token
+        if token.kind is not Kind.WORD:
+            return False
+        return token.upper not in RESERVED or self._is_hyphenated(token)
+
+    def _is_hyphenated(self, token: Token) -> bool:
+        after = self.text[token.end : token.end + 2]
+        before = self.text[max(token.start - 2, 0) : token.start]
+        return (after[:1] == "-" and after[1:].isalpha()) or (
+            before[1:] == "-" and before[:1].isalnum()
+        )
+
+    def error(self, code: str, message: str, token: Token | None = None) -> SelectError:
+        """Return a refusal that names the place of a token, by default of the next."""
+        return syntax_error(code, message, self.text, (token or self.token).start)

@@ -1,0 +1,116 @@
+"""Loads every kernel before the first query, so that no client waits for the compiler.
+
+From the cache that takes about a second; where there is none yet, kernels are compiled.
+"""
+
+from __future__ import annotations
+
+import io
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from snowmelt.select.dialect import Dialect
+from snowmelt.select.execution.engine import open_select
+from snowmelt.select.limits import EngineSettings
+from snowmelt.select.request import (
+    CsvInput,
+    CsvOutput,
+    Header,
+    JsonInput,
+    JsonOutput,
+    ParquetInput,
+    SelectRequest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_TEXT = (
+    b'id,at,name,fare\n1,2018-01-02T03:04:05Z,"West, Isle",2.5\n2,2018-05-06T07:08:09Z,"a ""b""",\n'
+)
+_LINES = b'{"id": 1, "name": "a", "at": {"x": 1}}\n{"id": 2, "name": "b"}\n'
+# So small that texts are cut into blocks, which is a kernel's work, too.
+_SMALL = EngineSettings(block_bytes=64)
+
+
+def warm() -> None:
+    """Run a few queries over a few records; what they need stays loaded in this process."""
+    for request in _requests():
+        execution = open_select(request, _Text(_object(request)), settings=_SMALL)
+        try:
+            for _ in execution.payloads():
+                pass
+        finally:
+            execution.close()
+
+
+def _object(request: SelectRequest) -> bytes:
+    if isinstance(request.input, JsonInput):
+        return _LINES
+    return _columns() if isinstance(request.input, ParquetInput) else _TEXT
+
+
+def _columns() -> bytes:
+    sink = io.BytesIO()
+    moments = pa.array([0, 1], pa.timestamp("us"))
+    prices = pa.array([Decimal("2.50"), None], pa.decimal128(5, 2))
+    pq.write_table(pa.table({"at": moments, "price": prices}), sink)
+    return sink.getvalue()
+
+
+def _requests() -> Iterator[SelectRequest]:
+    used, ceph = CsvInput(header=Header.USE), CsvInput(header=Header.USE, escape=b"\\", comment=b"")
+    yield SelectRequest("SELECT * FROM s3object WHERE cast(id as int) > 0", used)
+    yield SelectRequest("SELECT * FROM s3object WHERE id > 0", used, JsonOutput())
+    yield SelectRequest("SELECT count(*) FROM s3object", used)
+    yield SelectRequest("SELECT count(*) FROM s3object", ceph, dialect=Dialect.CEPH)
+    yield SelectRequest(
+        "SELECT id, cast(id as int) * 2, cast(fare as float) FROM s3object "
+        "WHERE name LIKE '%West%' AND cast(fare as float) > 1.5 AND name <> at AND name > 'B'",
+        used,
+        CsvOutput(quote_always=True),
+    )
+    yield SelectRequest(
+        "SELECT id, lower(name), upper(name), cast(id as int) FROM s3object "
+        "WHERE extract(year from to_timestamp(at)) = 2018 AND to_timestamp(at) < "
+        "to_timestamp('2020-01-01T00:00:00Z')",
+        used,
+        JsonOutput(),
+    )
+    yield SelectRequest(
+        "SELECT sum(cast(fare as float)), min(cast(id as int)), avg(cast(id as int)) "
+        "FROM s3object WHERE fare <> ''",
+        used,
+    )
+    yield SelectRequest(
+        "SELECT s.id, s.name, s.at.x FROM s3object s", JsonInput(lines=True), JsonOutput()
+    )
+    yield SelectRequest("SELECT s.id FROM s3object s", JsonInput(lines=False), JsonOutput())
+    yield SelectRequest("SELECT * FROM s3object", JsonInput(lines=True), JsonOutput())
+    yield SelectRequest("SELECT * FROM s3object", ParquetInput())
+
+
+class _Text:
+    """A few bytes as an object."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+
+    @property
+    def size(self) -> int:
+        return len(self._text)
+
+    @property
+    def name(self) -> str:
+        return "warming"
+
+    def read_into(self, offset: int, view: memoryview) -> int:
+        part = self._text[offset : offset + len(view)]
+        view[: len(part)] = part
+        return len(part)
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,145 @@
+"""Errors as answers: which HTTP status, and which JSON."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+
+import msgspec
+
+from snowmelt.errors import InternalError, SnowmeltError, UserError
+
+_log = logging.getLogger("snowmelt.server")
+_encoder = msgspec.json.Encoder()
+# Errors of the conversation itself; every other mistake of a caller is told in a 200 by its
+# `status_code`, because the official clients read nothing else (specification of v1, §2).
+_BY_HTTP_STATUS = {
+    "request_malformed",
+    "request_too_large",
+    "host_refused",
+    "content_type_refused",
+    "route_not_found",
+    "method_refused",
+    "authentication_failed",
+}
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What goes back: HTTP status, body, headers beside type and length; `kind` is the type."""
+
+    status: int
+    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    kind: bytes = b"application/json"
+
+    def start(self) -> dict[str, object]:
+        """Return the ASGI message that begins this answer."""
+        return {
+            "type": "http.response.start",
+            "status": self.status,
+            "headers": self.all_headers(),
+        }
+
+    def all_headers(self) -> list[tuple[bytes, bytes]]:
+        """Return the headers with those of type and length."""
+        length = b"%d" % len(self.body)
+        return [(b"content-type", self.kind), (b"content-length", length), *self.headers]
+
+
+class Problem(msgspec.Struct):
+    """The body of every failure; `error` is the stable word of `errors`.
+
+    There must be no key `code`: the official client closes itself when it finds "59" there.
+    """
+
+    status_code: int
+    message: str
+    error: str
+
+
+def json_answer(message: object) -> Answer:
+    """Return a 200 with `message` as JSON."""
+    return Answer(HTTPStatus.OK, _encoder.encode(message))
+
+
+def problem_answer(error: Exception, *, path: str, user: str | None) -> Answer:
+    """Turn whatever was raised into an answer, and log what an operator should see."""
+    about = _context(error, path, user)
+    if not isinstance(error, SnowmeltError):
+        _log.error("%s failed for user %s", path, user, exc_info=error, extra=about)
+        error = InternalError("The service failed on this request; its log says why.")
+    known = error
+    response_code = getattr(known, "wire_code", known.response_code)
+    body = _encoder.encode(Problem(response_code, str(known), known.code))
+    if isinstance(known, UserError) and known.code not in _BY_HTTP_STATUS:
+        _log.info("%s refused for user %s: %s", path, user, known, extra=about)
+        return Answer(HTTPStatus.OK, body)
+    status = known.status if not _is_temporary(known) else HTTPStatus.SERVICE_UNAVAILABLE
+    about["status"] = int(status)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        _log.warning("%s answered %d to user %s: %s", path, status, user, known, extra=about)
+    elif known.code in _BY_HTTP_STATUS:
+        _log.warning("%s answered %d: %s", path, status, known, extra=about)
+    elif not known.retryable:
+        status = HTTPStatus.OK
+    return Answer(status, body, _headers(status))
+
+
+def _context(error: Exception, path: str, user: str | None) -> dict[str, object]:
+    """Return what a line of the log says besides its message."""
+    about: dict[str, object] = {"path": path, "user": user}
+    if isinstance(error, SnowmeltError):
+        about["error"] = error.code
+        about |= {name: error.fields[name] for name in ("table", "channel") if name in error.fields}
+    return about
+
+
+def _is_temporary(error: SnowmeltError) -> bool:
+    # 503 is what clients of v1 send again for two minutes (specification §2.8).
+    return error.retryable
+
+
+def _headers(status: int) -> tuple[tuple[bytes, bytes], ...]:
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        return ((b"retry-after", b"1"),)
+    if status == HTTPStatus.UNAUTHORIZED:
+        return ((b"www-authenticate", b"Bearer"),)
+    return ()
+
+
+# --- Requests that are refused before anybody looks at what they ask for.
+
+
+class RequestTooLarge(UserError):
+    """The request's body is larger than {limit} bytes."""
+
+    code = "request_too_large"
+    status = 413
+
+
+class HostRefused(UserError):
+    """Host {host} is not allowed: the service listens on loopback. If a proxy forwards this name, add it to SNOWMELT_PUBLIC_HOSTS."""
+
+    code = "host_refused"
+    status = 403
+
+
+class ContentTypeRefused(UserError):
+    """The body must be sent as application/json, not as {content_type}."""
+
+    code = "content_type_refused"
+    status = 415
+
+
+class RouteNotFound(UserError):
+    """There is nothing at {path}."""
+
+    code = "route_not_found"
+    status = 404
+
+
+class MethodRefused(UserError):
+    """{path} takes {allowed}, not {method}."""
+
+    code = "method_refused"
+    status = 405

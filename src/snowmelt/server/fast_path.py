@@ -1,0 +1,119 @@
+"""A short way through HTTP for small registrations and requests of few rows, which come by thousands a second.
+
+uvicorn's protocol makes a task, an event and several messages for each request. With a registrar
+that answers at once, the event loop spent 109 µs on a request that way and 81 on this one. Here the whole
+request goes to its handler at once, and the answer is written when it is there. Whatever is not
+plainly a small, complete request of somebody known goes the ordinary way.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from snowmelt.server.middleware import before_body
+
+if TYPE_CHECKING:
+    from snowmelt.server.error_responses import Answer
+    from snowmelt.server.middleware import Front, Shortcut
+
+
+class Express(HttpToolsProtocol):
+    """One connection; asks `front` for each request whether it may take the short way."""
+
+    def __init__(self, front: Front, **options: Any) -> None:
+        super().__init__(**options)
+        self._front = front
+        self.count = front.requests.count
+
+    def on_headers_complete(self) -> None:
+        """Choose the way."""
+        cycle: Any = self.cycle
+        is_idle = cycle is None or cycle.response_complete
+        if is_idle and not self.expect_100_continue and self.parser.get_http_version() == "1.1":
+            shortcut = self._front.shortcut(
+                self.parser.get_method(), self.url.decode("latin-1"), self.headers
+            )
+            if shortcut is not None:
+                self.cycle = _Cycle(self, shortcut)  # type: ignore[assignment]
+                return
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Begin with a request that takes the short way; others have begun already."""
+        super().on_message_complete()
+        cycle: object = self.cycle
+        if isinstance(cycle, _Cycle) and not cycle.more_body:
+            cycle.begin()
+
+
+class _Nobody:
+    """Waits for a body piece by piece; one for all, so that no request refers to itself."""
+
+    def set(self) -> None:
+        """Nobody is told."""
+
+
+_NOBODY = _Nobody()
+
+
+class _Cycle:
+    """A request on the short way: what uvicorn's protocol asks of a request and its answer."""
+
+    __slots__ = (
+        "body",
+        "disconnected",
+        "keep_alive",
+        "message_event",
+        "more_body",
+        "protocol",
+        "response_complete",
+        "shortcut",
+    )
+
+    def __init__(self, protocol: Express, shortcut: Shortcut) -> None:
+        self.protocol = protocol
+        self.shortcut = shortcut
+        self.body = bytearray()
+        self.more_body = True
+        self.response_complete = False
+        self.disconnected = False
+        self.keep_alive = protocol.parser.should_keep_alive()
+        self.message_event = _NOBODY
+
+    def begin(self) -> None:
+        """Hand the request on; the answer comes later, in the event loop too."""
+        # A connection keeps its last request until the next one comes: without its body, then.
+        body, self.body = bytes(self.body), bytearray()
+        try:
+            self.shortcut.begin(body, self.settle)
+        except Exception as error:  # noqa: BLE001 - nothing a client sends may end the service
+            self.settle(error)
+
+    def settle(self, result: object) -> None:
+        """Answer with a message, or with what an error means."""
+        answer = self.shortcut.answer(result)
+        self.protocol.count(self.shortcut.label, answer.status)
+        self.response_complete = True
+        transport = self.protocol.transport
+        if self.disconnected or transport.is_closing():
+            return
+        if self.shortcut.is_interruptible:
+            transport.write(self._head(answer))
+            before_body(is_interruptible=True)
+            transport.write(answer.body)
+        else:
+            transport.write(self._head(answer) + answer.body)
+        if not self.keep_alive:
+            transport.close()
+        self.protocol.on_response_complete()
+
+    def _head(self, answer: Answer) -> bytes:
+        lines = [b"HTTP/1.1 %d %b" % (answer.status, HTTPStatus(answer.status).phrase.encode())]
+        headers = (*self.protocol.server_state.default_headers, *answer.all_headers())
+        lines += [name + b": " + value for name, value in headers]
+        if not self.keep_alive:
+            lines.append(b"connection: close")
+        return b"\r\n".join(lines) + b"\r\n\r\n"

@@ -1,0 +1,163 @@
+"""`GET /healthz`: is everything there that a registration needs?"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from snowmelt.catalog.jobs import services as deployment
+from snowmelt.errors import ConfigurationError, SnowmeltError
+from snowmelt.server.metrics import CONTENT_TYPE, ROUTE, page, read_catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Executor
+
+    from starlette.requests import Request
+
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.clock import Clock
+    from snowmelt.server.metrics import CatalogFacts, Sources
+    from snowmelt.storage.store import Store
+
+HEALTH_PATH = "/healthz"
+# Any path: whether the stage answers is the question, not whether the object is there.
+_PROBE = "healthz/probe"
+
+
+def health_route(database: Database, stage: Store, threads: Executor) -> Route:
+    """Return the route; 200 when catalog and stage answer, else 503 naming what does not."""
+
+    def look() -> dict[str, str]:
+        return {"catalog": _state(lambda: _ping(database)), "stage": _state(lambda: _look(stage))}
+
+    async def health(request: Request) -> JSONResponse:
+        request.scope[ROUTE] = HEALTH_PATH
+        parts = await asyncio.get_running_loop().run_in_executor(threads, look)
+        is_well = all(state == "ok" for state in parts.values())
+        status = HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE
+        return JSONResponse({"status": "ok" if is_well else "failing", **parts}, status)
+
+    return Route(HEALTH_PATH, health, methods=["GET"])
+
+
+def _state(check: Callable[[], object]) -> str:
+    try:
+        check()
+    except (SnowmeltError, OSError) as error:
+        return str(error)
+    return "ok"
+
+
+def _ping(database: Database) -> None:
+    with database.reading() as connection:
+        deployment.deployment_id(connection)
+
+
+def _look(stage: Store) -> None:
+    stage.head(_PROBE)
+
+
+# --- `GET /metrics`: what the service does, for Prometheus.
+
+METRICS_PATH = "/metrics"
+# Prometheus gives up on a page after ten seconds; the rest of it must not wait for the catalog.
+_CATALOG_S = 3.0
+
+
+class MetricsPage:
+    """Answers with the page; the catalog is read once at a time, however many ask."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        database: Database,
+        *,
+        clock: Clock,
+        threads: Executor,
+        token: str | None,
+        names_tables: bool,
+    ) -> None:
+        """Prepare to answer.
+
+        Args:
+            sources: Where the numbers come from.
+            database: The catalog.
+            clock: For the age of what waits.
+            threads: Where the catalog is read.
+            token: What a caller must present; without one everybody may read.
+            names_tables: Whether tables are told by name.
+        """
+        self._sources = sources
+        self._database = database
+        self._clock = clock
+        self._threads = threads
+        self._token = token
+        self._names_tables = names_tables
+        self._reading: asyncio.Future[CatalogFacts] | None = None
+
+    def route(self) -> Route:
+        """Return the route."""
+        return Route(METRICS_PATH, self._answer, methods=["GET"])
+
+    async def _answer(self, request: Request) -> Response:
+        request.scope[ROUTE] = METRICS_PATH
+        if not self._may_read(request):
+            return PlainTextResponse(
+                "The metrics are for those who present the token of metrics_token_file.\n",
+                HTTPStatus.UNAUTHORIZED,
+                {"www-authenticate": "Bearer"},
+            )
+        facts = await self._facts()
+        make = partial(page, self._sources, facts, names_tables=self._names_tables)
+        content = await asyncio.get_running_loop().run_in_executor(self._threads, make)
+        return Response(content, media_type=None, headers={"content-type": CONTENT_TYPE})
+
+    def _may_read(self, request: Request) -> bool:
+        if self._token is None:
+            return True
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and hmac.compare_digest(
+            token.strip().encode(), self._token.encode()
+        )
+
+    async def _facts(self) -> CatalogFacts | None:
+        if self._reading is None or self._reading.done():
+            loop = asyncio.get_running_loop()
+            self._reading = loop.run_in_executor(
+                self._threads, read_catalog, self._database, self._clock.now()
+            )
+        reading = self._reading
+        await asyncio.wait([reading], timeout=_CATALOG_S)
+        if not reading.done():
+            return None
+        try:
+            return reading.result()
+        except SnowmeltError:
+            return None
+
+
+def read_token(path: str) -> str | None:
+    """Return the token in a file, None when no file is named.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or is empty.
+    """
+    if not path:
+        return None
+    try:
+        token = Path(path).read_text().strip()
+    except (OSError, UnicodeError) as error:
+        raise ConfigurationError(
+            setting="metrics_token_file", reason=f"{path} cannot be read: {error}"
+        ) from None
+    if not token:
+        raise ConfigurationError(setting="metrics_token_file", reason=f"{path} is empty")
+    return token

@@ -1,1 +1,0 @@
-"""One module per conversation: messages in, messages out, no rules of the domain."""

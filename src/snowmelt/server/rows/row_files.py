@@ -1,0 +1,157 @@
+"""Files of rows: where clients put those that are too large for a request, and how they are read.
+
+They go below a prefix of the client's own: through the service's S3 endpoint, or, where clients
+have a role for it, into the stage's bucket itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime as dt
+import logging
+import posixpath
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from snowmelt.catalog.streaming import stages
+from snowmelt.clock import milliseconds
+from snowmelt.errors import (
+    BodyTooLarge,
+    ObjectMissing,
+    PathRefused,
+    RequestMalformed,
+    SnowmeltError,
+)
+from snowmelt.ingest.rows.body import unpacked
+from snowmelt.ingest.rows.targets import is_row_file
+from snowmelt.ingest.stage_locations import STAGE_BUCKET, Asker
+from snowmelt.wire.row_api import PipeEncryption, PipeInfo, StageLocation
+
+if TYPE_CHECKING:
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.clock import Clock
+    from snowmelt.ingest.rows.binary_encoding import ByteForms
+    from snowmelt.ingest.rows.targets import PipePath, SdkClient, Sender, Targets
+    from snowmelt.ingest.stage_locations import Handing
+    from snowmelt.storage.store import Store
+    from snowmelt.wire.row_api import Fragment
+
+_log = logging.getLogger("snowmelt.server")
+_IV_BYTES = 16
+_A_DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class RowFiles:
+    """Hands out places for files, and reads what was put there.
+
+    `bucket` is what places in the stage's own bucket begin with, bucket and folder; empty where
+    there are none.
+    """
+
+    database: Database
+    targets: Targets
+    stage: Store
+    clock: Clock
+    handing: Handing
+    bucket: str
+    max_file_bytes: int
+    flush_ms: int
+    forms: ByteForms
+
+    def pipe_info(
+        self, path: PipePath, sender: Sender, host: str, client: SdkClient | None
+    ) -> PipeInfo:
+        """Return what a client asks first: places for files, never given before, and their key.
+
+        It asks again before what it is told expires, and is ended when it is told another way to
+        write bytes then: the SDK cannot change it.
+
+        Raises:
+            PipeNotFound: There is no such pipe, or this role may not insert by it.
+        """
+        target = self.targets.find(path, sender, again=True)
+        # Every client, whatever the columns: bytes must not mean one thing in one table and another
+        # in the next. The Python SDK looks at each value for it, which is most of its work.
+        overrides: dict[str, str | int] = {"binary_input_format": "HEX"}
+        asks_again_s = self.forms.tell_digits(target, client)
+        if self.flush_ms:
+            overrides["max_append_request_buffer_duration_ms"] = self.flush_ms
+        return PipeInfo(
+            rowset_stage_location=self._place(sender.user, host, asks_again_s),
+            durable_stage_location=self._place(sender.user, host, asks_again_s),
+            pipe_encryption_info=PipeEncryption(
+                base64.b64encode(target.data_key.key).decode(), str(target.data_key.key_id)
+            ),
+            parameter_overrides=overrides,
+        )
+
+    def fetch(self, fragment: Fragment, path: PipePath, sender: Sender) -> bytes:
+        """Return the rows of a file, newline-delimited JSON.
+
+        Raises:
+            RequestMalformed: It is no file of this user's, or is not there.
+            BodyUnreadable: It does not decrypt to compressed rows.
+            BodyTooLarge: It is larger than files may be.
+        """
+        where = self._stage_path(fragment)
+        with self.database.reading() as connection:
+            owner = stages.prefix_owner(connection, where.partition("/")[0])
+        if owner != sender.user:
+            raise RequestMalformed(
+                reason=f"{fragment.file_path[:200]} is no place that you were given"
+            )
+        if fragment.file_length_bytes > self.max_file_bytes:
+            raise BodyTooLarge(limit=self.max_file_bytes)
+        try:
+            iv = base64.b64decode(fragment.iv_base64, validate=True)
+        except binascii.Error:
+            iv = b""
+        if len(iv) != _IV_BYTES:
+            raise RequestMalformed(reason=f"iv_base64 must be {_IV_BYTES} bytes in base64")
+        try:
+            found = self.stage.head(where)
+            if found is not None and found.size > self.max_file_bytes:
+                raise BodyTooLarge(limit=self.max_file_bytes)
+            sealed = self.stage.get(where)
+        except (ObjectMissing, PathRefused):
+            raise RequestMalformed(reason=f"{fragment.file_path[:200]} is not there") from None
+        key = self.targets.find(path, sender).data_key
+        cipher = Cipher(algorithms.AES(key.key), modes.CTR(iv)).decryptor()
+        # Many times the size of what one request may send: a file is a client's whole buffer.
+        return unpacked(cipher.update(sealed), "zstd", self.max_file_bytes * 8)
+
+    def forget(self, fragment: Fragment) -> None:
+        """Delete a file whose rows are committed."""
+        try:
+            self.stage.delete(self._stage_path(fragment))
+        except (SnowmeltError, OSError) as error:
+            _log.warning("file %s of committed rows stays: %s", fragment.file_path, error)
+
+    def _place(self, user: str, host: str, at_most_s: float | None) -> StageLocation:
+        now = self.clock.now()
+        with self.database.writing() as connection:
+            prefix = stages.issue_prefix(connection, user, now)
+        # Each place has a prefix of its own: the SDK counts its files from nought.
+        given = self.handing.hand_out(Asker(user, host, renews_by_prefix=True), prefix)
+        seconds = given.expires_in_s or _A_DAY_S
+        lasts = dt.timedelta(seconds=seconds if at_most_s is None else min(seconds, at_most_s))
+        at = given.location
+        return StageLocation(
+            expiry_time_ms=milliseconds(now + lasts),
+            location=at.location,
+            region=at.region or "",
+            creds=at.creds or {},
+            # The SDK puts https:// before it, whatever it is.
+            storage_endpoint=(at.endPoint or "").rpartition("://")[2],
+        )
+
+    def _stage_path(self, fragment: Fragment) -> str:
+        place, _, name = fragment.file_path.rpartition("/")
+        root, _, prefix = place.rpartition("/")
+        if root not in {STAGE_BUCKET, self.bucket} or not prefix or not is_row_file(name):
+            raise RequestMalformed(reason=f"{fragment.file_path[:200]!r} is no file of rows")
+        return posixpath.join(prefix, name)

@@ -1,0 +1,505 @@
+"""Bodies on their way in: read while they are written, hashed while they are read."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from snowmelt.buckets import checksums
+from snowmelt.buckets.errors import S3Refusal
+from snowmelt.server.s3.signatures import UNSIGNED, sign
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from concurrent.futures import Executor
+
+    from starlette.types import Message, Receive
+
+    from snowmelt.buckets.bucket import Incoming
+    from snowmelt.buckets.checksums import Checksum, Hash
+    from snowmelt.server.s3.request_context import AuthorisedRequest
+    from snowmelt.server.s3.signatures import Credentials
+
+# --- Bodies in AWS's own chunks (`aws-chunked`), signed or not, with or without trailing headers.
+#
+# No input or output: bytes in, bytes out, or the refusal. Source: AWS, "Signature calculations:
+# transferring payload in multiple chunks", and the same with trailing headers.
+
+_EMPTY = hashlib.sha256().hexdigest()
+_MOST_LINE_BYTES = 1024
+_MOST_TRAILERS = 8
+_TRAILER_SIGNATURE = "x-amz-trailer-signature"
+
+
+class Signatures:
+    """The chain of signatures of a body: each signs its chunk and the signature before."""
+
+    def __init__(self, credentials: Credentials, key: bytes) -> None:
+        self._context = f"{credentials.stamp}\n{credentials.scope}"
+        self._key = key
+        self._previous = credentials.signature
+
+    def check_chunk(self, digest: str, signature: str) -> None:
+        """Let pass the next chunk, by its SHA-256.
+
+        Raises:
+            S3Refusal: The signature is another.
+        """
+        self._check(
+            f"AWS4-HMAC-SHA256-PAYLOAD\n{self._context}\n{{}}\n{_EMPTY}\n{digest}", signature
+        )
+
+    def check_trailers(self, text: str, signature: str) -> None:
+        """Let pass the trailing headers, as lines that end in a line feed.
+
+        Raises:
+            S3Refusal: The signature is another.
+        """
+        digest = hashlib.sha256(text.encode("latin-1")).hexdigest()
+        self._check(f"AWS4-HMAC-SHA256-TRAILER\n{self._context}\n{{}}\n{digest}", signature)
+
+    def _check(self, text: str, signature: str) -> None:
+        expected = sign(self._key, text.format(self._previous)).hex()
+        if not hmac.compare_digest(expected, signature):
+            raise S3Refusal("SignatureDoesNotMatch", "The signature of a chunk does not match.")
+        self._previous = expected
+
+
+class Decoder:
+    """Takes a body apart as it arrives; what it yields counts only after `finish`."""
+
+    def __init__(self, *, signatures: Signatures | None, with_trailers: bool) -> None:
+        self.trailers: dict[str, str] = {}
+        self._signatures = signatures
+        self._with_trailers = with_trailers
+        self._line = bytearray()
+        self._left = 0
+        self._signature = ""
+        self._hash = hashlib.sha256()
+        self._state = "size"
+        self._trailer_text = ""
+
+    def feed(self, data: memoryview) -> Iterator[memoryview]:
+        """Yield the content in the next bytes of the body.
+
+        Raises:
+            S3Refusal: The chunks are malformed, or a signature does not match.
+        """
+        while data:
+            if self._state == "data":
+                piece, data = data[: self._left], data[self._left :]
+                self._left -= len(piece)
+                if self._signatures is not None:
+                    self._hash.update(piece)
+                if not self._left:
+                    self._end_chunk()
+                    self._state = "gap"
+                yield piece
+                continue
+            line, data = self._next_line(data)
+            if line is not None:
+                self._take_line(line)
+
+    def finish(self) -> None:
+        """Let pass a body that was complete.
+
+        Raises:
+            S3Refusal: It was cut short.
+        """
+        if self._state != "done":
+            raise S3Refusal("IncompleteBody", "The body ends within its chunks.")
+
+    def _next_line(self, data: memoryview) -> tuple[str | None, memoryview]:
+        if self._state == "done":
+            raise _malformed("something follows the last chunk")
+        end = bytes(data[: _MOST_LINE_BYTES + 2]).find(b"\n")
+        if end < 0:
+            self._line += data
+            if len(self._line) > _MOST_LINE_BYTES:
+                raise _malformed("a line is too long")
+            return None, data[:0]
+        self._line += data[: end + 1]
+        if not self._line.endswith(b"\r\n") or len(self._line) > _MOST_LINE_BYTES:
+            raise _malformed("a line does not end in CR LF")
+        line = self._line[:-2].decode("latin-1")
+        self._line.clear()
+        return line, data[end + 1 :]
+
+    def _take_line(self, line: str) -> None:
+        if self._state == "size":
+            self._begin_chunk(line)
+        elif self._state == "gap":
+            if line:
+                raise _malformed("a chunk is longer than it says")
+            self._state = "size"
+        elif line:
+            self._take_trailer(line)
+        else:
+            self._end()
+
+    def _begin_chunk(self, line: str) -> None:
+        size, _, extension = line.partition(";")
+        if not 0 < len(size) <= 10 or any(each not in "0123456789abcdefABCDEF" for each in size):
+            raise _malformed("a chunk does not begin with its size")
+        self._left = int(size, 16)
+        self._signature = extension.partition("chunk-signature=")[2]
+        self._hash = hashlib.sha256()
+        if self._left:
+            self._state = "data"
+        else:
+            self._end_chunk()
+            self._state = "trailers"
+
+    def _end_chunk(self) -> None:
+        if self._signatures is not None:
+            self._signatures.check_chunk(self._hash.hexdigest(), self._signature)
+
+    def _take_trailer(self, line: str) -> None:
+        name, colon, value = line.partition(":")
+        name = name.strip().lower()
+        if not colon or not self._with_trailers or len(self.trailers) >= _MOST_TRAILERS:
+            raise _malformed("there is an unexpected trailing header")
+        self.trailers[name] = value.strip()
+        if name != _TRAILER_SIGNATURE:
+            self._trailer_text += f"{name}:{value.strip()}\n"
+
+    def _end(self) -> None:
+        signature = self.trailers.pop(_TRAILER_SIGNATURE, "")
+        if self._signatures is not None and self._with_trailers:
+            self._signatures.check_trailers(self._trailer_text, signature)
+        self._state = "done"
+
+
+def _malformed(reason: str) -> S3Refusal:
+    return S3Refusal("InvalidRequest", f"The chunks of the body are malformed: {reason}.")
+
+
+# Work for a thread: enough that the change of threads does not count.
+_BATCH_BYTES = 1024 * 1024
+# Below this a second thread for hashing costs more than it brings.
+_APART_BYTES = 128 * 1024
+# How long a client may send nothing of a body that it has announced, in seconds.
+PATIENCE_S = 60.0
+_SIGNED_CHUNKS = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
+_MODES = {
+    _SIGNED_CHUNKS: False,
+    f"{_SIGNED_CHUNKS}-TRAILER": True,
+    "STREAMING-UNSIGNED-PAYLOAD-TRAILER": True,
+}
+_PREFIX = "x-amz-checksum-"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """What a body turned out to be; the checksum is one that the client gave, and holds."""
+
+    size: int
+    md5: str
+    checksum: Checksum | None
+
+
+class Payload:
+    """Takes a body apart, writes its content on, and checks all that was promised of it.
+
+    Its methods block, and are called one after the other.
+    """
+
+    def __init__(self, call: AuthorisedRequest, sink: Incoming, *, algorithm: str | None) -> None:
+        """Begin with a body.
+
+        Args:
+            call: The request; its headers tell how the body is wrapped.
+            sink: Gets the content.
+            algorithm: A checksum to compute even if the client sends none.
+        """
+        headers = call.headers
+        self._sink = sink
+        self._hashers = call.parts.hashers
+        self._promised_size = _size_of(headers, "x-amz-decoded-content-length")
+        self._md5_promised = _content_md5(headers)
+        self._md5 = hashlib.md5(usedforsecurity=False)
+        self._size = 0
+        self._decoder = _decoder(call)
+        self._sha256 = None if self._decoder is not None else _promised_sha256(call)
+        self._checksum = _promised_checksum(headers)
+        self._trailer = headers.get("x-amz-trailer", "").strip().lower()
+        self._algorithm = _algorithm(headers, self._checksum) or algorithm
+        self._hashes: dict[str, Hash] = {}
+        if self._algorithm is not None:
+            self._hashes[self._algorithm] = checksums.start(self._algorithm)
+        if self._sha256 is not None:
+            self._hashes.setdefault("SHA256", checksums.start("SHA256"))
+
+    def feed(self, data: bytes) -> None:
+        """Take in the next bytes of the body.
+
+        Raises:
+            S3Refusal: It is not what its headers say.
+        """
+        view = memoryview(data)
+        pieces = [view] if self._decoder is None else list(self._decoder.feed(view))
+        if len(data) < _APART_BYTES:
+            self._hash_md5(pieces)
+            self._take(pieces)
+            return
+        apart = self._hashers.submit(self._hash_md5, pieces)
+        try:
+            self._take(pieces)
+        finally:
+            apart.result()
+
+    def finish(self) -> Arrived:
+        """Check what was promised of the whole body.
+
+        Raises:
+            S3Refusal: A size, digest or checksum is another.
+        """
+        if self._decoder is not None:
+            self._decoder.finish()
+            self._take_trailers(self._decoder.trailers)
+        if self._promised_size is not None and self._promised_size != self._size:
+            raise S3Refusal("IncompleteBody")
+        if self._sha256 is not None and self._hashes["SHA256"].digest().hex() != self._sha256:
+            _refuse_sha256(self._sha256, self._hashes["SHA256"].digest().hex())
+        if self._md5_promised is not None and self._md5_promised != self._md5.digest():
+            _refuse_md5(self._md5_promised, self._md5.digest())
+        return Arrived(self._size, self._md5.hexdigest(), self._checked())
+
+    def _take_trailers(self, trailers: Mapping[str, str]) -> None:
+        if self._trailer and self._trailer not in trailers:
+            raise S3Refusal("InvalidRequest", f"The trailing header {self._trailer} is missing.")
+        self._checksum = _promised_checksum(trailers) or self._checksum
+
+    def _checked(self) -> Checksum | None:
+        if self._algorithm is None:
+            return None
+        found = checksums.finished(self._algorithm, self._hashes[self._algorithm])
+        if self._checksum is not None and self._checksum != found:
+            raise S3Refusal(
+                "BadDigest",
+                f"The {self._checksum.algorithm} you specified did not match the calculated "
+                "checksum.",
+            )
+        return found
+
+    def _take(self, pieces: Iterable[memoryview]) -> None:
+        for piece in pieces:
+            self._size += len(piece)
+            self._sink.write(piece)
+            for hashing in self._hashes.values():
+                hashing.update(piece)
+
+    def _hash_md5(self, pieces: Iterable[memoryview]) -> None:
+        for piece in pieces:
+            self._md5.update(piece)
+
+
+async def receive_into(receive: Receive, payload: Payload, threads: Executor, *, most: int) -> None:
+    """Read a body to its end into a payload, one batch being read while another is worked on.
+
+    Raises:
+        S3Refusal: The client went away or fell silent, or sends more than `most` bytes.
+    """
+    loop = asyncio.get_running_loop()
+    working: asyncio.Future[None] | None = None
+    batch: list[bytes] = []
+    waiting = size = 0
+    more = True
+    try:
+        while more:
+            message = await _next(receive, PATIENCE_S)
+            body = message.get("body", b"")
+            more = message.get("more_body", False)
+            waiting += len(body)
+            size += len(body)
+            batch.append(body)
+            if size > most:
+                raise S3Refusal("EntityTooLarge", MaxSizeAllowed=most)
+            if waiting >= _BATCH_BYTES or not more:
+                if working is not None:
+                    await working
+                data = batch[0] if len(batch) == 1 else b"".join(batch)
+                working = loop.run_in_executor(threads, payload.feed, data)
+                batch, waiting = [], 0
+    finally:
+        if working is not None:
+            await working
+
+
+async def receive_whole(receive: Receive, *, most: int, patience_s: float = PATIENCE_S) -> bytes:
+    """Read a small body.
+
+    Raises:
+        S3Refusal: The client went away, said nothing for `patience_s` seconds, or sends more than
+            `most` bytes.
+    """
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await _next(receive, patience_s)
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > most:
+            raise S3Refusal("EntityTooLarge", MaxSizeAllowed=most)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+class Kept:
+    """Content of a small body, in memory."""
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+
+    def write(self, data: memoryview) -> None:
+        """Append bytes."""
+        self.content += data
+
+
+def checked_body(call: AuthorisedRequest, body: bytes) -> bytes:
+    """Return the content of a small body that is what its headers say.
+
+    Raises:
+        S3Refusal: It is not.
+    """
+    kept = Kept()
+    payload = Payload(call, kept, algorithm=None)  # type: ignore[arg-type]
+    payload.feed(body)
+    payload.finish()
+    return bytes(kept.content)
+
+
+def signed_body(call: AuthorisedRequest, body: bytes) -> bytes:
+    """Return a small body that is the one that was signed; its headers are about something else.
+
+    Raises:
+        S3Refusal: It is not, or comes in chunks.
+    """
+    if _decoder(call) is not None:
+        raise S3Refusal("NotImplemented", "This body cannot come in chunks.")
+    promised = _promised_sha256(call)
+    found = hashlib.sha256(body).hexdigest()
+    if promised is not None and found != promised:
+        _refuse_sha256(promised, found)
+    md5 = _content_md5(call.headers)
+    digest = hashlib.md5(body, usedforsecurity=False).digest()
+    if md5 is not None and md5 != digest:
+        _refuse_md5(md5, digest)
+    return body
+
+
+def _refuse_md5(expected: bytes, found: bytes) -> NoReturn:
+    raise S3Refusal(
+        "BadDigest",
+        "The Content-MD5 you specified did not match what we received.",
+        ExpectedDigest=base64.b64encode(expected).decode(),
+        CalculatedDigest=base64.b64encode(found).decode(),
+    )
+
+
+def _refuse_sha256(expected: str, found: str) -> NoReturn:
+    raise S3Refusal(
+        "XAmzContentSHA256Mismatch",
+        ClientComputedContentSHA256=expected,
+        S3ComputedContentSHA256=found,
+    )
+
+
+def _decoder(call: AuthorisedRequest) -> Decoder | None:
+    credentials = call.identity.credentials
+    mode = call.headers.get("x-amz-content-sha256", UNSIGNED)
+    if mode not in _MODES:
+        if mode.startswith("STREAMING-"):
+            raise S3Refusal("InvalidRequest", f"Payloads of kind {mode[:60]} are not supported.")
+        return None
+    if "x-amz-decoded-content-length" not in call.headers:
+        raise S3Refusal("MissingContentLength", "x-amz-decoded-content-length is needed.")
+    signatures = None
+    if mode.startswith(_SIGNED_CHUNKS) and credentials is not None:
+        signatures = Signatures(credentials, call.identity.key)
+    return Decoder(signatures=signatures, with_trailers=_MODES[mode])
+
+
+def _promised_sha256(call: AuthorisedRequest) -> str | None:
+    credentials = call.identity.credentials
+    if credentials is None or credentials.payload == UNSIGNED:
+        return None
+    if len(credentials.payload) != 64:
+        raise S3Refusal(
+            "InvalidArgument",
+            "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, a STREAMING value or a SHA-256.",
+        )
+    return credentials.payload.lower()
+
+
+def _promised_checksum(headers: Mapping[str, str]) -> Checksum | None:
+    found = [
+        checksums.given(algorithm, headers[_PREFIX + algorithm.lower()])
+        for algorithm in checksums.ALGORITHMS
+        if _PREFIX + algorithm.lower() in headers
+    ]
+    if len(found) > 1:
+        raise S3Refusal(
+            "InvalidRequest",
+            "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.",
+        )
+    return found[0] if found else None
+
+
+def algorithm_of(headers: Mapping[str, str]) -> str | None:
+    """Return the algorithm of the checksum that a body comes with, None without one.
+
+    Raises:
+        S3Refusal: There is no such algorithm, or two are named.
+    """
+    return _algorithm(headers, _promised_checksum(headers))
+
+
+def _algorithm(headers: Mapping[str, str], checksum: Checksum | None) -> str | None:
+    trailer = headers.get("x-amz-trailer", "").strip().lower()
+    trailing = checksums.known(trailer.removeprefix(_PREFIX)) if trailer else None
+    announced = checksums.known(headers.get("x-amz-sdk-checksum-algorithm"))
+    sent = trailing if checksum is None else checksum.algorithm
+    if sent is not None and announced not in {None, sent}:
+        raise S3Refusal(
+            "InvalidRequest", "Value for x-amz-sdk-checksum-algorithm header is invalid."
+        )
+    return sent or announced
+
+
+def _content_md5(headers: Mapping[str, str]) -> bytes | None:
+    text = headers.get("content-md5")
+    if text is None:
+        return None
+    try:
+        digest = base64.b64decode(text, validate=True)
+    except binascii.Error:
+        digest = b""
+    if len(digest) != 16:
+        raise S3Refusal("InvalidDigest")
+    return digest
+
+
+def _size_of(headers: Mapping[str, str], name: str) -> int | None:
+    text = headers.get(name)
+    if text is None:
+        return None
+    if not text.isdecimal() or len(text) > 15:
+        raise S3Refusal("InvalidArgument", f"{name} must be a number of bytes.")
+    return int(text)
+
+
+async def _next(receive: Receive, patience_s: float) -> Message:
+    try:
+        async with asyncio.timeout(patience_s):
+            message = await receive()
+    except TimeoutError:
+        raise S3Refusal("RequestTimeout") from None
+    if message["type"] == "http.disconnect":
+        raise S3Refusal("IncompleteBody")
+    return message

@@ -1,0 +1,113 @@
+"""A request as S3 sees it: which bucket, which key, which sub-resource."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes
+
+from snowmelt.buckets.errors import S3Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from starlette.types import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request without its body.
+
+    `path` and `query_text` are as sent; `bucket` and `key` are decoded, empty where there is
+    none. Header names are lower-case, values are Latin-1 text of the bytes sent; of parameters
+    that come twice the first counts. `in_host` tells that the bucket stood in the Host header.
+    """
+
+    method: str
+    path: str
+    query_text: str
+    headers: Mapping[str, str]
+    query: Mapping[str, str]
+    bucket: str
+    key: str
+    request_id: str
+    in_host: bool
+
+    @property
+    def resource(self) -> str:
+        """Bucket and key, as errors show them."""
+        return f"/{self.bucket}" + (f"/{self.key}" if self.key else "") if self.bucket else "/"
+
+
+def request_of(scope: Scope, domains: Sequence[str]) -> Request:
+    """Return the request of an ASGI scope.
+
+    Args:
+        scope: What the server read.
+        domains: Names that a bucket's name may stand before in the Host header.
+
+    Raises:
+        S3Refusal: The address is not UTF-8.
+    """
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]},{value}" if name in headers else value
+    path: str = scope["raw_path"].decode("latin-1")
+    query_text: str = scope["query_string"].decode("latin-1")
+    decoded = _decoded(path).removeprefix("/")
+    bucket = _host_bucket(headers.get("host", ""), domains)
+    in_host = bool(bucket)
+    if in_host:
+        key = decoded
+    else:
+        bucket, _, key = decoded.partition("/")
+    query: dict[str, str] = {}
+    for name, value in pairs_of(query_text):
+        query.setdefault(name, value)
+    return Request(
+        method=scope["method"],
+        path=path,
+        query_text=query_text,
+        headers=headers,
+        query=query,
+        bucket=bucket,
+        key=key,
+        request_id=new_request_id(),
+        in_host=in_host,
+    )
+
+
+def new_request_id() -> str:
+    """Return an id that tells one answer from all others."""
+    return secrets.token_hex(8).upper()
+
+
+def pairs_of(query_text: str) -> list[tuple[str, str]]:
+    """Return the parameters of a query, decoded, in the order in which they were sent.
+
+    Raises:
+        S3Refusal: They are not UTF-8.
+    """
+    pairs = []
+    for part in filter(None, query_text.split("&")):
+        name, _, value = part.partition("=")
+        pairs.append((_decoded(name), _decoded(value)))
+    return pairs
+
+
+def _decoded(text: str) -> str:
+    try:
+        return unquote_to_bytes(text.encode("latin-1")).decode()
+    except UnicodeDecodeError:
+        raise S3Refusal("InvalidURI") from None
+
+
+def _host_bucket(host: str, domains: Sequence[str]) -> str:
+    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+    name = name.lower()
+    for domain in domains:
+        if name.endswith("." + domain):
+            return name[: -len(domain) - 1]
+    return ""

@@ -1,0 +1,115 @@
+"""A request that was let in: who asks, in which bucket, and the service around it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from snowmelt.buckets.errors import S3Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from concurrent.futures import Executor
+
+    from snowmelt.buckets.bucket import Facts
+    from snowmelt.buckets.bucket_registry import Directory, Visit
+    from snowmelt.buckets.multipart import Uploads
+    from snowmelt.config import Settings
+    from snowmelt.server.s3.authentication import Identity
+    from snowmelt.server.s3.request import Request
+    from snowmelt.storage.store import OpenObject
+
+_T = TypeVar("_T")
+_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the operations work with; `hashers` has threads for nothing but hashing."""
+
+    settings: Settings
+    directory: Directory
+    uploads: Uploads
+    threads: Executor
+    hashers: Executor
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorisedRequest:
+    """A request whose signature holds and whose user may do what it asks for."""
+
+    request: Request
+    identity: Identity
+    parts: Parts
+    inside: Visit | None = None
+
+    @property
+    def request_id(self) -> str:
+        """The id that its answer carries."""
+        return self.request.request_id
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Its headers by lower-case name."""
+        return self.request.headers
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """The parameters of its address, decoded."""
+        return self.request.query
+
+    @property
+    def key(self) -> str:
+        """The object's key, empty where a bucket is meant."""
+        return self.request.key
+
+    @property
+    def user(self) -> str:
+        """Internal name of the user who asks."""
+        return self.identity.user
+
+    @property
+    def visit(self) -> Visit:
+        """The bucket that it is about.
+
+        Raises:
+            S3Refusal: It is about none.
+        """
+        if self.inside is None:
+            raise S3Refusal("InvalidRequest", "A bucket is needed.")
+        return self.inside
+
+    @property
+    def select_dialect(self) -> str | None:
+        """The dialect that the bucket was given for S3 Select, None for the service's."""
+        return self.visit.record.select_dialect
+
+    def open_object(self, key: str) -> tuple[Facts, OpenObject]:
+        """Open an object of the bucket for reading; blocks, and the caller closes it.
+
+        Raises:
+            S3Refusal: There is none, or the user may not read it.
+        """
+        self.visit.require("READ", key)
+        return self.visit.bucket.open(key)
+
+    def objects_beneath(self, prefix: str) -> Iterator[Facts]:
+        """Yield all objects whose keys begin with `prefix`, in the order of bytes; blocks.
+
+        Raises:
+            S3Refusal: The user may not read all of these.
+        """
+        self.visit.require("READ", prefix)
+        after = ""
+        while True:
+            page = self.visit.bucket.page(prefix, delimiter="", after=after, limit=_PAGE)
+            yield from (each for each in page.entries if not isinstance(each, str))
+            if not page.truncated:
+                return
+            after = page.last
+
+    async def run(self, work: Callable[..., _T], *arguments: object) -> _T:
+        """Run blocking work in a thread."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.parts.threads, work, *arguments)

@@ -1,0 +1,144 @@
+"""What goes back: an ASGI application each, so that any other one may stand in its place."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from snowmelt.buckets.errors import S3Refusal
+from snowmelt.errors import SnowmeltError
+from snowmelt.server.error_responses import HostRefused
+from snowmelt.server.s3 import xml as markup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from concurrent.futures import Executor
+
+    from starlette.types import Receive, Scope, Send
+
+_log = logging.getLogger("snowmelt.server")
+
+_UNSPEAKABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status, headers and a whole body."""
+
+    status: int = HTTPStatus.OK
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        del receive
+        headers = dict(self.headers)
+        if self.status not in {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}:
+            headers.setdefault("content-length", str(len(self.body)))
+        await send(start_message(self.status, headers))
+        body = b"" if scope["method"] == "HEAD" else self.body
+        await send({"type": "http.response.body", "body": body})
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Status, headers with the length, and a body that comes from blocking code in pieces."""
+
+    status: int
+    headers: Mapping[str, str]
+    chunks: Iterator[bytes]
+    close: Callable[[], None]
+    threads: Executor
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it as fast as the client reads; stop when the client has gone."""
+        del scope
+        loop = asyncio.get_running_loop()
+        gone = asyncio.ensure_future(client_has_gone(receive))
+        try:
+            chunk = await loop.run_in_executor(self.threads, next, self.chunks, None)
+            await send(start_message(self.status, self.headers))
+            while chunk is not None and not gone.done():
+                ahead = loop.run_in_executor(self.threads, next, self.chunks, None)
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                chunk = await ahead
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            gone.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await gone
+            await loop.run_in_executor(self.threads, self.close)
+
+
+def xml_answer(
+    name: str, content: markup.Content, headers: Mapping[str, str] | None = None
+) -> Answer:
+    """Return an answer with a document."""
+    body = markup.document(name, content)
+    return Answer(HTTPStatus.OK, {"content-type": "application/xml", **(headers or {})}, body)
+
+
+def refusal_answer(error: Exception, *, resource: str, request_id: str) -> Answer:
+    """Turn whatever was raised into S3's XML, and log what an operator should see."""
+    code, status, details = _told(error)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR and code != "NotImplemented":
+        about = {"request_id": request_id, "path": resource, "status": int(status), "error": code}
+        _log.warning(
+            "S3 request %s on %s answered %d: %s",
+            *(request_id, resource, status, error),
+            extra=about,
+        )
+        if code == "InternalError":
+            _log.error("S3 request %s failed", request_id, exc_info=error, extra=about)
+    headers = {"content-type": "application/xml"}
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["retry-after"] = "1"
+    if status == HTTPStatus.NOT_MODIFIED:
+        return Answer(status, {name: str(value) for name, value in details.items()})
+    message = str(error) if code != "InternalError" else str(S3Refusal(code))
+    # XML cannot say these, whatever a message quotes.
+    message = _UNSPEAKABLE.sub("\ufffd", message)
+    elements: list[markup.Element] = [("Code", code), ("Message", message)]
+    elements += [(name, str(value)) for name, value in details.items()]
+    elements += [("Resource", resource), ("RequestId", request_id), ("HostId", request_id)]
+    return Answer(status, headers, markup.document("Error", elements, namespace=None))
+
+
+def _told(error: Exception) -> tuple[str, int, Mapping[str, object]]:
+    # SelectError of `select` has the same two attributes.
+    code = getattr(error, "s3_code", None)
+    if code is not None:
+        return code, getattr(error, "status_code", 400), getattr(error, "details", {})
+    if isinstance(error, HostRefused):
+        return "AccessDenied", HTTPStatus.FORBIDDEN, {}
+    if isinstance(error, SnowmeltError):
+        if error.status == HTTPStatus.PRECONDITION_FAILED:
+            return "PreconditionFailed", error.status, {}
+        if error.retryable:
+            return "ServiceUnavailable", HTTPStatus.SERVICE_UNAVAILABLE, {}
+        if error.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            return "InvalidRequest", error.status, {}
+    return "InternalError", HTTPStatus.INTERNAL_SERVER_ERROR, {}
+
+
+def start_message(status: int, headers: Mapping[str, str]) -> dict[str, object]:
+    """Return the ASGI message that begins an answer."""
+    return {
+        "type": "http.response.start",
+        "status": int(status),
+        "headers": [
+            (name.encode("latin-1"), value.encode("latin-1", "replace"))
+            for name, value in headers.items()
+        ],
+    }
+
+
+async def client_has_gone(receive: Receive) -> None:
+    """Return once the client has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

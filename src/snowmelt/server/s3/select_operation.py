@@ -1,0 +1,470 @@
+"""SelectObjectContent: from a request that was let in to a stream of events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, cast
+
+from snowmelt.buckets.errors import S3Refusal
+from snowmelt.clock import SystemClock
+from snowmelt.errors import ObjectChanged, SnowmeltError
+from snowmelt.select import protocol as events
+from snowmelt.select.client import DIALECT_HEADER, OBJECTS_HEADER
+from snowmelt.select.dialect import Dialect
+from snowmelt.select.errors import SelectError
+from snowmelt.select.execution.engine import open_select
+from snowmelt.select.formats.decompression import ManyReaders
+from snowmelt.select.formats.object_reader import ManySources
+from snowmelt.select.limits import EngineSettings
+from snowmelt.select.protocol import read_request
+from snowmelt.select.request import (
+    CsvInput,
+    CsvOutput,
+    Header,
+    JsonInput,
+    JsonOutput,
+    SelectRequest,
+)
+from snowmelt.server.s3.object_operations import check_version
+from snowmelt.server.s3.responses import client_has_gone, start_message
+from snowmelt.storage.local_store import OpenFile
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from snowmelt.config import Settings
+    from snowmelt.select.execution.engine import Execution
+    from snowmelt.select.request import Input
+    from snowmelt.server.s3.request_context import AuthorisedRequest
+    from snowmelt.storage.store import OpenObject
+
+# --- Makes compiled code ready when a service starts, so that no client waits for it.
+#
+# Compiled kernels are kept beside the package, or in the data folder where that cannot be written;
+# a start loads them in half a second. The first start after an installation compiles them, which
+# takes ten to twenty seconds of one processor; queries that come meanwhile wait for what they need.
+
+_CSV = (
+    b'id,at,price,name\n1,2026-01-31T12:00:00Z,1.5,one\n2,2026-02-01,-2e3,"tw,o"\n3,,x,\xc3\xa9\n'
+)
+_LINES = b'{"id": 1, "name": "one", "price": 1.5}\n{"id": 2, "name": "tw\\"o", "at": [1]}\n'
+_CSV_EXPRESSIONS = (
+    "select count(*) from s3object",
+    "select * from s3object s where s.id > 1",
+    "select s.id, s.name from s3object s where cast(s.id as int) + 1 >= 2 or s.name = 'one'",
+    "select s.name from s3object s where s.name like '%o%' and s.name > 'a' and s.price < 5",
+    "select cast(s.id as int), cast(s.price as float) from s3object s where s.price <> 'x'",
+    "select sum(cast(s.id as float)), min(cast(s.id as int)), max(s.name) from s3object s",
+    "select extract(year from to_timestamp(s.at)) from s3object s where s.at <> ''",
+    "select upper(s.name), char_length(s.name) from s3object s order by s.id limit 2",
+    "select s.name, count(*) from s3object s group by s.name",
+)
+_LINES_EXPRESSIONS = (
+    "select * from s3object s where s.id > 1",
+    "select s.id, s.name from s3object s where s.price > 1 or s.name like 't%'",
+)
+
+
+class Warming:
+    """Runs small queries through the engine, in a thread."""
+
+    def __init__(self, limits: EngineSettings) -> None:
+        """Prepare; `start` begins."""
+        self._limits = limits
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="s3-warming", daemon=True)
+
+    def start(self) -> None:
+        """Begin, and return at once."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Leave out what has not begun, and wait for the rest."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        clock = SystemClock()
+        began = clock.monotonic()
+        try:
+            for request, content in _queries():
+                if self._stopping.is_set():
+                    return
+                execution = open_select(request, _Content(content), settings=self._limits)
+                with contextlib.closing(execution):
+                    for _ in execution.payloads():
+                        pass
+        except Exception:  # noqa: BLE001 - whoever asks next hears what is wrong
+            _log.exception("making queries ready failed")
+            return
+        _log.info("queries are ready after %.1f s", clock.monotonic() - began)
+
+
+def _queries() -> Iterator[tuple[SelectRequest, bytes]]:
+    csv: Input = CsvInput(header=Header.USE)
+    quoted: Input = CsvInput(header=Header.USE, quoted_record_delimiter=True)
+    lines: Input = JsonInput(lines=True)
+    # What is asked most comes first.
+    for output in (CsvOutput(), JsonOutput()):
+        for expression in _CSV_EXPRESSIONS:
+            yield SelectRequest(expression, csv, output), _CSV
+    for output in (CsvOutput(), JsonOutput()):
+        for expression in _LINES_EXPRESSIONS:
+            yield SelectRequest(expression, lines, output), _LINES
+    yield SelectRequest("select s.id from s3object s", quoted), _CSV
+    ceph = SelectRequest("select * from stdin where int(_1) > 1;", CsvInput(Header.IGNORE))
+    for dialect in (Dialect.CEPH, Dialect.CEPH_2020):
+        yield SelectRequest(ceph.expression, ceph.input, ceph.output, dialect=dialect), _CSV
+
+
+class _Content:
+    """Bytes in memory as an object."""
+
+    name = "warming"
+
+    def __init__(self, content: bytes) -> None:
+        self.size = len(content)
+        self._content = content
+
+    def read_into(self, offset: int, view: memoryview) -> int:
+        part = self._content[offset : offset + len(view)]
+        view[: len(part)] = part
+        return len(part)
+
+    def close(self) -> None:
+        pass
+
+
+_log = logging.getLogger("snowmelt.server")
+
+# A client hears at least this often that its query lives.
+_SILENCE_S = 1.0
+_MOST_OBJECTS = 100_000
+_EVENTS = "application/vnd.amazon.eventstream"
+_PLAIN = ("text/csv", "application/x-ndjson")
+
+
+class Selecting:
+    """Answers SelectObjectContent; a query has a thread of its own while it runs."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Take limits from the settings; `close` afterwards."""
+        self._dialect = Dialect(settings.select_dialect)
+        self._limits = EngineSettings.of(settings)
+        self._free = threading.BoundedSemaphore(settings.select_queries)
+        self._threads = ThreadPoolExecutor(settings.select_queries, thread_name_prefix="s3-select")
+        self._warming = Warming(self._limits)
+        self._counting = threading.Lock()
+        self._running = self._ended = self._scanned = 0
+
+    def start(self) -> None:
+        """Make compiled code ready, in a thread; queries need not wait for it."""
+        self._warming.start()
+
+    def close(self) -> None:
+        """Wait for the queries that run."""
+        self._warming.close()
+        self._threads.shutdown()
+
+    def counts(self) -> tuple[int, int, int]:
+        """Return how many queries run, how many have ended, and the bytes that these scanned."""
+        with self._counting:
+            return self._running, self._ended, self._scanned
+
+    async def __call__(
+        self, call: AuthorisedRequest, bucket: str, key: str, body: bytes
+    ) -> ASGIApp:
+        """Begin a query; what is wrong before its first record is raised here.
+
+        Raises:
+            SelectError: The request, the statement or the object's front is not as it must be,
+                or too many queries run already.
+            S3Refusal: There is no such object.
+        """
+        del bucket
+        if not self._free.acquire(blocking=False):
+            raise SelectError("Busy", "Too many queries run already; try again in a moment.")
+        try:
+            run = functools.partial(asyncio.get_running_loop().run_in_executor, self._threads)
+            query = await run(self._begin, call, key, body)
+        except BaseException:
+            self._free.release()
+            raise
+        with self._counting:
+            self._running += 1
+        first = asyncio.ensure_future(run(next, query.frames, None))
+        # An error that comes at once is answered as one; a slow query is answered with events.
+        await asyncio.wait({first}, timeout=_SILENCE_S)
+        if first.done() and first.exception() is not None:
+            await run(self.end, query)
+            raise _as_known(cast("BaseException", first.exception()), query.dialect)
+        return _Answer(self, query, first, self._threads)
+
+    def _begin(self, call: AuthorisedRequest, key: str, body: bytes) -> _Query:
+        check_version(call)
+        if "range" in call.headers:
+            raise SelectError(
+                "UnsupportedRangeHeader", "A query takes a ScanRange, not the header Range."
+            )
+        plain = _plain_type(call.headers.get("accept", ""))
+        dialect = self._chosen(call)
+        request = _framed(read_request(body, dialect=dialect), plain)
+        many = call.headers.get(OBJECTS_HEADER, "one").lower()
+        if many not in {"one", "many"}:
+            raise SelectError(
+                "InvalidRequestParameter", f"{OBJECTS_HEADER} is {many!r}; it is one or many."
+            )
+        source = _many(call, key) if many == "many" else _open(call, key)
+        try:
+            execution = open_select(request, source, settings=self._limits)
+        except SelectError as error:
+            raise _as_known(error, dialect) from error
+        return _Query(execution, request, plain)
+
+    def _chosen(self, call: AuthorisedRequest) -> Dialect:
+        named = call.headers.get(DIALECT_HEADER) or call.select_dialect or self._dialect
+        try:
+            return Dialect(named.strip().lower())
+        except ValueError:
+            known = ", ".join(Dialect)
+            raise SelectError(
+                "InvalidRequestParameter", f"{DIALECT_HEADER} is {named!r}; it is one of {known}."
+            ) from None
+
+    def end(self, query: _Query) -> None:
+        """Let go of a query that was answered, or whose client has gone; no thread runs it."""
+        query.frames.close()
+        execution = query.execution
+        execution.close()
+        self._free.release()
+        with self._counting:
+            self._running -= 1
+            self._ended += 1
+            self._scanned += execution.scanned
+        _log.debug(
+            "select scanned %d, processed %d, returned %d bytes",
+            execution.scanned,
+            execution.processed,
+            execution.returned,
+        )
+
+
+class _Query:
+    """A query with its output, cut and framed in the thread that runs it."""
+
+    def __init__(self, execution: Execution, request: SelectRequest, plain: str | None) -> None:
+        self.execution = execution
+        self.plain = plain
+        self.wants_progress = request.progress and plain is None
+        self.dialect = request.dialect
+        self.frames = execution.payloads() if plain else _framed_payloads(execution)
+        self.failure: SelectError | None = None
+
+    def progress_frame(self) -> bytes:
+        return events.progress(*self._counts())
+
+    def sign_of_life(self) -> bytes:
+        if self.plain:
+            return b""
+        return self.progress_frame() if self.wants_progress else events.CONT
+
+    def last_frames(self) -> bytes:
+        if self.plain:
+            return b""
+        if self.failure is not None:
+            return events.error(self.failure.wire_code(self.dialect), str(self.failure))
+        progress = self.progress_frame() if self.wants_progress else b""
+        return progress + events.stats(*self._counts()) + events.END
+
+    def _counts(self) -> tuple[int, int, int]:
+        return self.execution.scanned, self.execution.processed, self.execution.returned
+
+
+class _Answer:
+    """A query as an answer: its first piece is on its way."""
+
+    def __init__(
+        self,
+        selecting: Selecting,
+        query: _Query,
+        first: asyncio.Future[bytes | None],
+        threads: ThreadPoolExecutor,
+    ) -> None:
+        self._selecting = selecting
+        self._query = query
+        self._piece = first
+        self._threads = threads
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send events as they come, and a sign of life when none does."""
+        del scope
+        gone = asyncio.ensure_future(client_has_gone(receive))
+        try:
+            await send(start_message(200, {"content-type": self._query.plain or _EVENTS}))
+            await self._stream(gone, send)
+        finally:
+            gone.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await gone
+            self._query.execution.close()
+            # The thread that runs the query notices, and lets go of what it holds.
+            await asyncio.wait([self._piece])
+            await asyncio.get_running_loop().run_in_executor(None, self._selecting.end, self._query)
+
+    async def _stream(self, gone: asyncio.Future[None], send: Send) -> None:
+        loop = asyncio.get_running_loop()
+        told = loop.time()
+        while True:
+            waiting: tuple[asyncio.Future[Any], ...] = (self._piece, gone)
+            await asyncio.wait(waiting, timeout=_SILENCE_S, return_when="FIRST_COMPLETED")
+            if gone.done():
+                return
+            if not self._piece.done():
+                await _send(send, self._query.sign_of_life())
+                continue
+            content = self._taken()
+            if content is None:
+                await _send(send, self._query.last_frames(), last=True)
+                return
+            self._piece = loop.run_in_executor(self._threads, next, self._query.frames, None)
+            if self._query.wants_progress and loop.time() - told >= _SILENCE_S:
+                told = loop.time()
+                content += self._query.progress_frame()
+            await _send(send, content)
+
+    def _taken(self) -> bytes | None:
+        try:
+            return self._piece.result()
+        except SelectError as error:
+            if self._query.plain:
+                # Only a broken connection tells a plain client that this is not all.
+                raise
+            self._query.failure = error
+            return None
+        except Exception:
+            if self._query.plain:
+                raise
+            _log.exception("a select broke off")
+            self._query.failure = SelectError("InternalError", str(S3Refusal("InternalError")))
+            return None
+
+
+async def _send(send: Send, content: bytes, *, last: bool = False) -> None:
+    if content or last:
+        await send({"type": "http.response.body", "body": content, "more_body": not last})
+
+
+def _framed_payloads(execution: Execution) -> Generator[bytes]:
+    payloads = execution.payloads()
+    with contextlib.closing(payloads):
+        for payload in payloads:
+            yield events.records(payload)
+
+
+class _Source:
+    """An object of a bucket as the engine reads it, from any of its threads."""
+
+    def __init__(self, key: str, opened: OpenObject) -> None:
+        self.name = key
+        self.size = opened.size
+        self._opened = opened
+        self._lock = threading.Lock()
+
+    def read_into(self, offset: int, view: memoryview) -> int:
+        with self._lock:
+            return self._read(offset, view)
+
+    def _read(self, offset: int, view: memoryview) -> int:
+        # What is appended meanwhile is not part of the object that was opened.
+        wanted = max(0, min(len(view), self.size - offset))
+        try:
+            count = self._opened.read_into(offset, view[:wanted])
+        except ObjectChanged as error:
+            raise self._changed() from error
+        except SnowmeltError as error:
+            raise SelectError("Busy", f"{self.name} cannot be read: {error}") from error
+        if count < wanted:
+            # A file that somebody has cut where it lies would otherwise seem to be whole.
+            raise self._changed()
+        return count
+
+    def _changed(self) -> SelectError:
+        return SelectError(
+            "InvalidDataSource", f"{self.name} was changed while it was read; ask again."
+        )
+
+    def close(self) -> None:
+        with self._lock:
+            self._opened.close()
+
+
+class _FileSource(_Source, ManyReaders):
+    """An object that is a local file: each read says where, so none waits for another."""
+
+    def read_into(self, offset: int, view: memoryview) -> int:
+        return self._read(offset, view)
+
+
+def _as_known(error: BaseException, dialect: Dialect) -> BaseException:
+    """Return the error under the code that clients of the dialect know."""
+    if not isinstance(error, SelectError):
+        return error
+    return SelectError(error.wire_code(dialect), str(error), status=error.status_code)
+
+
+def _many(call: AuthorisedRequest, pattern: str) -> ManySources:
+    found = islice(_keys(call, pattern), _MOST_OBJECTS + 1)
+    openers = [functools.partial(_open, call, each) for each in found]
+    if len(openers) > _MOST_OBJECTS:
+        raise SelectError(
+            "InvalidRequestParameter", f"More than {_MOST_OBJECTS} objects match {pattern}."
+        )
+    return ManySources(openers)
+
+
+def _open(call: AuthorisedRequest, key: str) -> _Source:
+    opened = call.open_object(key)[1]
+    return (_FileSource if isinstance(opened, OpenFile) else _Source)(key, opened)
+
+
+def _keys(call: AuthorisedRequest, pattern: str) -> Iterator[str]:
+    """Yield the keys that a prefix, or a pattern with `*`, `**` and `?`, stands for."""
+    prefix = re.split(r"[*?]", pattern, maxsplit=1)[0]
+    matcher = None if prefix == pattern else re.compile(_expression(pattern), re.DOTALL)
+    for facts in call.objects_beneath(prefix):
+        if matcher is None or matcher.fullmatch(facts.key):
+            yield facts.key
+
+
+def _expression(pattern: str) -> str:
+    signs = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
+    parts = re.split(r"(\*\*|\*|\?)", pattern)
+    return "".join(signs.get(part) or re.escape(part) for part in parts)
+
+
+def _plain_type(accept: str) -> str | None:
+    """Return the media type that a client without a decoder of events asks for."""
+    asked = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
+    if _EVENTS in asked:
+        return None
+    return next((each for each in _PLAIN if each in asked), None)
+
+
+def _framed(request: SelectRequest, plain: str | None) -> SelectRequest:
+    """Make the output what the client accepts, where the two differ."""
+    if plain == "text/csv" and not isinstance(request.output, CsvOutput):
+        return replace(request, output=CsvOutput())
+    if plain == "application/x-ndjson" and not isinstance(request.output, JsonOutput):
+        return replace(request, output=JsonOutput())
+    return request

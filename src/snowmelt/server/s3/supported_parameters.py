@@ -1,0 +1,234 @@
+"""Which headers and parameters each operation understands; every other one is refused by name.
+
+A client that sends a condition, an encryption or an owner, and is answered as if it had not, believes
+that it was heeded. So each name is carried out, or changes nothing for a reason given here, or is
+answered with NotImplemented. Names are those on the wire, headers in lower case.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from snowmelt.buckets.checksums import ALGORITHMS
+from snowmelt.buckets.errors import S3Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from xml.etree.ElementTree import Element
+
+    from snowmelt.server.s3.request_context import AuthorisedRequest
+
+META = "x-amz-meta-"
+_ENCRYPTION = "x-amz-server-side-encryption"
+_OWN_KEYS = (f"{_ENCRYPTION}-customer-", "x-amz-copy-source-server-side-encryption-customer-")
+
+# Parameters of presigned addresses, of both versions of signatures.
+SIGNING = frozenset(
+    {
+        *("X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires"),
+        *("X-Amz-SignedHeaders", "X-Amz-Signature", "X-Amz-Security-Token"),
+        *("X-Amz-Content-Sha256", "AWSAccessKeyId", "Signature", "Expires"),
+    }
+)
+# About the request itself: its signature, its body's wrapping, its program.
+_OF_THE_REQUEST = frozenset(
+    {
+        *("x-amz-content-sha256", "x-amz-date", "x-amz-security-token", "x-amz-user-agent"),
+        *("x-amz-decoded-content-length", "x-amz-trailer", "x-amz-sdk-checksum-algorithm"),
+        *("x-amz-api-version", "x-amz-expected-bucket-owner"),
+    }
+)
+# Conditions that HTTP knows: one that is passed over where bytes change would be a broken promise.
+_CONDITIONS = frozenset({"if-match", "if-none-match", "if-modified-since", "if-unmodified-since"})
+
+# Names that change nothing, on every operation, and why.
+IGNORED: Mapping[str, str] = {
+    "x-amz-request-payer": "nobody is charged for a request",
+    "x-amz-bypass-governance-retention": "no object is locked",
+}
+# Names with the values that ask for nothing special; other values are refused.
+HARMLESS: Mapping[str, tuple[frozenset[str], str]] = {
+    "x-amz-acl": (
+        frozenset({"private", "bucket-owner-full-control", "bucket-owner-read"}),
+        "there are no ACLs: grants of the catalog decide",
+    ),
+    "x-amz-bucket-namespace": (frozenset({"global"}), "there is one namespace of buckets"),
+    "x-amz-bucket-object-lock-enabled": (frozenset({"false"}), "no object is locked"),
+    "x-amz-object-lock-legal-hold": (frozenset({"off"}), "no object is locked"),
+    "x-amz-object-lock-event-hold": (frozenset({"off"}), "no object is locked"),
+    "x-amz-object-ownership": (frozenset({"bucketownerenforced"}), "objects belong to the bucket"),
+    "x-amz-optional-object-attributes": (
+        frozenset({"restorestatus"}),
+        "no object is archived, so there is no status to tell",
+    ),
+    "x-amz-storage-class": (frozenset({"standard"}), "there is one class"),
+    "x-amz-tagging": (frozenset({""}), "there are no tags"),
+    "x-amz-tagging-directive": (frozenset({"copy"}), "there are no tags"),
+    "x-amz-object-annotation-directive": (
+        frozenset({"copy", "exclude"}),
+        "there are no annotations",
+    ),
+    f"{_ENCRYPTION}-bucket-key-enabled": (frozenset({"false"}), "nothing is encrypted with keys"),
+}
+_OF_STORING = frozenset(
+    {
+        *("x-amz-acl", "x-amz-object-lock-legal-hold", "x-amz-object-lock-event-hold"),
+        *("x-amz-storage-class", "x-amz-tagging", f"{_ENCRYPTION}-bucket-key-enabled"),
+    }
+)
+
+_CHECKSUMS = frozenset(f"x-amz-checksum-{each.lower()}" for each in ALGORITHMS)
+_READING = frozenset(
+    {
+        *_CONDITIONS,
+        *("range", "if-range", "x-amz-checksum-mode", "versionId", "partNumber"),
+        *(f"response-{each}" for each in ("cache-control", "content-disposition")),
+        *(f"response-{each}" for each in ("content-encoding", "content-language")),
+        *(f"response-{each}" for each in ("content-type", "expires")),
+    }
+)
+_COPYING = frozenset(
+    {
+        "x-amz-copy-source",
+        *(f"x-amz-copy-source-{each}" for each in _CONDITIONS),
+        "x-amz-source-expected-bucket-owner",
+    }
+)
+_WRITING = frozenset({"if-match", "if-none-match"})
+_PAGE = frozenset({"prefix", "delimiter", "encoding-type"})
+_ATTRIBUTES = frozenset({"x-amz-optional-object-attributes"})
+
+# What each operation carries out, and what it may be asked with a harmless value.
+HEEDED: Mapping[str, frozenset[str]] = {
+    "list_buckets": frozenset({"prefix", "continuation-token", "max-buckets", "bucket-region"}),
+    "create_bucket": frozenset(
+        {
+            *("x-amz-acl", "x-amz-bucket-object-lock-enabled", "x-amz-object-ownership"),
+            *("x-amz-bucket-namespace",),
+        }
+        | _CHECKSUMS
+    ),
+    "head_bucket": frozenset(),
+    "delete_bucket": frozenset(),
+    "get_location": frozenset({"location"}),
+    "get_versioning": frozenset({"versioning"}),
+    "list_objects": _PAGE | _ATTRIBUTES | {"marker", "max-keys"},
+    "list_objects_v2": _PAGE
+    | _ATTRIBUTES
+    | {"list-type", "max-keys", "continuation-token", "fetch-owner", "start-after"},
+    "list_versions": _PAGE
+    | _ATTRIBUTES
+    | {"versions", "max-keys", "key-marker", "version-id-marker"},
+    "list_uploads": _PAGE | {"uploads", "max-uploads", "key-marker", "upload-id-marker"},
+    "delete_objects": frozenset({"delete"}) | _CHECKSUMS,
+    "get_object": _READING,
+    "head_object": _READING,
+    "put_object": _WRITING | _CHECKSUMS | _OF_STORING,
+    "copy_object": _WRITING
+    | _COPYING
+    | _OF_STORING
+    | {
+        *("x-amz-metadata-directive", "x-amz-tagging-directive", "x-amz-checksum-algorithm"),
+        "x-amz-object-annotation-directive",
+    },
+    "upload_part": _CHECKSUMS | {"partNumber", "uploadId"},
+    "upload_part_copy": _COPYING | {"partNumber", "uploadId", "x-amz-copy-source-range"},
+    "delete_object": frozenset(
+        {
+            *("versionId", "if-match"),
+            *("x-amz-if-match-size", "x-amz-if-match-last-modified-time"),
+        }
+    ),
+    "create_upload": _OF_STORING | {"uploads", "x-amz-checksum-algorithm", "x-amz-checksum-type"},
+    "complete_upload": _WRITING
+    | _CHECKSUMS
+    | {"uploadId", "x-amz-checksum-type", "x-amz-mp-object-size"},
+    "abort_upload": frozenset({"uploadId", "x-amz-if-match-initiated-time"}),
+    "list_parts": frozenset({"uploadId", "max-parts", "part-number-marker", "encoding-type"}),
+    "selected": frozenset({"select", "select-type", "versionId"}) | _CHECKSUMS,
+}
+_KEEPS_METADATA = frozenset({"put_object", "copy_object", "create_upload"})
+# Members of documents in bodies, by the name of the element around them.
+DOCUMENTS: Mapping[str, frozenset[str]] = {
+    "Delete": frozenset({"Object", "Quiet"}),
+    "Object": frozenset({"Key", "VersionId", "ETag", "LastModifiedTime", "Size"}),
+    "CompleteMultipartUpload": frozenset({"Part"}),
+    "Part": frozenset({"PartNumber", "ETag", *(f"Checksum{each}" for each in ALGORITHMS)}),
+    "CreateBucketConfiguration": frozenset({"LocationConstraint"}),
+}
+
+
+def check_members(call: AuthorisedRequest, operation: str, *, stores: bool) -> None:
+    """Let pass a request of which every header and parameter is understood.
+
+    Raises:
+        S3Refusal: NotImplemented, naming what is not; InvalidRequest for the caller's own key on
+            an operation that stores nothing, as S3 answers for an object without one.
+    """
+    heeded = HEEDED[operation]
+    for name, value in _asked(call):
+        if name in heeded or name in _OF_THE_REQUEST or name in IGNORED:
+            _check_value(name, value)
+        elif name.startswith(META) and operation in _KEEPS_METADATA:
+            continue
+        elif name.startswith(_OWN_KEYS):
+            _refuse_own_key(name, stores=stores)
+        else:
+            raise _not_offered(name, value)
+    _check_owner(call)
+
+
+def check_document(element: Element) -> None:
+    """Let pass an element of which every child is understood, at any depth.
+
+    Raises:
+        S3Refusal: NotImplemented, naming the one that is not.
+    """
+    known = DOCUMENTS.get(element.tag)
+    if known is None:
+        return
+    for child in element:
+        if child.tag not in known:
+            raise S3Refusal(
+                "NotImplemented", f"<{child.tag}> in <{element.tag}> is not offered here."
+            )
+        check_document(child)
+
+
+def _asked(call: AuthorisedRequest) -> Iterator[tuple[str, str]]:
+    """Yield what asks for something: headers of S3 and HTTP's conditions, and all parameters."""
+    for name, value in call.headers.items():
+        if name.startswith("x-amz-") or name in _CONDITIONS:
+            yield name, value
+    for name, value in call.query.items():
+        # Those with x- are for the reader of a log: S3 passes them over.
+        if name not in SIGNING and not name.lower().startswith("x-"):
+            yield name, value
+
+
+def _check_value(name: str, value: str) -> None:
+    harmless = HARMLESS.get(name)
+    if harmless is not None and value.strip().lower() not in harmless[0]:
+        raise _not_offered(name, value)
+
+
+def _refuse_own_key(name: str, *, stores: bool) -> None:
+    if stores and not name.startswith("x-amz-copy-source-"):
+        # A key must not be told to whoever reads the answer.
+        raise S3Refusal("NotImplemented", f"{name} is not offered here.")
+    raise S3Refusal(
+        "InvalidRequest",
+        "The encryption parameters are not applicable to this object: none is encrypted "
+        "with a key of its caller (SSE-C) here.",
+    )
+
+
+def _not_offered(name: str, value: str) -> S3Refusal:
+    return S3Refusal("NotImplemented", f"{name}: {value[:60]} is not offered here.", Header=name)
+
+
+def _check_owner(call: AuthorisedRequest) -> None:
+    """Let pass a request for the bucket of the owner that it names, as listings show owners."""
+    wanted = call.headers.get("x-amz-expected-bucket-owner")
+    if wanted is not None and call.inside is not None and call.inside.record.owner != wanted:
+        raise S3Refusal("AccessDenied", "The bucket does not belong to the expected owner.")

@@ -1,0 +1,90 @@
+"""XML as S3 writes and reads it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+from xml.etree import ElementTree as ET
+
+from snowmelt.buckets.errors import S3Refusal
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterator, Sequence
+
+NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
+_HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
+
+# A name, and text, a truth, or further elements; None leaves it out.
+Content: TypeAlias = "str | int | bool | Sequence[Element] | None"
+Element: TypeAlias = "tuple[str, Content]"
+
+
+_FOREIGN = bytes(code for code in range(32) if code not in b"\t\n\r")
+# Code points that no text has.
+_STAND_INS = {code: chr(0xFDD0 + code) for code in _FOREIGN}
+_MEANT = {0xFDD0 + code: chr(code) for code in _FOREIGN}
+
+
+def document(name: str, content: Content, *, namespace: str | None = NAMESPACE) -> bytes:
+    """Return an XML document in UTF-8."""
+    inside = _content(content)
+    start = name if namespace is None else f'{name} xmlns="{namespace}"'
+    return f"{_HEAD}<{start}>{inside}</{name}>".encode("utf-8", "surrogateescape")
+
+
+def instant(when: dt.datetime) -> str:
+    """Return an instant as listings write it, to the millisecond."""
+    return when.strftime("%Y-%m-%dT%H:%M:%S.") + f"{when.microsecond // 1000:03d}Z"
+
+
+def parse(body: bytes, name: str) -> ET.Element:
+    """Return the root of a request's document; names of elements come without namespace.
+
+    Raises:
+        S3Refusal: It is no XML, another document, or declares entities.
+    """
+    # Nothing that S3 takes has a document type; entities could grow without bound.
+    if b"<!" in body.replace(b"<!--", b""):
+        raise S3Refusal("MalformedXML", "A document type is not allowed here.")
+    foreign = body.translate(None, _FOREIGN) != body
+    try:
+        # XML has no place for most control characters, but clients send keys with them.
+        readable = body.decode().translate(_STAND_INS) if foreign else body
+        root = ET.fromstring(readable)  # noqa: S314 - without document types there are no entities
+    except (ET.ParseError, ValueError, LookupError):
+        raise S3Refusal("MalformedXML") from None
+    for element in root.iter():
+        if isinstance(element.tag, str):
+            element.tag = element.tag.rpartition("}")[2]
+        if foreign and element.text:
+            element.text = element.text.translate(_MEANT)
+    if root.tag != name:
+        raise S3Refusal("MalformedXML", f"A {name} is expected here.")
+    return root
+
+
+def _content(content: Content) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, bool):
+        return "true" if content else "false"
+    if isinstance(content, int):
+        return str(content)
+    if isinstance(content, str):
+        return "".join(_escaped(content))
+    return "".join(
+        f"<{name}>{_content(inside)}</{name}>" for name, inside in content if inside is not None
+    )
+
+
+_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
+
+
+def _escaped(text: str) -> Iterator[str]:
+    for sign in text:
+        if sign in _ESCAPES:
+            yield _ESCAPES[sign]
+        elif sign < " ":
+            yield f"&#x{ord(sign):x};"
+        else:
+            yield sign

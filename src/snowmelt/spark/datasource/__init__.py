@@ -1,0 +1,1 @@
+"""`format("snowmelt")`: read, stream, write."""

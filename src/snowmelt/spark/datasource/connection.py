@@ -1,0 +1,108 @@
+"""How a process of Spark's reaches a lake: by a `Snowmelt` of its session, or by options.
+
+The data source `snowmelt` plans and commits in processes that Spark starts, where nobody's
+`Snowmelt` is; so it carries places, not open things. The master key itself is never carried, only
+the folder that it is in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from snowmelt.catalog.db.database import Database, open_database
+from snowmelt.catalog.security.access_control import ACCOUNTADMIN
+from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
+from snowmelt.config import Settings
+from snowmelt.errors import ConfigurationError
+from snowmelt.schema.types import internal_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Redacted by Spark wherever options are shown: it matches `spark.redaction.regex`.
+SECRET_CATALOG = "secret_catalog"  # noqa: S105  a name
+_CORES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Where a lake is, and whose privileges count; `cores` is how many tasks run at a time."""
+
+    catalog: str = field(repr=False)
+    stage: str
+    warehouse: str
+    keys: Path | None
+    role: str = ACCOUNTADMIN
+    cores: int = _CORES
+
+    @property
+    def database(self) -> Database:
+        """The catalog, opened once in each process.
+
+        Raises:
+            CatalogUnavailable: It cannot be reached.
+        """
+        return _database(self.catalog)
+
+    @property
+    def keyring(self) -> KeyRing:
+        """What opens chunks.
+
+        Raises:
+            ConfigurationError: No folder of keys is known, or others may read it.
+        """
+        if self.keys is None:
+            raise ConfigurationError(
+                setting="keys",
+                reason="chunks cannot be opened without the folder of the master key; give it as "
+                "the option `keys`, or to `Snowmelt` as a folder",
+            )
+        return _keyring(self.keys)
+
+
+def connection_of(options: Mapping[str, str], known: Connection | None) -> Connection:
+    """Return the lake that options name; what they leave open is `known`, or in the environment.
+
+    Raises:
+        ConfigurationError: The option `catalog` holds a password, which plans would show.
+    """
+    folder = options.get("data_dir")
+    if known is None or folder is not None:
+        settings = Settings.load(folder)
+        known = Connection(
+            catalog=settings.catalog_url,
+            stage=settings.stage_url,
+            warehouse=settings.warehouse_url,
+            keys=settings.keys_dir,
+        )
+    catalog = options.get("catalog")
+    if catalog is not None and "://" in catalog and sa.make_url(catalog).password is not None:
+        raise ConfigurationError(
+            setting="catalog",
+            reason=f"plans would show its password; use the option `{SECRET_CATALOG}`, which Spark "
+            "keeps out of them, or the environment (SNOWMELT_CATALOG_URL)",
+        )
+    keys, role = options.get("keys"), options.get("role")
+    return replace(
+        known,
+        catalog=options.get(SECRET_CATALOG) or catalog or known.catalog,
+        stage=options.get("stage", known.stage),
+        warehouse=options.get("warehouse", known.warehouse),
+        keys=known.keys if keys is None else Path(keys),
+        role=known.role if role is None else internal_name(role),
+    )
+
+
+@lru_cache(maxsize=4)
+def _database(url: str) -> Database:
+    return open_database(url, create=False)
+
+
+@lru_cache(maxsize=4)
+def _keyring(folder: Path) -> KeyRing:
+    return KeyRing(load_master_key(folder))

@@ -1,0 +1,244 @@
+"""What one task of the data source `snowmelt` reads: chunks and native files, rows selected.
+
+Kept apart from the driver's half, so that executors need neither catalog nor database.
+"""
+
+from __future__ import annotations
+
+import heapq
+import operator
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from snowmelt.clock import SystemClock
+from snowmelt.errors import LoadFailed, PlanExpired
+from snowmelt.table.chunk_reader import ChunkTask, part_of, read_task
+from snowmelt.table.pruning import AllOf, AnyOf, Comparison, In, IsNull, StartsWith
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql.types import StructType
+
+    from snowmelt.schema.types import TableSchema
+    from snowmelt.table.iceberg import NativeFile
+    from snowmelt.table.pruning import Predicate, Value
+
+_MAX_BATCH_ROWS = 65_536
+_MAX_BATCH_BYTES = 16 * 1024 * 1024
+_PARTITION_BYTES = 24 * 1024 * 1024
+_LEAST_BYTES = 4 * 1024 * 1024
+_OPEN_COST_BYTES = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is read of a table: `fields` are native fields in the order of Spark's schema.
+
+    After `deadline` files and chunks may have been cleaned away.
+    """
+
+    table: str
+    schema: TableSchema
+    fields: tuple[str, ...]
+    columns: tuple[str, ...]
+    predicates: tuple[Predicate, ...]
+    deadline: dt.datetime
+
+
+class Part(InputPartition):
+    """What one task reads."""
+
+    def __init__(
+        self, shape: Shape, files: Sequence[NativeFile], chunks: Sequence[ChunkTask]
+    ) -> None:
+        self.shape = shape
+        self.files = tuple(files)
+        self.chunks = tuple(chunks)
+
+
+def needed(columns: Sequence[str], predicates: Sequence[Predicate]) -> tuple[str, ...]:
+    """Return the table's columns that rows and conditions need, each once."""
+    asked = [name for predicate in predicates for name in columns_of(predicate)]
+    return tuple(dict.fromkeys([*columns, *asked]))
+
+
+def divided(
+    shape: Shape, files: Sequence[NativeFile], chunks: Sequence[ChunkTask], *, cores: int
+) -> list[Part]:
+    """Return the work in parts of about equal size, one at least."""
+    items: list[NativeFile | ChunkTask] = [*files, *chunks]
+    weights = [_weight(item) for item in items]
+    total = sum(weights)
+    wanted = max(-(-total // _PARTITION_BYTES), min(cores, total // _LEAST_BYTES), 1)
+    count = max(1, min(len(items), wanted if wanted == 1 else -(-wanted // cores) * cores))
+    groups: list[list[NativeFile | ChunkTask]] = [[] for _ in range(count)]
+    heap = [(0, index) for index in range(count)]
+    for index in sorted(range(len(items)), key=lambda each: -weights[each]):
+        weight, group = heapq.heappop(heap)
+        groups[group].append(items[index])
+        heapq.heappush(heap, (weight + weights[index], group))
+    return [
+        Part(
+            shape,
+            [item for item in group if not isinstance(item, ChunkTask)],
+            [item for item in group if isinstance(item, ChunkTask)],
+        )
+        for group in groups
+    ]
+
+
+def light(file: NativeFile) -> NativeFile:
+    """Return a file without its statistics, which no task needs."""
+    return replace(file, lower={}, upper={}, nulls={}, nans={})
+
+
+def read_part(part: Part, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a part as batches of exactly this schema, small ones joined.
+
+    Raises:
+        PlanExpired: The query is older than its files are kept.
+        BlobCorrupt: A blob is not what was registered.
+        LoadFailed: A value does not fit the column's type as it was when the query began.
+    """
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    waiting: list[pa.Table] = []
+    rows = size = 0
+    for table in _tables(part):
+        chosen = filtered(table, part.shape.predicates)
+        if not chosen.num_rows:
+            continue
+        shaped = _shaped(chosen, part.shape, wanted)
+        waiting.append(shaped)
+        rows, size = rows + shaped.num_rows, size + shaped.nbytes
+        if rows >= _MAX_BATCH_ROWS or size >= _MAX_BATCH_BYTES:
+            yield from _joined(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield from _joined(waiting)
+
+
+def _tables(part: Part) -> Iterator[pa.Table]:
+    shape = part.shape
+    if part.files:
+        # Only where there are native files: it takes a moment to import.
+        from snowmelt.table.table_reader import read_batches
+
+        schema = part_of(shape.schema, shape.columns)
+        for file in part.files:
+            _check(shape)
+            yield from read_batches(file, schema, _MAX_BATCH_ROWS)
+    for chunk in part.chunks:
+        _check(shape)
+        yield read_task(chunk, shape.columns)
+
+
+def _check(shape: Shape) -> None:
+    if SystemClock().now() > shape.deadline:
+        raise PlanExpired(table=shape.table)
+
+
+def _shaped(table: pa.Table, shape: Shape, wanted: pa.Schema) -> pa.Table:
+    if not shape.fields:
+        return table.select([])
+    arrays = []
+    for name, field in zip(shape.fields, wanted, strict=True):
+        try:
+            arrays.append(table.column(name).cast(field.type))
+        except pa.ArrowInvalid as error:
+            raise LoadFailed(
+                where=f"{shape.table}, column {name}",
+                reason=f"a value does not fit {field.type}, the column's type when the query "
+                f"began: {error}",
+            ) from error
+    return pa.Table.from_arrays(arrays, schema=wanted)
+
+
+def _joined(parts: Sequence[pa.Table]) -> list[pa.RecordBatch]:
+    whole: pa.Table = pa.concat_tables(parts).combine_chunks()
+    batches: list[pa.RecordBatch] = whole.to_batches(max_chunksize=_MAX_BATCH_ROWS)
+    return batches
+
+
+def _weight(item: NativeFile | ChunkTask) -> int:
+    return (item.length if isinstance(item, ChunkTask) else item.size) + _OPEN_COST_BYTES
+
+
+# --- The rows that conditions select, as Spark would select them.
+
+_COMPARE: dict[str, Callable[..., Any]] = {
+    "=": pc.equal,
+    "<=>": pc.equal,
+    "<>": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+
+
+def filtered(table: pa.Table, predicates: Sequence[Predicate]) -> pa.Table:
+    """Return the rows, in native form, for which every predicate is true."""
+    for predicate in predicates:
+        table = table.filter(_mask(table, predicate))
+    return table
+
+
+def columns_of(predicate: Predicate) -> Iterator[str]:
+    """Yield the columns that a predicate is about."""
+    if isinstance(predicate, AnyOf | AllOf):
+        for each in predicate.conditions:
+            yield from columns_of(each)
+    else:
+        yield predicate.column
+
+
+def _mask(table: pa.Table, predicate: Predicate) -> Any:
+    match predicate:
+        case Comparison(column, op, value):
+            return _compared(table.column(column), op, value)
+        case In(column, values):
+            array = table.column(column)
+            found = [_compared(array, "=", value) for value in values]
+            return reduce(pc.or_kleene, found, pa.array([False] * len(array)))
+        case StartsWith(column, prefix):
+            return pc.starts_with(table.column(column), prefix)
+        case IsNull(column, negated):
+            array = table.column(column)
+            return pc.is_valid(array) if negated else pc.is_null(array)
+        case AllOf(conditions):
+            return reduce(pc.and_kleene, (_mask(table, each) for each in conditions))
+        case AnyOf(conditions):
+            return reduce(pc.or_kleene, (_mask(table, each) for each in conditions))
+
+
+def _compared(array: pa.ChunkedArray, op: str, value: Value) -> Any:
+    compare = _COMPARE[op]
+    if pa.types.is_decimal(array.type) and not isinstance(value, float):
+        # As wide as both, so that no digit is lost to a common type.
+        exact = Decimal(value)  # type: ignore[arg-type]
+        try:
+            return compare(array, pa.scalar(exact, pa.decimal256(76, array.type.scale)))
+        except pa.ArrowInvalid:
+            # More digits behind the point than the column has: doubles would not do.
+            wider = array.cast(pa.decimal256(76, max(array.type.scale, _digits(exact))))
+            return compare(wider, pa.scalar(exact, wider.type))
+    if pa.types.is_decimal(array.type) or pa.types.is_floating(array.type):
+        numbers = array.cast(pa.float64())
+        mask = compare(numbers, pa.scalar(float(value), pa.float64()))  # type: ignore[arg-type]
+        # NaN is above every number to Spark.
+        return pc.or_kleene(mask, pc.is_nan(numbers)) if op in {">", ">="} else mask
+    return compare(array, pa.scalar(value, array.type))
+
+
+def _digits(number: Decimal) -> int:
+    exponent = number.as_tuple().exponent
+    return max(0, operator.neg(exponent)) if isinstance(exponent, int) else 0

@@ -1,0 +1,324 @@
+"""What lies between two positions of a stream: chunks and native files, each row once.
+
+Chunks are read as chunks for as long as they are kept, also after they have been migrated. Those
+that are gone are found in the native files of the migrations that took them, where these lie
+wholly inside the range; native files that were joined with others are still there as long as a
+snapshot is kept that has them. What cannot be proved to be complete is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from snowmelt.catalog.jobs import maintenance
+from snowmelt.catalog.jobs import migrations as history
+from snowmelt.catalog.jobs.migrations import MigrationState
+from snowmelt.catalog.objects.tables import find_table, schema_versions
+from snowmelt.catalog.streaming.chunks import chunks_between, quarantined_records
+from snowmelt.errors import LoadRefused, TableNotFound
+from snowmelt.spark.tables.time_travel import kept_snapshots
+from snowmelt.table.iceberg import NativeTable, load_native, native_files
+from snowmelt.table.run_files import run_of
+from snowmelt.table.snapshot import native_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import sqlalchemy as sa
+
+    from snowmelt.catalog.jobs.migrations import MigrationRecord
+    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.streaming.chunks import ChunkRecord
+    from snowmelt.schema.types import TableName, TableSchema
+    from snowmelt.table.iceberg import NativeFile
+
+# --- How far a stream has read a table, as an offset of Spark's.
+#
+# A table grows in two ways: chunks, numbered without gaps, and loads, whose native files have the
+# number of their commit. A position has both numbers. Migration moves chunks into native files and
+# compaction files into other files, neither changes what lies before a position; so rows are found
+# once wherever they are. A stream that takes the whole table first begins with the native files of
+# one snapshot, of which `files` have been read.
+
+EARLIEST, LATEST = "earliest", "latest"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Chunks up to `seq` and loads up to the native commit `native` have been read.
+
+    `watermark` and `rows` are those of that native commit, to prove what lies between two
+    positions. `base` is the metadata file of a snapshot whose first `files` files have been read,
+    None when all have.
+    """
+
+    seq: int
+    native: int
+    watermark: int
+    rows: int
+    base: str | None = None
+    files: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """A position of a stream of one incarnation of a table, and where the stream began.
+
+    `stream` is an id of the stream's own, under which it tells clean-up how far it has read.
+    """
+
+    stream: str
+    incarnation: str
+    begin: Position
+    at: Position
+
+    def moved(self, at: Position) -> Offset:
+        """Return the offset of another position of the same stream."""
+        return replace(self, at=at)
+
+    def json(self) -> dict[str, Any]:
+        """Return what Spark writes into its checkpoint."""
+        return {
+            "version": _VERSION,
+            "stream": self.stream,
+            "incarnation": self.incarnation,
+            "begin": asdict(self.begin),
+            "at": asdict(self.at),
+        }
+
+
+def initial(starting: str) -> dict[str, Any]:
+    """Return the offset before the first; where that is will be in the offsets after it.
+
+    Spark asks for it anew after each restart until a batch is done, so it must not depend on when
+    it is asked.
+    """
+    return {"version": _VERSION, "starting": starting}
+
+
+def starting_of(found: Mapping[str, Any]) -> str | None:
+    """Return the option of an initial offset, None where it is another."""
+    return found.get("starting")
+
+
+def offset_of(found: Mapping[str, Any]) -> Offset:
+    """Read an offset that Spark hands back.
+
+    Raises:
+        LoadRefused: Another version of this package, or another source, has written it.
+    """
+    try:
+        if found["version"] == _VERSION:
+            return Offset(
+                str(found["stream"]),
+                str(found["incarnation"]),
+                Position(**found["begin"]),
+                Position(**found["at"]),
+            )
+    except (KeyError, TypeError):
+        pass
+    raise LoadRefused(
+        what="The checkpoint", reason=f"it holds an offset that is none of this source's: {found}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """Native files and chunks that a stream reads next."""
+
+    files: tuple[NativeFile, ...]
+    chunks: tuple[ChunkRecord, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many rows these are."""
+        return sum(file.rows for file in self.files) + sum(chunk.rows for chunk in self.chunks)
+
+
+class GrowingTable:
+    """A table at one instant, seen by a stream; `connection` may be closed after it is made."""
+
+    def __init__(self, connection: sa.Connection, name: TableName) -> None:
+        self.table: TableRecord = find_table(connection, name)
+        self.schemas: dict[int, TableSchema] = schema_versions(connection, self.table.table_id)
+        self.native: NativeTable | None = native_of(self.table)
+
+    @property
+    def end(self) -> Position:
+        """The position after everything that is there now."""
+        native = self.native
+        if native is None:
+            return Position(self.table.last_seq, 0, 0, 0)
+        facts, number = native.facts, _number(native)
+        return Position(self.table.last_seq, number, facts.watermark, facts.total_rows)
+
+    @property
+    def start(self) -> Position:
+        """The position before everything, from which the whole table is read first."""
+        native = self.native
+        if native is None:
+            return Position(0, 0, 0, 0)
+        facts, number = native.facts, _number(native)
+        return Position(facts.watermark, number, facts.watermark, facts.total_rows, native.location)
+
+    def check(self, incarnation: str) -> None:
+        """Let pass only the table that a stream has begun with.
+
+        Raises:
+            TableNotFound: It was dropped, and another has its name.
+        """
+        if self.table.incarnation != incarnation:
+            raise TableNotFound(
+                f"Table {self.table.name} is another than the one that this stream has read: that "
+                "was dropped. Start the stream with a new checkpoint.",
+                table=self.table.name,
+            )
+
+
+def _number(native: NativeTable) -> int:
+    snapshot = native.metadata.current_snapshot()
+    return 0 if snapshot is None else snapshot.sequence_number or 0
+
+
+def base_files(name: TableName, incarnation: str, position: Position) -> list[NativeFile]:
+    """Return the files of the snapshot that a stream takes first, in an order that stays.
+
+    Raises:
+        LoadRefused: It is no longer kept.
+    """
+    if position.base is None:
+        return []
+    try:
+        return native_files(load_native(position.base, incarnation))
+    except OSError as error:
+        raise _gone(name, "the snapshot that it reads first is no longer kept") from error
+
+
+def chunks_grown(connection: sa.Connection, grown: GrowingTable, after: int, up_to: int) -> Grown:
+    """Return the rows of the chunks in (after, up_to], wherever they are now.
+
+    Raises:
+        LoadRefused: Some are only to be found together with others.
+    """
+    table = grown.table
+    found = chunks_between(connection, table.table_id, after, up_to, kept_only=True)
+    if len(found) == up_to - after:
+        return Grown((), tuple(found))
+    kept = {chunk.seq: chunk for chunk in found}
+    missing = set(range(after + 1, up_to + 1)) - set(kept)
+    held = {chunk.seq for chunk in quarantined_records(connection, table.table_id)}
+    runs = [run for run in _runs(connection, table) if _takes(run, missing)]
+    for run in runs:
+        if run.from_seq < after or run.to_seq > up_to:
+            raise _gone(
+                table.name,
+                f"commits {run.from_seq + 1} to {run.to_seq} were migrated as one and their "
+                f"chunks are gone, but it wants them from {after + 1} to {up_to} only",
+            )
+        taken = set(range(run.from_seq + 1, run.to_seq + 1))
+        missing -= taken
+        for seq in taken - held:
+            kept.pop(seq, None)
+    if missing:
+        raise _gone(table.name, f"commit {min(missing)} is in no migration that is known")
+    files = _files_of_runs(grown, {run.run_id: run.rows or 0 for run in runs})
+    return Grown(tuple(files), tuple(kept[seq] for seq in sorted(kept)))
+
+
+def run_end(connection: sa.Connection, table: TableRecord, seq: int) -> int:
+    """Return the last commit number of the migration that took a chunk; itself where none did."""
+    ends = [run.to_seq for run in _runs(connection, table) if run.from_seq < seq <= run.to_seq]
+    return max(ends, default=seq)
+
+
+def loads_grown(
+    connection: sa.Connection, grown: GrowingTable, start: Position, end: Position
+) -> Grown:
+    """Return the rows that loads have committed between two positions.
+
+    Raises:
+        LoadRefused: Their files were joined with others, and are no longer kept.
+    """
+    wanted = rows_loaded(connection, grown, start, end)
+    if not wanted:
+        return Grown((), ())
+    table_id = grown.table.table_id
+    others = {run.run_id for run in _runs(connection, grown.table)}
+    others |= {run.run_id for run in maintenance.runs_of(connection, table_id, limit=_MANY)}
+    files = [
+        file
+        for file in _known_files(grown)
+        if start.native < file.sequence <= end.native and run_of(file.path) not in others
+    ]
+    if sum(file.rows for file in files) != wanted:
+        raise _gone(
+            grown.table.name,
+            f"of {wanted:,} rows that were loaded in native commits {start.native + 1} to "
+            f"{end.native} only {sum(file.rows for file in files):,} are in files of their own",
+        )
+    return Grown(tuple(files), ())
+
+
+def rows_loaded(
+    connection: sa.Connection, grown: GrowingTable, start: Position, end: Position
+) -> int:
+    """Return how many rows loads have committed between two positions.
+
+    Everything that was added, less what migrations have moved.
+    """
+    if end.native == start.native:
+        return 0
+    moved = sum(
+        run.rows or 0
+        for run in _runs(connection, grown.table)
+        if start.watermark <= run.from_seq and run.to_seq <= end.watermark
+    )
+    return end.rows - start.rows - moved
+
+
+_MANY = 1_000_000
+
+
+def _runs(connection: sa.Connection, table: TableRecord) -> list[MigrationRecord]:
+    found = history.migrations_of(connection, table.table_id, limit=_MANY)
+    return [run for run in found if run.state is MigrationState.COMMITTED]
+
+
+def _takes(run: MigrationRecord, missing: set[int]) -> bool:
+    return any(run.from_seq < seq <= run.to_seq for seq in missing)
+
+
+def _files_of_runs(grown: GrowingTable, rows: dict[str, int]) -> list[NativeFile]:
+    files = [file for file in _known_files(grown) if run_of(file.path) in rows]
+    for run_id, wanted in rows.items():
+        there = sum(file.rows for file in files if run_of(file.path) == run_id)
+        if there != wanted:
+            raise _gone(
+                grown.table.name,
+                f"of the {wanted:,} rows of migration {run_id} {there:,} are in files of "
+                "its own: the others were joined with older ones",
+            )
+    return files
+
+
+def _known_files(grown: GrowingTable) -> list[NativeFile]:
+    """Return every file of every snapshot that is kept, the current one's too."""
+    native = grown.native
+    if native is None:
+        return []
+    found: dict[str, NativeFile] = {file.path: file for file in native_files(native)}
+    for snapshot, facts in kept_snapshots(native):
+        metadata = native.metadata.model_copy(update={"current_snapshot_id": snapshot.snapshot_id})
+        for file in native_files(NativeTable(native.location, metadata, facts)):
+            found.setdefault(file.path, file)
+    return sorted(found.values(), key=lambda file: (file.sequence, file.path))
+
+
+def _gone(table: TableName, reason: str) -> LoadRefused:
+    return LoadRefused(
+        what=f"The stream of {table}",
+        reason=f"{reason}. Nothing is skipped: start it with a new checkpoint and the option "
+        "`startingOffset`, and keep more by a longer retention (SNOWMELT_RETENTION_S)",
+    )

@@ -1,0 +1,439 @@
+"""One task's rows of a DataFrame into native files, in Python, on an executor.
+
+It may run more than once, also at the same time; each attempt writes files of its own, and only
+those that its outcome names, where that arrives, are committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import localcontext
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from snowmelt import failpoints as faults
+from snowmelt.errors import InvalidRow, LoadFailed, LoadRefused
+from snowmelt.failpoints import Point
+from snowmelt.loaders.spool import FileSpool, RowSpool
+from snowmelt.schema.conversion.arrow_values import python_values, zone_of
+from snowmelt.schema.conversion.column_converter import ColumnConverter
+from snowmelt.schema.conversion.value_rules import rule_of
+from snowmelt.schema.native_types import native_columns, native_schema, to_native
+from snowmelt.schema.timestamp_limits import out_of_range
+from snowmelt.schema.types import DEFAULT_ZONE, TIMESTAMPS, Column, Kind, TableSchema, internal_name
+from snowmelt.spark.tables.visible_columns import visible_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import tzinfo
+
+    from snowmelt.table.native_writer import WrittenFile
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """Where tasks write, and which of a DataFrame's columns is which of the table's; picklable.
+
+    `sources` has the place of each native field among the DataFrame's columns, None where it is
+    NULL or follows from its column. `zone` is the session's time zone, None where only a task knows it.
+    """
+
+    load_id: str
+    warehouse_url: str
+    folder: str
+    schema: TableSchema
+    cluster_by: tuple[str, ...]
+    sources: tuple[int | None, ...]
+    zone: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What one task wrote; picklable."""
+
+    files: tuple[WrittenFile, ...]
+    rows: int
+
+
+def matched(schema: TableSchema, names: Sequence[str], table: object) -> tuple[int | None, ...]:
+    """Find each native field among columns by name; case counts only where it must.
+
+    Raises:
+        LoadRefused: A column is not the table's, is there twice, or is missing and NOT NULL.
+    """
+    visible = visible_columns(schema)
+    by_name = {each.name: at for at, each in enumerate(visible)}
+    # Of two columns that differ only by case, the second has another name in a query.
+    by_own_name = {each.stored: at for at, each in enumerate(visible)}
+    folded = {each.name.lower(): at for at, each in enumerate(visible)}
+    places: list[int | None] = [None] * len(visible)
+    for place, name in enumerate(names):
+        at = by_name.get(name, by_own_name.get(name, folded.get(name.lower())))
+        if at is None:
+            raise LoadRefused(
+                what=f"Column {name}",
+                reason=f"table {table} has no such column; it has {column_names(schema.columns)}",
+            )
+        if places[at] is not None:
+            raise LoadRefused(
+                what=f"Column {name}",
+                reason=f"two columns are meant for {visible[at].name} of table {table}",
+            )
+        places[at] = place
+    given = dict(zip((each.stored for each in visible), places, strict=True))
+    lacking = [each for each in schema.columns if not each.nullable and given[each.name] is None]
+    if lacking:
+        raise LoadRefused(
+            what=f"Table {table}",
+            reason=f"no value is given for {column_names(lacking)}, which must not be NULL",
+        )
+    for column in schema.columns:
+        for part in native_columns(column)[1:]:
+            if given[part.name] is not None and given[column.name] is None:
+                raise LoadRefused(
+                    what=f"Column {part.name}",
+                    reason=f"it says more of {column.display_name}, which is not given",
+                )
+    return tuple(places)
+
+
+def by_position(
+    schema: TableSchema, columns: Sequence[str] | None, count: int, table: object
+) -> list[str]:
+    """Return the names that columns of an INSERT have by their position.
+
+    Raises:
+        LoadRefused: There are more or fewer values than columns, or there is no such column.
+    """
+    names = (
+        [column.name for column in schema.columns]
+        if columns is None
+        else [_internal(schema, name, table) for name in columns]
+    )
+    if len(names) != count:
+        raise LoadRefused(
+            what=f"INSERT INTO {table}",
+            reason=f"{len(names)} columns ({', '.join(names)}) want as many values, "
+            f"{count} are given",
+        )
+    return names
+
+
+def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> Written:
+    """Write batches as native files of the plan's folder, under names of this attempt's own.
+
+    Raises:
+        LoadFailed: A value does not fit its column.
+        StageUnavailable: The warehouse cannot be written.
+    """
+    files = FileSpool(plan.warehouse_url, plan.folder, "rows", native_schema(plan.schema))
+    spool = RowSpool(files, plan.schema, plan.cluster_by)
+    rows = 0
+    zone: tzinfo | None = None
+    try:
+        for batch in batches:
+            if batch.num_rows:
+                zone = zone or _zone_of(plan, batch.schema)
+                spool.add(native_rows(plan, batch, zone))
+                rows += batch.num_rows
+        written = Written(spool.finish(), rows)
+    finally:
+        files.abort()
+    faults.point(Point.LOAD_TASK)
+    return written
+
+
+def native_rows(plan: WritePlan, batch: pa.RecordBatch, zone: tzinfo) -> pa.Table:
+    """Return a batch in native form; `zone` is that of values that name none.
+
+    Raises:
+        LoadFailed: A value does not fit its column.
+    """
+    arrays: list[pa.Array] = []
+    places = iter(plan.sources)
+    for column in plan.schema.columns:
+        fields = native_columns(column)
+        own, *others = [next(places) for _ in fields]
+        parts = (
+            null_column(column, batch.num_rows)
+            if own is None
+            else cast_column(column, batch.column(own), zone)
+        )
+        for at, place in enumerate(others, start=1):
+            if place is not None:
+                parts[at] = cast_companion(column, fields[at].name, batch.column(place))
+                check_local_time(column, parts)
+        arrays += parts
+    return pa.Table.from_arrays(arrays, schema=native_schema(plan.schema))
+
+
+def _zone_of(plan: WritePlan, schema: pa.Schema) -> tzinfo:
+    """Return the session's time zone, as far as a task is told it; else UTC.
+
+    Spark hands settings to its tasks if they were set, and names the zone in timestamps that have one.
+
+    Raises:
+        LoadFailed: Python has no zone of that name.
+    """
+    context = TaskContext.get()
+    named = plan.zone or (context and context.getLocalProperty("spark.sql.session.timeZone"))
+    if not named:
+        zones = (field.type.tz for field in schema if pa.types.is_timestamp(field.type))
+        named = next((zone for zone in zones if zone is not None), DEFAULT_ZONE)
+    found = zone_of(named)
+    if found is None:
+        raise LoadFailed(
+            where="spark.sql.session.timeZone",
+            reason=f"{named!r} is no zone such as Europe/Berlin or +02:00",
+        )
+    return found
+
+
+def _internal(schema: TableSchema, name: str, table: object) -> str:
+    found: Column | None = schema.column(internal_name(name))
+    if found is None:
+        raise LoadRefused(
+            what=f"Column {name}",
+            reason=f"table {table} has no such column; it has {column_names(schema.columns)}",
+        )
+    return found.name
+
+
+# --- Columns of a DataFrame become columns of a table, by the rules of a channel's rows.
+#
+# Types that say the same are taken over as they are. Everything else goes value by value through
+# the rules of `snowmelt.schema.conversion.value_rules`: numbers are rounded half up, texts are read, structs and
+# arrays become documents. What does not fit is an error that names the column and the value.
+
+_MICRO_DIGITS = 6
+_NANOS = 1000
+_DIGITS_OF_INT64 = 19
+_MAX_OFFSET = 24 * 60
+_SHOWN = 60
+_DECIMAL_DIGITS = 60
+
+Quick = Callable[[pa.Array, Column], "pa.Array | None"]
+
+
+def cast_column(column: Column, array: pa.Array, zone: tzinfo) -> list[pa.Array]:
+    """Return a column in native form, with its companions.
+
+    Args:
+        column: Where the values go.
+        array: The values.
+        zone: The session's, for values of TIMESTAMP_LTZ and TIMESTAMP_TZ that name none.
+
+    Raises:
+        LoadFailed: A value does not fit, or is NULL where that is refused.
+    """
+    if array.null_count and not column.nullable:
+        raise _refused(column, "it is NOT NULL, and a value is NULL")
+    quick = _QUICK.get(column.kind)
+    try:
+        found = None if quick is None else quick(array, column)
+    except pa.ArrowException:
+        found = None
+    if found is None:
+        return _by_rule(column, array, zone)
+    parts = [found, *_companions(column, found)]
+    # The exact rules reject what is out of range, with a reason.
+    return parts if out_of_range(column, parts) is None else _by_rule(column, array, zone)
+
+
+def cast_companion(column: Column, name: str, array: pa.Array) -> pa.Array:
+    """Return nanoseconds or offsets that a DataFrame brings for a column.
+
+    Raises:
+        LoadFailed: One is out of range.
+    """
+    least, most = (0, _NANOS - 1) if name.endswith("$ns") else (-_MAX_OFFSET, _MAX_OFFSET)
+    numbers = array.cast(pa.int32())
+    bounds = pc.min_max(numbers).as_py()
+    if bounds["min"] is not None and not least <= bounds["min"] <= bounds["max"] <= most:
+        raise _refused(column, f"{name} lies between {least} and {most}")
+    return numbers
+
+
+def check_local_time(column: Column, parts: Sequence[pa.Array]) -> None:
+    """Check the local times that a column and the offsets given for it make.
+
+    Raises:
+        LoadFailed: One is outside the years 1 to 9999.
+    """
+    outside = out_of_range(column, parts)
+    if outside is not None:
+        place = int(outside.argmax())
+        raise _refused(
+            column,
+            f"the local time of {parts[0][place]} at an offset of {parts[-1][place]} minutes is "
+            "outside the years 1 to 9999",
+        )
+
+
+def _companions(column: Column, values: pa.Array) -> list[pa.Array]:
+    zeros = pc.if_else(pc.is_valid(values), pa.scalar(0, pa.int32()), pa.scalar(None, pa.int32()))
+    return [zeros] * (len(native_columns(column)) - 1)
+
+
+# --- types that say the same
+
+
+def _number(array: pa.Array, column: Column) -> pa.Array | None:
+    scale = column.scale or 0
+    wanted = pa.decimal128(column.precision or 38, scale)
+    if pa.types.is_decimal(array.type):
+        return array.cast(wanted)
+    if pa.types.is_integer(array.type) and scale <= 38 - _DIGITS_OF_INT64:
+        return array.cast(pa.int64()).cast(pa.decimal128(38, scale)).cast(wanted)
+    return None
+
+
+def _real(array: pa.Array, _column: Column) -> pa.Array | None:
+    return array.cast(pa.float64()) if pa.types.is_floating(array.type) else None
+
+
+def _boolean(array: pa.Array, _column: Column) -> pa.Array | None:
+    return array if pa.types.is_boolean(array.type) else None
+
+
+def _text(array: pa.Array, column: Column) -> pa.Array | None:
+    if not pa.types.is_string(array.type):
+        return None
+    longest = pc.max(pc.utf8_length(array)).as_py() or 0
+    heaviest = pc.max(pc.binary_length(array)).as_py() or 0
+    fits = longest <= (column.length or 0) and heaviest <= (column.byte_length or 0)
+    return array if fits else None
+
+
+def _binary(array: pa.Array, column: Column) -> pa.Array | None:
+    if not pa.types.is_binary(array.type):
+        return None
+    heaviest = pc.max(pc.binary_length(array)).as_py() or 0
+    return array if heaviest <= (column.byte_length or 0) else None
+
+
+def _date(array: pa.Array, _column: Column) -> pa.Array | None:
+    if not pa.types.is_date32(array.type):
+        return None
+    return array if _has_years(array) else None
+
+
+def _clock(array: pa.Array, column: Column) -> pa.Array | None:
+    if not pa.types.is_time64(array.type):
+        return None
+    per_micro = _NANOS if array.type.unit == "ns" else 1
+    micros = pc.divide(array.cast(pa.int64()), per_micro)
+    return _floored(micros, column).cast(pa.time64("us"))
+
+
+def _moment(array: pa.Array, column: Column) -> pa.Array | None:
+    if not pa.types.is_timestamp(array.type) or array.type.unit != "us":
+        return None
+    zoned = array.type.tz is not None
+    if zoned == (column.kind is Kind.TIMESTAMP_NTZ) or not _has_years(array):
+        return None
+    tz = "UTC" if zoned else None
+    return _floored(array.cast(pa.int64()), column).cast(pa.timestamp("us", tz))
+
+
+def _floored(micros: pa.Array, column: Column) -> pa.Array:
+    """Drop the digits that a column has not; before 1970, too, towards the past."""
+    unit = 10 ** max(0, _MICRO_DIGITS - (column.scale or 0))
+    if unit == 1:
+        return micros
+    rest = pc.subtract(micros, pc.multiply(pc.divide(micros, unit), unit))
+    rest = pc.if_else(pc.less(rest, 0), pc.add(rest, unit), rest)
+    return pc.subtract(micros, rest)
+
+
+def _has_years(array: pa.Array) -> bool:
+    bounds = pc.min_max(pc.year(array)).as_py()
+    return bounds["min"] is None or 1 <= bounds["min"] <= bounds["max"] <= 9999
+
+
+_QUICK: dict[Kind, Quick] = {
+    Kind.FIXED: _number,
+    Kind.REAL: _real,
+    Kind.BOOLEAN: _boolean,
+    Kind.TEXT: _text,
+    Kind.BINARY: _binary,
+    Kind.DATE: _date,
+    Kind.TIME: _clock,
+    **dict.fromkeys(TIMESTAMPS, _moment),
+}
+
+
+# --- everything else, by the rules of a value
+
+
+def _by_rule(column: Column, array: pa.Array, zone: tzinfo) -> list[pa.Array]:
+    values = _python_values(column, array)
+    converted, wrong = ColumnConverter(column, zone).convert(values)
+    if wrong:
+        raise _refused(column, _reason(column, values[wrong[0]], zone))
+    alone = TableSchema(1, (column,))
+    table = pa.Table.from_arrays([converted], names=[column.name])
+    try:
+        native = to_native(table, alone)
+    except InvalidRow as error:
+        raise _refused(column, str(error)) from error
+    return [part.combine_chunks() for part in native.columns]
+
+
+def _python_values(column: Column, array: pa.Array) -> list[object]:
+    try:
+        if pa.types.is_struct(array.type) and _is_variant(array.type):
+            return _variants(array)
+        if pa.types.is_map(array.type):
+            return [None if each is None else dict(each) for each in array.to_pylist()]
+        if pa.types.is_time(array.type):
+            array = array.cast(pa.time64("us"), safe=False)
+        if pa.types.is_date(array.type) or pa.types.is_timestamp(array.type):
+            return python_values(array)
+        return list(array.to_pylist())
+    except (ValueError, OverflowError, pa.ArrowException) as error:
+        raise _refused(column, str(error)) from error
+
+
+def _is_variant(kind: pa.StructType) -> bool:
+    return {kind.field(at).name for at in range(kind.num_fields)} == {"value", "metadata"} and all(
+        pa.types.is_binary(kind.field(at).type) for at in range(kind.num_fields)
+    )
+
+
+def _variants(array: pa.Array) -> list[object]:
+    # Only here: workers that write no VARIANT need not import it.
+    from pyspark.sql.types import VariantVal
+
+    # PySpark makes decimals by arithmetic, which rounds to the context's digits: 28 by default.
+    with localcontext(prec=_DECIMAL_DIGITS):
+        return [
+            None if each is None else VariantVal(each["value"], each["metadata"]).toJson("UTC")
+            for each in array.to_pylist()
+        ]
+
+
+def _reason(column: Column, value: Any, zone: tzinfo) -> str:
+    try:
+        rule_of(column, zone)(value, 0)
+    except InvalidRow as error:
+        return str(error.fields.get("reason", error)).rstrip(".")
+    return f"the value {str(value)[:_SHOWN]} is refused"
+
+
+def _refused(column: Column, reason: str) -> LoadFailed:
+    return LoadFailed(where=f"Column {column.display_name} ({column.sql_type})", reason=reason)
+
+
+def null_column(column: Column, rows: int) -> list[pa.Array]:
+    """Return a column, with its companions, that is NULL throughout."""
+    return [pa.nulls(rows, part.type) for part in native_columns(column)]
+
+
+def column_names(columns: Sequence[Column]) -> str:
+    """Return names for a sentence."""
+    return ", ".join(column.display_name for column in columns)

@@ -1,0 +1,169 @@
+"""Writing by the data source `snowmelt`: tasks write native files, one commit makes them count.
+
+`abort` deletes nothing: Spark calls it after a commit that failed or whose answer was lost, too.
+Files that were not committed are swept by clean-up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from snowmelt.errors import LoadOvertaken, LoadRefused, Unsupported
+from snowmelt.spark.datasource.options import FORMAT, check_options, table_asked
+from snowmelt.spark.datasource.write_commit import Once, Target, commit_written, target_of
+from snowmelt.spark.datasource.write_task import Written, write_rows
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from snowmelt.schema.types import TableSchema
+    from snowmelt.spark.datasource.connection import Connection
+
+_OPTIONS = frozenset({"write_id"})
+_STREAM_OPTIONS = frozenset({"checkpointLocation", "queryName"})
+# What Spark sets for tasks of a stream.
+_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(WriterCommitMessage):
+    """What one task wrote, into which load's folder, and for which query of Spark's streams.
+
+    A stream's commit is that of another writer, which looks the table up anew; so table, columns and
+    time are said as they were when the rows were written.
+    """
+
+    written: Written
+    load_id: str
+    table_id: int
+    schema: TableSchema
+    began_at: dt.datetime
+    query_id: str | None = None
+
+
+class TableWriter(DataSourceArrowWriter):
+    """Appends one DataFrame to a table."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        options: Mapping[str, str],
+        schema: StructType,
+        *,
+        overwrite: bool,
+    ) -> None:
+        check_options(options, _OPTIONS, "writing")
+        _refuse_overwrite(overwrite=overwrite)
+        self._target = target_of(
+            connection, table_asked(options), schema.names, "df.write.format('snowmelt')"
+        )
+        self._write_id = options.get("write_id")
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Outcome:
+        """Write one task's rows."""
+        return _written(self._target, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit what all tasks wrote.
+
+        Raises:
+            LoadOvertaken: The table was dropped or changed meanwhile; nothing was written.
+        """
+        written = [each.written for each in _outcomes(messages)]
+        once = None if self._write_id is None else Once(f"write:{self._write_id}", 0)
+        commit_written(self._target, written, once=once)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Leave everything as it is: what was not committed is swept, what was must stay."""
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Appends each batch of a streaming query once, by the query's id and the batch's number."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        options: Mapping[str, str],
+        schema: StructType,
+        *,
+        overwrite: bool,
+    ) -> None:
+        check_options(options, _STREAM_OPTIONS, "writing a stream")
+        _refuse_overwrite(overwrite=overwrite)
+        self._target: Target = target_of(
+            connection, table_asked(options), schema.names, "writeStream.format('snowmelt')"
+        )
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Outcome:
+        """Write one task's rows of a batch."""
+        context = TaskContext.get()
+        query_id = None if context is None else context.getLocalProperty(_QUERY)
+        return replace(_written(self._target, iterator), query_id=query_id)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Commit a batch unless it was committed before.
+
+        Raises:
+            LoadOvertaken: The table was dropped or changed meanwhile; nothing was written.
+        """
+        outcomes = _outcomes(messages)
+        if not outcomes:
+            return
+        queries = {each.query_id for each in outcomes}
+        loads = {each.load_id for each in outcomes}
+        if len(queries) != 1 or None in queries or len(loads) != 1:
+            raise LoadRefused(
+                what=f"Batch {batchId}",
+                reason="its tasks do not tell of one query, so it could be written twice",
+            )
+        [load_id], [query_id] = loads, queries
+        once = Once(f"spark:{query_id}", batchId)
+        target = _as_it_was(self._target, outcomes[0])
+        commit_written(target, [each.written for each in outcomes], once=once, load_id=load_id)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Leave everything as it is: what was not committed is swept, what was must stay."""
+
+
+def _written(target: Target, rows: Iterator[pa.RecordBatch]) -> Outcome:
+    plan = target.plan
+    written = write_rows(plan, rows)
+    return Outcome(written, plan.load_id, target.table_id, plan.schema, target.began_at)
+
+
+def _as_it_was(target: Target, outcome: Outcome) -> Target:
+    """Return the target of a commit as it was when the rows were written."""
+    if target.table_id != outcome.table_id:
+        raise LoadOvertaken(load=outcome.load_id, reason=f"table {target.table} was dropped")
+    plan = replace(target.plan, schema=outcome.schema)
+    return replace(target, plan=plan, began_at=outcome.began_at)
+
+
+def _outcomes(messages: list[WriterCommitMessage | None]) -> list[Outcome]:
+    found = [each for each in messages if isinstance(each, Outcome)]
+    if len(found) != len(messages):
+        raise LoadRefused(
+            what="The write", reason=f"only {len(found)} of {len(messages)} tasks have ended"
+        )
+    return found
+
+
+def _refuse_overwrite(*, overwrite: bool) -> None:
+    if overwrite:
+        raise Unsupported(
+            what=f"Overwriting a table by the format {FORMAT}",
+            instead="tables take rows and keep them; use mode('append') or outputMode('append'), "
+            "or CREATE OR REPLACE TABLE before",
+        )

@@ -1,0 +1,1 @@
+"""External functions in a Spark session."""

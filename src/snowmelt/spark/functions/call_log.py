@@ -1,0 +1,126 @@
+"""The ledger of calls: workers write it beside the native files, the driver reads it.
+
+One object for each task, and further ones for a task that goes on for long; they hold a JSON
+document per line. Spark's own log of workers would be lost with an executor, ends with the session,
+and overflows the JVM's stack when a task logs some thousand lines.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import uuid
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from snowmelt.clock import SystemClock
+from snowmelt.errors import SnowmeltError
+from snowmelt.functions.caller.call_log import CallRecord
+from snowmelt.storage.store_factory import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from snowmelt.clock import Clock
+    from snowmelt.functions.caller.plan import Place
+    from snowmelt.storage.store import Store
+
+FOLDER = "_calls"
+# Beneath it, for as long as it takes: what dry runs would have sent.
+DRY_RUNS = "_dry_runs"
+# What is lost at most when a worker is killed.
+_MOST_RECORDS = 1_000
+_MOST_SECONDS = 2.0
+
+_AFTER_NAME = b',"query_id":'
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Spool:
+    """Where the records of one function go, by its full name; travels to the workers."""
+
+    store_url: str
+    function: str
+    folder: str = FOLDER
+
+    def open(self, place: Place, clock: Clock | None = None) -> SpoolLedger:
+        """Return the ledger of a task."""
+        return SpoolLedger(self, place, clock or SystemClock())
+
+
+class SpoolLedger:
+    """The records of one task; closed at its end."""
+
+    def __init__(self, spool: Spool, place: Place, clock: Clock) -> None:
+        self._spool = spool
+        self._clock = clock
+        self._named = b'{"function":' + msgspec.json.encode(spool.function)
+        self._lines: list[bytes] = []
+        self._written_at = clock.monotonic()
+        self._started = clock.now()
+        # Attempts that run at the same time, and uses in one stage, have objects of their own.
+        task = f"{place.stage}-{place.partition}-{place.attempt}-{uuid.uuid4().hex[:12]}"
+        self._path = f"{spool.folder}/{self._started:%Y-%m-%d}/{place.query_id}/{task}"
+        self._parts = 0
+
+    def add(self, record: CallRecord) -> None:
+        """Keep a record; every two seconds they are written."""
+        line = msgspec.json.encode(record)
+        # `replace` would take three times as long as all the rest. No text can hold what is
+        # looked for: its quotation marks have a backslash before them.
+        self._lines.append(self._named + line[line.index(_AFTER_NAME) :])
+        late = self._clock.monotonic() - self._written_at >= _MOST_SECONDS
+        if late or len(self._lines) >= _MOST_RECORDS:
+            self._write()
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._write()
+
+    def _write(self) -> None:
+        self._written_at = self._clock.monotonic()
+        if not self._lines:
+            return
+        data = b"\n".join(self._lines)
+        try:
+            _store(self._spool.store_url).put(f"{self._path}-{self._parts}.jsonl", data)
+        except (SnowmeltError, OSError) as error:
+            # Calls were made and paid for: a query is not lost for want of a record of them.
+            _log.warning("Calls are not written down: %s", error)
+        self._parts += 1
+        self._lines.clear()
+
+
+def records(
+    store: Store, since: dt.date = dt.date.min, *, folder: str = FOLDER
+) -> Iterator[CallRecord]:
+    """Yield what was written down since a day, in no order."""
+    decoder = msgspec.json.Decoder(CallRecord)
+    for found in store.list(folder):
+        if _day(found.path) >= since:
+            yield from (decoder.decode(line) for line in store.get(found.path).splitlines())
+
+
+def forget(store: Store, before: dt.date, *, folder: str = FOLDER) -> int:
+    """Delete what was written down before a day; returns how many objects that were."""
+    old = [found.path for found in store.list(folder) if _day(found.path) < before]
+    for path in old:
+        store.delete(path)
+    return len(old)
+
+
+def _day(path: str) -> dt.date:
+    try:
+        return dt.date.fromisoformat(path.split("/")[-3])
+    except (IndexError, ValueError):
+        return dt.date.max  # none of ours
+
+
+@lru_cache(maxsize=16)
+def _store(url: str) -> Store:
+    return open_store(url)

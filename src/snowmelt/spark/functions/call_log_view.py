@@ -1,0 +1,84 @@
+"""The ledger of calls as a view: what `function_spool` has written."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from snowmelt.catalog.objects.external_functions import functions_of, may_use
+from snowmelt.catalog.security.access_control import ACCOUNTADMIN
+from snowmelt.spark.functions.call_log import records
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.storage.store import Store
+
+# In the order of `CallRecord`.
+_COLUMNS = pa.schema(
+    [
+        ("FUNCTION_NAME", pa.string()),
+        ("QUERY_ID", pa.string()),
+        ("BATCH_ID", pa.string()),
+        ("STAGE", pa.int32()),
+        ("PARTITION", pa.int32()),
+        ("ATTEMPT", pa.int32()),
+        ("ROW_COUNT", pa.int64()),
+        ("ROWS_SENT", pa.int64()),
+        ("CACHE_HITS", pa.int64()),
+        ("ROW_ERRORS", pa.int64()),
+        ("BYTES_SENT", pa.int64()),
+        ("BYTES_RECEIVED", pa.int64()),
+        ("ATTEMPTS", pa.int32()),
+        ("POLLS", pa.int32()),
+        ("STATUS", pa.int32()),
+        ("OUTCOME", pa.string()),
+        ("ERROR", pa.string()),
+        ("START_TIME", pa.string()),
+        ("WAITING_MS", pa.float64()),
+        ("CALLING_MS", pa.float64()),
+    ]
+)
+
+
+def calls_frame(
+    spark: SparkSession, database: Database, role: str, store: Store, since: dt.date
+) -> DataFrame:
+    """Return the batches since a day of the functions that a role may use, the newest first.
+
+    `ATTEMPT` is that of the task, `ATTEMPTS` are the requests that its batch took.
+    """
+    found = [astuple(record) for record in records(store, since)]
+    if role != ACCOUNTADMIN:
+        with database.reading() as connection:
+            there = [each for each in functions_of(connection) if may_use(connection, role, each)]
+        names = {str(each.name) for each in there}
+        found = [record for record in found if record[0] in names]
+    started = _COLUMNS.get_field_index("START_TIME")
+    found.sort(key=lambda record: str(record[started]), reverse=True)
+    columns = list(zip(*found, strict=True)) or [() for _ in _COLUMNS]
+    table = pa.table(
+        [pa.array(values, field.type) for values, field in zip(columns, _COLUMNS, strict=True)],
+        schema=_COLUMNS,
+    )
+    instant = pa.field("START_TIME", pa.timestamp("us", "UTC"))
+    at = _instants(table.column(started))
+    return spark.createDataFrame(table.set_column(started, instant, at).select(_ORDER))
+
+
+# When, what, and what came of it.
+_ORDER = ["START_TIME", *(name for name in _COLUMNS.names if name != "START_TIME")]
+
+
+def _instants(texts: pa.ChunkedArray) -> pa.Array:
+    import datetime as dt
+
+    return pa.array(
+        [dt.datetime.fromisoformat(text) if text else None for text in texts.to_pylist()],
+        pa.timestamp("us", "UTC"),
+    )

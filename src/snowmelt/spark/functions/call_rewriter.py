@@ -1,0 +1,316 @@
+"""Calls of external functions in the text of a query: where they are, and what stands for them.
+
+Found by tokens, so that names in quotes, comments and texts are left alone; the text around the
+calls stays as the user wrote it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import sqlglot
+from sqlglot import Token, TokenType, exp
+from sqlglot.errors import SqlglotError
+
+from snowmelt.errors import UserError
+from snowmelt.spark.sql.query import (
+    DIALECT,
+    dotted,
+    internal_parts,
+    parse_statement,
+    statement_tokens,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import TypeAlias
+
+    from snowmelt.catalog.objects.callable_functions import CallableFunction
+    from snowmelt.functions.signature import Signature
+
+if TYPE_CHECKING:
+    Render: TypeAlias = Callable[["Call", Sequence["Given"]], str]
+
+_OPENING = {TokenType.L_PAREN: 1, TokenType.L_BRACKET: 1, TokenType.L_BRACE: 1}
+_CLOSING = {TokenType.R_PAREN: -1, TokenType.R_BRACKET: -1, TokenType.R_BRACE: -1}
+_DEPTH = {**_OPENING, **_CLOSING}
+# What stands before a name that is followed by parentheses and is no call.
+_NOT_BEFORE_CALLS = frozenset({TokenType.ALIAS, TokenType.DOT, TokenType.R_PAREN, TokenType.DCOLON})
+_WORDS_BEFORE_TABLES = frozenset({"INTO", "OVERWRITE", "TABLE", "VIEW", "FUNCTION"})
+_MOST_PARTS = 3
+_AFTER_ITEMS = frozenset({
+    "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET",
+    "WINDOW", "QUALIFY", "UNION", "EXCEPT", "INTERSECT", "MINUS", "LATERAL",
+    "GROUP BY", "ORDER BY", "SORT BY", "CLUSTER BY", "DISTRIBUTE BY", "INTO",
+})  # fmt: skip
+
+
+class CallMalformed(UserError):
+    """{function} cannot be called like that: {reason}."""
+
+    code = "call_malformed"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One argument of a call: its expression, and its name where it was given by name."""
+
+    text: str
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A name with parentheses; token numbers, `end` beyond the closing one."""
+
+    parts: tuple[str, ...]
+    written: str
+    start: int
+    opening: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """A statement's tokens, and the names in it that may be those of functions."""
+
+    text: str
+    tokens: tuple[Token, ...]
+    found: tuple[Call, ...]
+
+
+def find_calls(text: str) -> Calls:
+    """Return whatever in a statement is written like a call, ours or not."""
+    try:
+        tokens = statement_tokens(text)
+    except SqlglotError:
+        return Calls(text, (), ())
+    return Calls(text, tuple(tokens), tuple(_calls(tokens)))
+
+
+def _calls(tokens: Sequence[Token]) -> Iterator[Call]:
+    index = 0
+    while index < len(tokens):
+        run = dotted(tokens, index)
+        opening = index + 2 * len(run) - 1
+        if (
+            0 < len(run) <= _MOST_PARTS
+            and opening < len(tokens)
+            and tokens[opening].token_type == TokenType.L_PAREN
+            and _may_be_called(tokens, index)
+        ):
+            end = _closing(tokens, opening)
+            if end is not None:
+                written = ".".join(token.text for token in run)
+                yield Call(internal_parts(run), written, index, opening, end)
+        index += max(1, 2 * len(run) - 1)
+
+
+def _may_be_called(tokens: Sequence[Token], index: int) -> bool:
+    if index == 0:
+        return True
+    before = tokens[index - 1]
+    return (
+        before.token_type not in _NOT_BEFORE_CALLS
+        and before.text.upper() not in _WORDS_BEFORE_TABLES
+    )
+
+
+def _closing(tokens: Sequence[Token], opening: int) -> int | None:
+    depth = 0
+    for index in range(opening, len(tokens)):
+        depth += _DEPTH.get(tokens[index].token_type, 0)
+        if depth == 0:
+            return index + 1
+    return None
+
+
+def rewrite_calls(calls: Calls, chosen: Mapping[int, Call], render: Render) -> str:
+    """Return the statement with chosen calls replaced, the inner ones of nested calls too.
+
+    A column of a SELECT that has no name of its own keeps the one it would have had.
+
+    Args:
+        calls: Of the statement.
+        chosen: Those to be replaced, by their first token.
+        render: Gives what stands for a call, whose arguments are replaced already.
+
+    Raises:
+        CallMalformed: Arguments are no expressions.
+    """
+    if not chosen:
+        return calls.text
+    writer = _Writer(calls, _without_names(calls, chosen), render)
+    return writer.whole()
+
+
+class _Writer:
+    def __init__(self, calls: Calls, chosen: Mapping[int, Call], render: Render) -> None:
+        self._text = calls.text
+        self._tokens = calls.tokens
+        self._chosen = chosen
+        self._render = render
+        self._names = dict(_names_of_items(calls, chosen))
+
+    def whole(self) -> str:
+        first, last = self._tokens[0], self._tokens[-1]
+        middle = self._span(0, len(self._tokens))
+        return self._text[: first.start] + middle + self._text[last.end + 1 :]
+
+    def _span(self, start: int, end: int) -> str:
+        """Return the text of some tokens, with what is between them."""
+        pieces = []
+        index, position = start, self._tokens[start].start
+        while index < end:
+            call = self._chosen.get(index)
+            if call is not None:
+                pieces.append(self._text[position : self._tokens[index].start])
+                pieces.append(self._render(call, self._given(call)))
+                index = call.end
+            else:
+                pieces.append(self._text[position : self._tokens[index].end + 1])
+                index += 1
+            position = self._tokens[index - 1].end + 1
+            pieces.append(self._names.get(index, ""))
+        return "".join(pieces)
+
+    def _given(self, call: Call) -> list[Given]:
+        given = []
+        for start, end in _split(self._tokens, call.opening + 1, call.end - 1):
+            if start == end or self._tokens[start].token_type == TokenType.STAR:
+                raise CallMalformed(function=call.written, reason="an argument is missing")
+            if self._tokens[start].token_type == TokenType.DISTINCT:
+                raise CallMalformed(function=call.written, reason="it is no aggregate")
+            by_name = start + 1 < end and self._tokens[start + 1].token_type == TokenType.FARROW
+            if by_name and start + 2 == end:
+                raise CallMalformed(function=call.written, reason="an argument is missing")
+            name = internal_parts(self._tokens[start : start + 1])[0] if by_name else None
+            given.append(Given(self._span(start + 2 if by_name else start, end), name))
+        return given
+
+
+def _split(tokens: Sequence[Token], start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield what is between commas outside parentheses; nothing if there is nothing at all."""
+    if start == end:
+        return
+    depth, first = 0, start
+    for index in range(start, end):
+        depth += _DEPTH.get(tokens[index].token_type, 0)
+        if depth == 0 and tokens[index].token_type == TokenType.COMMA:
+            yield first, index
+            first = index + 1
+    yield first, end
+
+
+def _without_names(calls: Calls, chosen: Mapping[int, Call]) -> dict[int, Call]:
+    """Leave out what the tree knows for the name of a table with names of columns."""
+    tree = parse_statement(calls.text, calls.tokens)
+    if tree is None:
+        return dict(chosen)
+    names = set()
+    for alias in tree.find_all(exp.TableAlias):
+        identifier = alias.this
+        if isinstance(identifier, exp.Identifier) and "start" in identifier.meta:
+            names.add(identifier.meta["start"])
+    return {at: call for at, call in chosen.items() if calls.tokens[at].start not in names}
+
+
+def _names_of_items(calls: Calls, chosen: Mapping[int, Call]) -> Iterator[tuple[int, str]]:
+    """Yield, by the token after it, the name of each column that holds a call and has none."""
+    tokens = calls.tokens
+    for index, token in enumerate(tokens):
+        if token.token_type != TokenType.SELECT:
+            continue
+        for start, end in _split(tokens, *_items(tokens, index + 1)):
+            if not any(start <= at < end for at in chosen):
+                continue
+            text = calls.text[tokens[start].start : tokens[end - 1].end + 1]
+            if not _is_named(text):
+                yield end, " AS `" + " ".join(text.split()).replace("`", "``") + "`"
+
+
+def _items(tokens: Sequence[Token], start: int) -> tuple[int, int]:
+    """Return where the columns of a SELECT begin and end."""
+    while start < len(tokens) and (
+        tokens[start].text.upper() in {"DISTINCT", "ALL"}
+        or tokens[start].token_type == TokenType.HINT
+    ):
+        start += 1
+    depth = 0
+    for index in range(start, len(tokens)):
+        if depth == 0 and (
+            tokens[index].text.upper() in _AFTER_ITEMS
+            or tokens[index].token_type == TokenType.SEMICOLON
+        ):
+            return start, index
+        depth += _DEPTH.get(tokens[index].token_type, 0)
+        if depth < 0:
+            return start, index
+    return start, len(tokens)
+
+
+def _is_named(text: str) -> bool:
+    """Tell whether a column has an alias, or takes its name from something else than a call."""
+    try:
+        select = sqlglot.parse_one(f"SELECT {text}", dialect=DIALECT)
+    except (SqlglotError, RecursionError):
+        return True
+    if not isinstance(select, exp.Select) or len(select.expressions) != 1:
+        return True
+    # A path names its column; a field of what a call gives does not.
+    return isinstance(select.expressions[0], exp.Alias | exp.Aliases | exp.JSONExtract)
+
+
+# --- Arguments of one call, matched with those that its function has.
+
+
+def overload(found: Sequence[CallableFunction], given: Sequence[Given]) -> CallableFunction:
+    """Return the function of a name that takes so many arguments.
+
+    Raises:
+        CallMalformed: None does.
+    """
+    for each in found:
+        signature = each.function.signature
+        if signature.least_arguments <= len(given) <= len(signature.arguments):
+            return each
+    takes = " or ".join(_takes(each.function.signature) for each in found)
+    raise CallMalformed(function=str(found[0].name), reason=f"it takes {takes}, not {len(given)}")
+
+
+def _takes(signature: Signature) -> str:
+    least, most = signature.least_arguments, len(signature.arguments)
+    count = f"{least}" if least == most else f"{least} to {most}"
+    listed = f" ({signature.arguments_ddl()})" if most else ""
+    return f"{count} argument{'' if most == 1 else 's'}{listed}"
+
+
+def bound(called: CallableFunction, given: Sequence[Given]) -> list[Given | None]:
+    """Return what was given for each argument of a function; None where its default counts.
+
+    Raises:
+        CallMalformed: A name is unknown or given twice, or an argument is missing.
+    """
+
+    def malformed(reason: str) -> CallMalformed:
+        return CallMalformed(function=str(called.name), reason=reason)
+
+    arguments = called.function.signature.arguments
+    places = {argument.name.upper(): at for at, argument in enumerate(arguments)}
+    found: dict[int, Given] = {}
+    named = False
+    for at, each in enumerate(given):
+        if each.name is None and named:
+            raise malformed("arguments by position come before those by name")
+        named = named or each.name is not None
+        place = at if each.name is None else places.get(each.name.upper())
+        if place is None:
+            raise malformed(f"it has no argument {each.name}")
+        if place in found:
+            raise malformed(f"{arguments[place].name.upper()} is given twice")
+        found[place] = each
+    for at, argument in enumerate(arguments):
+        if at not in found and argument.default is None:
+            raise malformed(f"{argument.name.upper()} is missing")
+    return [found.get(at) for at in range(len(arguments))]

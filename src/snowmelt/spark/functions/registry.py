@@ -1,0 +1,639 @@
+"""External functions in a Spark session: names in queries become calls of Python functions.
+
+A definition is read from the catalog for each query and is part of the private name under which
+its Python function is registered, so that whatever is changed counts from the next query on.
+Calls are written out in the query itself; `attach` makes temporary functions of the session over
+them, for queries that do not come this way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import sys
+import threading
+import uuid
+import warnings
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyspark.cloudpickle import dumps
+from pyspark.sql import Column
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.functions import arrow_udf
+
+from snowmelt import tracing
+from snowmelt.catalog.objects.callable_functions import callable_functions
+from snowmelt.catalog.objects.external_functions import (
+    FunctionName,
+    find_function,
+    functions_of,
+    may_use,
+)
+from snowmelt.catalog.objects.tables import schema_of
+from snowmelt.errors import NotFound
+from snowmelt.functions.caller.plan import CallerOptions, CallPlan
+from snowmelt.functions.definition import Volatility
+from snowmelt.functions.signature import MAX_PRECISION
+from snowmelt.schema.types import SEMI_STRUCTURED, Kind, display_name
+from snowmelt.spark.functions.call_log import Spool
+from snowmelt.spark.functions.call_rewriter import Given, bound, find_calls, overload, rewrite_calls
+from snowmelt.spark.functions.worker import INSTANTS, Use, serving
+from snowmelt.spark.tables.visible_columns import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from types import FrameType
+
+    from pyspark.sql import SparkSession
+    from sqlalchemy import Connection
+
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.objects.callable_functions import CallableFunction
+    from snowmelt.functions.signature import SqlType
+    from snowmelt.spark.functions.call_rewriter import Call, Calls
+
+# --- What CONTEXT_HEADERS say: who calls, from where; the same for all batches of a query.
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks: the role, the database and schema of short names, and the statement, if there is one."""
+
+    role: str
+    user: str
+    session: str
+    within: tuple[str, ...] = ()
+    statement: str = ""
+
+
+def context_of(names: Iterable[str], asker: Asker) -> dict[str, str]:
+    """Return the values of context headers, empty where there is no such thing here.
+
+    There is no region, warehouse, address or transaction. Instants are not known before Spark
+    runs the query, see `function_workers.INSTANTS`.
+    """
+    values = _values(asker)
+    return {name: values.get(name, "") for name in names}
+
+
+def _values(asker: Asker) -> dict[str, str]:
+    database, schema = asker.within or ("", "")
+    here = [f"{display_name(database)}.{display_name(schema)}"] if asker.within else []
+    return {
+        "CURRENT_ACCOUNT": "SNOWMELT",
+        "CURRENT_ACCOUNT_NAME": "SNOWMELT",
+        "CURRENT_CLIENT": f"snowmelt {version('snowmelt')}",
+        "CURRENT_DATABASE": database,
+        "CURRENT_ROLE": asker.role,
+        "CURRENT_SCHEMA": schema,
+        "CURRENT_SCHEMAS": msgspec.json.encode(here).decode(),
+        "CURRENT_SESSION": asker.session,
+        "CURRENT_STATEMENT": asker.statement,
+        "CURRENT_USER": asker.user,
+        "CURRENT_VERSION": version("snowmelt"),
+    }
+
+
+# Catalogs that every Spark session has.
+_SPARK_CATALOGS = frozenset({"SPARK_CATALOG", "SYSTEM", "SESSION"})
+_TRY = "TRY_"
+_FULL = 3
+# Names of Python functions that a session keeps for queries; a plan holds what it uses by itself.
+_MOST_REGISTERED = 256
+_BUFFER = "spark.sql.execution.pandas.udf.buffer.size"
+_BUFFER_BYTES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A Python function of the session: what it calls, and how."""
+
+    private_name: str
+    called: CallableFunction
+    use: Use
+
+    @property
+    def shown(self) -> str:
+        """The name by which users know it."""
+        name = str(self.called.name)
+        if not self.use.trying:
+            return name
+        front, _, last = name.rpartition(".")
+        return f"{front}.{_TRY.lower()}{last}"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A query as it came, and as Spark is to see it."""
+
+    original: str
+    text: str
+    used: tuple[Registered, ...] = ()
+
+
+class Functions:
+    """The functions that a role may call, in one Spark session; thread-safe."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        database: Database,
+        *,
+        role: str,
+        store_url: str,
+        options: CallerOptions,
+    ) -> None:
+        self._spark = spark
+        self._database = database
+        self._role = role
+        self._store_url = store_url
+        self._options = options
+        self._session = str(uuid.uuid4())
+        self._user: str | None = None
+        self._guarded = False
+        self._registered: OrderedDict[str, Registered] = OrderedDict()
+        self._attached: dict[str, Registered] = {}
+        self._lock = threading.Lock()
+
+    def rewritten(
+        self, text: str, within: tuple[str, ...] = (), *, dry_run: str | None = None
+    ) -> Asked:
+        """Return a query in which calls of external functions are calls that Spark understands.
+
+        Args:
+            text: The query.
+            within: Internal names of database and schema of functions that are named in short.
+            dry_run: Nothing is sent; what would be is written down in this folder.
+
+        Raises:
+            NotFound: A function named in full does not exist, or the role may not use it.
+            CallMalformed: Arguments do not fit.
+        """
+        calls = find_calls(text)
+        known = self._known(calls, within) if calls.found else {}
+        if not known:
+            return Asked(text, text)
+        asker = self._asker(within, text)
+        used: dict[str, Registered] = {}
+        sites = itertools.count()
+
+        def render(call: Call, given: Sequence[Given]) -> str:
+            found, trying = known[call.start]
+            called = overload(found, given)
+            places = bound(called, given)
+            site = self._site_of_text(called, text, sites)
+            registered = self._register(called, asker, trying=trying, dry_run=dry_run, site=site)
+            used[registered.private_name] = registered
+            arguments = called.function.signature.arguments
+            return _expression(
+                registered,
+                [
+                    argument(declared.type, each.text if each else declared.default or "NULL")
+                    for declared, each in zip(arguments, places, strict=True)
+                ],
+            )
+
+        chosen = {call.start: call for call in calls.found if call.start in known}
+        return Asked(text, rewrite_calls(calls, chosen, render), tuple(used.values()))
+
+    def attach(self, database: str, schema: str) -> list[str]:
+        """Make temporary functions of the session of all functions of a schema that may be used.
+
+        Each has its own short name and one with `try_` before it. Of several functions of a name,
+        each has the number of its arguments behind its name. They are as they are now.
+
+        Raises:
+            NotFound: There is no such schema, or a function needs something that is gone.
+        """
+        asker = self._asker((database, schema))
+        attached = []
+        for name in self._usable(database, schema):
+            with self._database.reading() as connection:
+                found = callable_functions(connection, self._role, name)
+            for called in found:
+                arity = len(called.function.signature.arguments)
+                short = name.function if len(found) == 1 else f"{name.function}_{arity}"
+                for trying in (False, True):
+                    shown = (_TRY + short if trying else short).lower()
+                    self._attach(shown, called, asker, trying=trying)
+                    attached.append(shown)
+        return attached
+
+    def column(self, name: FunctionName, *, trying: bool = False) -> Callable[..., Column]:
+        """Return what makes a Column of Columns, constants and arguments by name.
+
+        Raises:
+            NotFound: The function does not exist, or the role may not use it.
+        """
+        with self._database.reading() as connection:
+            found = callable_functions(connection, self._role, name)
+        asker = self._asker((name.database, name.schema))
+
+        def called_with(*columns: object, **named: object) -> Column:
+            values = [*columns, *named.values()]
+            names = [*(None for _ in columns), *named]
+            given = [Given(str(at), name) for at, name in enumerate(names)]
+            called = overload(found, given)
+            places = bound(called, given)
+            site = _site_of_program(called, sys._getframe(1))  # noqa: SLF001 - the caller's line
+            registered = self._register(called, asker, trying=trying, site=site)
+            wrapper = f"{registered.private_name}_columns"
+            self._wrap(wrapper, called, registered)
+            arguments = called.function.signature.arguments
+            return sf.call_function(
+                wrapper,
+                *(
+                    sf.expr(argument.default or "NULL")
+                    if each is None
+                    else _column(values[int(each.text)])
+                    for argument, each in zip(arguments, places, strict=True)
+                ),
+            ).alias(name.function.lower())
+
+        return called_with
+
+    def shown(self, message: str) -> str:
+        """Return a message of Spark's with the names that users know."""
+        with self._lock:
+            known = [*self._registered.values(), *self._attached.values()]
+        for each in known:
+            message = message.replace(each.private_name, each.shown)
+        return message
+
+    def guard(self) -> None:
+        """Set what makes calls cheap, and warn of what makes them dear; once per session."""
+        if self._guarded:
+            return
+        self._guarded = True
+        if int(self._spark.conf.get(_BUFFER) or 0) > _BUFFER_BYTES:
+            # Values wait until so many bytes of them are there: a LIMIT calls for too many rows.
+            self._spark.conf.set(_BUFFER, str(_BUFFER_BYTES))
+
+    def _known(
+        self, calls: Calls, within: tuple[str, ...]
+    ) -> dict[int, tuple[list[CallableFunction], bool]]:
+        """Return the overloads of each call that is one of ours, and whether it is tried."""
+        known = {}
+        with self._database.reading() as connection:
+            for call in calls.found:
+                names = _full_names(call.parts, within)
+                found = self._overloads(connection, names)
+                if found is not None:
+                    known[call.start] = found
+                elif len(call.parts) == _FULL and not is_foreign(self._spark, call.parts[0]):
+                    name = FunctionName(*call.parts)
+                    raise NotFound(
+                        f"Function {name} does not exist, or this role may not use it.",
+                        kind="Function",
+                        name=str(name),
+                    )
+        return known
+
+    def _overloads(
+        self, connection: Connection, names: Iterable[tuple[FunctionName, bool]]
+    ) -> tuple[list[CallableFunction], bool] | None:
+        for name, trying in names:
+            parts = (name.database, name.schema, name.function)
+            if find_function(connection, self._role, *parts):
+                return callable_functions(connection, self._role, name), trying
+        return None
+
+    def _usable(self, database: str, schema: str) -> list[FunctionName]:
+        with self._database.reading() as connection:
+            schema_of(connection, database, schema)
+            there = functions_of(connection, database, schema)
+            return sorted({each.name for each in there if may_use(connection, self._role, each)})
+
+    def _asker(self, within: tuple[str, ...], statement: str = "") -> Asker:
+        return Asker(self._role, self._current_user(), self._session, within, statement)
+
+    def _current_user(self) -> str:
+        if self._user is None:
+            self._user = str(self._spark.sql("SELECT current_user()").collect()[0][0])
+        return self._user
+
+    def _plan(self, called: CallableFunction, asker: Asker) -> CallPlan:
+        return CallPlan(
+            function=called.function,
+            integration=called.integration,
+            zone=str(self._spark.conf.get("spark.sql.session.timeZone")),
+            context=context_of(
+                (name for name in called.function.context_headers if name not in INSTANTS), asker
+            ),
+            options=self._shared(called),
+            request_translator=called.request_translator,
+            response_translator=called.response_translator,
+            traceparent=tracing.header().get(tracing.HEADER),
+        )
+
+    def _site_of_text(self, called: CallableFunction, text: str, sites: Iterator[int]) -> str:
+        """Return what tells a call apart from the others of its statement.
+
+        All statements of a streaming query's `foreachBatch` have the same query id, which lasts
+        over restarts; there the statement itself is part of the site.
+        """
+        if called.function.volatility is not Volatility.VOLATILE:
+            return ""
+        number = next(sites)
+        if self._is_in_streaming_batch():
+            digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+            return f"{digest} {number}"
+        return str(number) if number else ""
+
+    def _is_in_streaming_batch(self) -> bool:
+        try:
+            return self._spark.sparkContext.getLocalProperty("sql.streaming.queryId") is not None
+        except Exception:  # noqa: BLE001  Spark Connect has no context, and says so in several ways
+            return False
+
+    def _shared(self, called: CallableFunction) -> CallerOptions:
+        """Return the options, with a rate or a budget shared among the machines there are now."""
+        options = self._options
+        limits = (
+            called.function.rate_limit,
+            options.max_rows_per_query,
+            options.max_calls_per_query,
+        )
+        if all(limit is None for limit in limits) or options.executors > 1:
+            return options
+        return replace(options, executors=hosts_of(self._spark))
+
+    def _register(
+        self,
+        called: CallableFunction,
+        asker: Asker,
+        *,
+        trying: bool,
+        lasting: bool = False,
+        dry_run: str | None = None,
+        site: str = "",
+    ) -> Registered:
+        self.guard()
+        self._warn_of_speculation(called)
+        plan = self._plan(called, asker)
+        if lasting:
+            plan = replace(plan, traceparent=None)  # it outlives the span
+        spool = Spool(self._store_url, str(called.name))
+        if dry_run is not None:
+            plan = replace(plan, options=replace(plan.options, dry_run=True))
+            spool = replace(spool, folder=dry_run)
+        use = Use(plan, trying, self._session, spool, site)
+        digest = hashlib.sha256(_pickled(use)).hexdigest()[:16]
+        private = f"snowmelt_{_plain(called.name.function)}_{digest}"
+        with self._lock:
+            if private in self._registered:
+                self._registered.move_to_end(private)
+                return self._registered[private]
+            registered = Registered(private, called, use)
+            self._spark.udf.register(private, _python_function(use))
+            self._registered[private] = registered
+            while len(self._registered) > _MOST_REGISTERED:
+                oldest, _ = self._registered.popitem(last=False)
+                if oldest not in self._attached:
+                    self._spark.sql(f"DROP TEMPORARY FUNCTION IF EXISTS {oldest}")
+        return registered
+
+    def _attach(self, shown: str, called: CallableFunction, asker: Asker, *, trying: bool) -> None:
+        registered = self._register(called, asker, trying=trying, lasting=True)
+        with self._lock:
+            self._attached[registered.private_name] = registered
+        self._wrap(shown, called, registered)
+
+    def _wrap(self, name: str, called: CallableFunction, registered: Registered) -> None:
+        """Make a temporary SQL function over a Python function."""
+        signature = called.function.signature
+        listed = ", ".join(
+            f"{quoted(each.name.lower())} {visible_type(each.type)}"
+            + (f" DEFAULT {each.default}" if each.default is not None else "")
+            for each in signature.arguments
+        )
+        raw = [
+            argument(each.type, quoted(each.name.lower()), visible=True)
+            for each in signature.arguments
+        ]
+        returns = signature.returns
+        shown_type = (
+            visible_trying_type(returns) if registered.use.trying else visible_type(returns)
+        )
+        self._spark.sql(
+            f"CREATE OR REPLACE TEMPORARY FUNCTION {quoted(name)}({listed})"
+            f" RETURNS {shown_type} RETURN {_expression(registered, raw)}"
+        )
+
+    def _warn_of_speculation(self, called: CallableFunction) -> None:
+        if called.function.volatility is not Volatility.VOLATILE:
+            return
+        if str(self._spark.conf.get("spark.speculation", "false")).lower() == "true":
+            warnings.warn(
+                f"spark.speculation is on: Spark may call {called.name}, which is VOLATILE, twice "
+                "for the same rows; a service that knows batches by their ids works once.",
+                stacklevel=5,
+            )
+
+
+def is_foreign(spark: SparkSession, catalog: str) -> bool:
+    """Tell whether a name begins with a catalog that Spark has."""
+    if catalog.upper() in _SPARK_CATALOGS:
+        return True
+    return any(
+        spark.conf.get(f"spark.sql.catalog.{name}", None) is not None
+        for name in (catalog, catalog.lower())
+    )
+
+
+def _full_names(
+    parts: tuple[str, ...], within: tuple[str, ...]
+) -> Iterable[tuple[FunctionName, bool]]:
+    """Yield the functions that a name may mean, and whether it asks to try them."""
+    missing = _FULL - len(parts)
+    if missing > len(within):
+        return
+    name = FunctionName(*within[:missing], *parts)
+    yield name, False
+    if name.function.upper().startswith(_TRY):
+        yield replace(name, function=name.function[len(_TRY) :]), True
+
+
+def _expression(registered: Registered, raw: Sequence[str]) -> str:
+    use = registered.use
+    returns = use.plan.function.signature.returns
+    columns = list(raw)
+    if use.needs_column:
+        columns.append("current_timestamp()" if use.instants else "true")
+    call = f"{registered.private_name}({', '.join(columns)})"
+    return tried_value(returns, call) if use.trying else value(returns, call)
+
+
+def _python_function(use: Use) -> Any:
+    returns = use.plan.function.signature.returns
+    returned = trying_type(returns) if use.trying else raw_type(returns)
+    # It knows the kind by the hints, and warns of whoever says it.
+    make: Any = arrow_udf
+    made = make(serving(use), returned)
+    is_volatile = use.plan.function.volatility is Volatility.VOLATILE
+    return made.asNondeterministic() if is_volatile else made
+
+
+def _pickled(use: Use) -> bytes:
+    pickled: bytes = dumps(use)  # type: ignore[no-untyped-call]
+    return pickled
+
+
+def _site_of_program(called: CallableFunction, frame: FrameType) -> str:
+    """Return where a program makes a column, in a form that lines added elsewhere do not change.
+
+    It is the same when the program runs again, as a streaming query from its checkpoint does.
+    """
+    if called.function.volatility is not Volatility.VOLATILE:
+        return ""
+    spoken = f"{frame.f_code.co_qualname} {frame.f_lasti}"
+    return hashlib.sha256(spoken.encode()).hexdigest()[:16]
+
+
+def _plain(name: str) -> str:
+    kept = "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in name)
+    return kept.lower()
+
+
+def _column(value: object) -> Column:
+    """Take a text for the name of a column, as PySpark does."""
+    if isinstance(value, Column):
+        return value
+    return sf.col(value) if isinstance(value, str) else sf.lit(value)
+
+
+# --- Among how many machines a rate is shared out.
+
+
+def hosts_of(spark: SparkSession) -> int:
+    """Return how many machines have executors now; 1 over Spark Connect, which does not tell."""
+    try:
+        # Spark's own list has no other way. `SparkEnv` would tell the driver apart as well, but
+        # names a class that is not in Spark's jars, so that no method of it can be looked up.
+        store: Any = spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001
+        listed = store.executorList(True).iterator()
+        places = {}
+        while listed.hasNext():
+            each = listed.next()
+            places[str(each.id())] = str(each.hostPort()).rpartition(":")[0]
+    except Exception:  # noqa: BLE001  Spark Connect has no context, and says so in several ways
+        return 1
+    # The driver is listed like an executor; in local mode it is the only one.
+    return len({host for name, host in places.items() if name != "driver"}) or 1
+
+
+# --- Types of external functions in Spark's SQL: arguments on their way out, values on their way in.
+#
+# Conversions stand in the query as SQL, so the JVM does them: a VARIANT that becomes a Python object
+# costs ten times as much as its JSON text. Values look as columns of tables do (see
+# `docs/decisions/0010-types-in-spark.md`).
+
+_MOST_DIGITS_OF_BIGINT = 18
+# Microseconds are as fine as Spark's times are.
+_TIME_DIGITS = 6
+_SIMPLE = {
+    Kind.REAL: "DOUBLE",
+    Kind.BOOLEAN: "BOOLEAN",
+    Kind.TEXT: "STRING",
+    Kind.BINARY: "BINARY",
+    Kind.DATE: "DATE",
+    Kind.TIMESTAMP_NTZ: "TIMESTAMP_NTZ",
+    Kind.TIMESTAMP_LTZ: "TIMESTAMP",
+    Kind.TIMESTAMP_TZ: "TIMESTAMP",
+    **dict.fromkeys(SEMI_STRUCTURED, "STRING"),
+}
+# Spark otherwise leaves fields without a value out, and cuts instants to milliseconds.
+_JSON = (
+    "map('ignoreNullFields', 'false', 'timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX',"
+    " 'timestampNTZFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS')"
+)
+# Neither is the name of a column that anybody has.
+_EACH = "snowmelt_each"
+_FIELDS = ("error", "status", "batch_id")
+
+
+def visible_type(sql_type: SqlType) -> str:
+    """Return the Spark type of arguments and values as queries see them."""
+    if sql_type.kind in SEMI_STRUCTURED:
+        return "VARIANT"
+    if sql_type.kind is Kind.FIXED:
+        return f"DECIMAL({sql_type.precision or MAX_PRECISION},{sql_type.scale or 0})"
+    if sql_type.kind is Kind.TIME:
+        digits = _TIME_DIGITS if sql_type.scale is None else sql_type.scale
+        return f"TIME({min(digits, _TIME_DIGITS)})"
+    return _SIMPLE[sql_type.kind]
+
+
+def raw_type(sql_type: SqlType) -> str:
+    """Return the Spark type whose Arrow form the caller takes and gives."""
+    if sql_type.kind is Kind.TIME:
+        # Arrow's time has no digits of its own: Spark takes it for the finest.
+        return f"TIME({_TIME_DIGITS})"
+    precision = sql_type.precision or MAX_PRECISION
+    if sql_type.is_whole and precision <= _MOST_DIGITS_OF_BIGINT:
+        return "BIGINT"
+    return _SIMPLE.get(sql_type.kind) or visible_type(sql_type)
+
+
+def trying_type(sql_type: SqlType) -> str:
+    """Return the raw type of what a call gives that reports errors instead of raising them."""
+    return f"STRUCT<value: {raw_type(sql_type)}, error: STRING, status: INT, batch_id: STRING>"
+
+
+def argument(sql_type: SqlType, text: str, *, visible: bool = False) -> str:
+    """Return the SQL that makes the raw argument of any expression that can be cast to the type.
+
+    A VARIANT may be of any type, struct and map too; OBJECT and ARRAY are struct, map, array or
+    VARIANT.
+
+    Args:
+        sql_type: Of the argument.
+        text: The expression.
+        visible: The expression is known to have the visible type.
+    """
+    if sql_type.kind not in SEMI_STRUCTURED:
+        # Two casts, so that a value is refused that has more digits than the type.
+        narrow = text if visible else f"CAST({text} AS {visible_type(sql_type)})"
+        if raw_type(sql_type) == visible_type(sql_type):
+            return narrow
+        return f"CAST({narrow} AS {raw_type(sql_type)})"
+    if visible or sql_type.kind is not Kind.VARIANT:
+        return f"to_json({text}, {_JSON})"
+    # `to_json` takes no scalars, and inside an array NULL would become JSON's null.
+    boxed = f"transform(array({text}), {_EACH} -> if({_EACH} IS NULL, NULL, to_json(array({_EACH}), {_JSON})))"
+    return f"transform({boxed}, {_EACH} -> substring({_EACH}, 2, length({_EACH}) - 2))[0]"
+
+
+def value(sql_type: SqlType, text: str) -> str:
+    """Return the SQL that makes the visible value of what a call gives."""
+    if sql_type.kind in SEMI_STRUCTURED:
+        return f"parse_json({text})"
+    if raw_type(sql_type) == visible_type(sql_type):
+        return text
+    return f"CAST({text} AS {visible_type(sql_type)})"
+
+
+def tried_value(sql_type: SqlType, text: str) -> str:
+    """Return the SQL that makes the visible struct of what a call gives that reports errors."""
+    if raw_type(sql_type) == visible_type(sql_type):
+        return text
+    # The lambda names the call, which would be made again for each time that it is written.
+    inner, error = f"{_EACH}.value", f"{_EACH}.error"
+    shown = value(sql_type, inner)
+    if sql_type.kind in SEMI_STRUCTURED:
+        shown = f"try_parse_json({inner})"
+        unfit = f"{inner} IS NOT NULL AND {shown} IS NULL"
+        error = f"if({unfit}, 'The value is no document that Spark can hold.', {error})"
+    fields = [f"'value', {shown}", f"'error', {error}"]
+    fields += [f"'{name}', {_EACH}.{name}" for name in _FIELDS[1:]]
+    struct = f"named_struct({', '.join(fields)})"
+    return f"transform(array({text}), {_EACH} -> if({_EACH} IS NULL, NULL, {struct}))[0]"
+
+
+def visible_trying_type(sql_type: SqlType) -> str:
+    """Return the type of `tried_value`."""
+    return f"STRUCT<value: {visible_type(sql_type)}, error: STRING, status: INT, batch_id: STRING>"

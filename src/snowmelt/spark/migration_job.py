@@ -1,0 +1,76 @@
+"""Migration as a Spark job: tasks run on executors, the driver plans and commits.
+
+A task reads chunks and writes native files in Python; what crosses to the JVM is only its
+outcome. Spark may run a task twice; each attempt writes files of its own, and only those whose
+outcome arrives at the driver are committed.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from snowmelt.spark.migration_source import FORMAT, OPTION, SCHEMA, MigrationSource
+from snowmelt.table.migration import (
+    abandon_migration,
+    commit_migration,
+    kept_lease,
+    plan_migration,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.security.encryption_keys import KeyRing
+    from snowmelt.clock import Clock
+    from snowmelt.schema.types import TableName
+    from snowmelt.table.migration import Migrated, MigrationPlan, MigrationSettings
+    from snowmelt.table.migration_task import Outcome
+
+
+def migrate_table(
+    spark: SparkSession,
+    database: Database,
+    keyring: KeyRing,
+    name: TableName,
+    settings: MigrationSettings,
+    *,
+    clock: Clock,
+) -> Migrated | None:
+    """Run one migration of a table; None when there is nothing to do or another one runs.
+
+    Raises:
+        TableNotFound: There is no such table.
+        LeaseLost: Another migrator has taken over; nothing was changed.
+        CommitLost: The table was dropped, or its pointer has moved; nothing was changed.
+        UnknownOutcome: It may have been committed; the next run will see.
+    """
+    plan = plan_migration(database, keyring, name, settings, clock=clock)
+    if plan is None:
+        return None
+    with kept_lease(database, plan, clock=clock):
+        try:
+            outcomes = _run(spark, plan)
+        except Exception as error:
+            abandon_migration(database, plan, str(error).partition("\n")[0], clock=clock)
+            raise
+        return commit_migration(database, plan, outcomes, clock=clock)
+
+
+_registered: weakref.WeakSet[SparkSession] = weakref.WeakSet()
+_registering = threading.Lock()
+
+
+def _run(spark: SparkSession, plan: MigrationPlan) -> list[Outcome]:
+    with _registering:
+        if spark not in _registered:
+            spark.dataSource.register(MigrationSource)
+            _registered.add(spark)
+    payload = base64.b85encode(pickle.dumps(list(plan.tasks))).decode()
+    frame = spark.read.format(FORMAT).schema(SCHEMA).option(OPTION, payload).load()
+    # Written by our own tasks, like the payload.
+    return [outcome for row in frame.collect() for outcome in pickle.loads(row.outcomes)]  # noqa: S301

@@ -1,0 +1,1 @@
+"""Analysis and planning of queries, system views."""

@@ -1,0 +1,213 @@
+"""From the tables that a query mentions to the files and chunks that it must open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from snowmelt.catalog.objects.tables import find_table
+from snowmelt.errors import UserError
+from snowmelt.schema.types import TableName
+from snowmelt.spark.sql.predicates import predicates
+from snowmelt.spark.sql.query import in_full, needed_columns
+from snowmelt.spark.sql.system_views import is_history, is_information
+from snowmelt.spark.tables.visible_columns import TableRead, file_names, visible_columns
+from snowmelt.table.pruning import prune_chunks, prune_files
+from snowmelt.table.snapshot import take_snapshots
+from snowmelt.table.table_reader import chunk_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.security.encryption_keys import KeyRing
+    from snowmelt.clock import Clock
+    from snowmelt.schema.types import Column
+    from snowmelt.spark.sql.query import Query, Reference
+    from snowmelt.spark.tables.visible_columns import VisibleColumn
+    from snowmelt.table.pruning import Predicate
+    from snowmelt.table.snapshot import TableSnapshot
+
+_PARTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What is read for one mention of a table, by its index among a query's references."""
+
+    index: int
+    read: TableRead
+    predicates: tuple[Predicate, ...]
+    files_total: int
+    chunks_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A snapshot, and what of it one mention needs."""
+
+    snapshot: TableSnapshot
+    columns: tuple[VisibleColumn, ...]
+    predicates: tuple[Predicate, ...]
+
+
+class Planner:
+    """Plans queries of one role; thread-safe."""
+
+    def __init__(
+        self, database: Database, keyring: KeyRing, stage_url: str, *, role: str, clock: Clock
+    ) -> None:
+        self._database = database
+        self._keyring = keyring
+        self._stage_url = stage_url
+        self._role = role
+        self._clock = clock
+
+    def table(self, name: TableName) -> TableRead:
+        """Plan to read a whole table.
+
+        Raises:
+            TableNotFound: It does not exist, or the role may not read it.
+        """
+        snapshot = self._snapshots([name])[name]
+        columns = tuple(visible_columns(snapshot.table.schema))
+        return self._planned(0, _Wanted(snapshot, columns, ())).read
+
+    def query(
+        self,
+        query: Query,
+        *,
+        utc: bool,
+        is_foreign: Callable[[str], bool],
+        within: tuple[str, ...] = (),
+    ) -> list[Planned]:
+        """Plan every mention of our tables in a query, all in one snapshot.
+
+        `is_foreign` tells of the first part of a name whether it is a catalog of Spark's;
+        `within` are database and schema, by internal name, of tables that are named in short.
+
+        Raises:
+            TableNotFound: A table does not exist, or the role may not read it.
+        """
+        names = self._names(query, within)
+        try:
+            snapshots = self._snapshots(names.values())
+        except UserError:
+            # Asked only now: Spark takes a moment for it, and the table is nearly always ours.
+            names = {index: name for index, name in names.items() if not is_foreign(name.database)}
+            snapshots = self._snapshots(names.values())
+        visible = {name: visible_columns(each.table.schema) for name, each in snapshots.items()}
+        by_name = {name: _by_name(columns) for name, columns in visible.items()}
+        names_of = {query.references[index].start: name for index, name in names.items()}
+
+        def columns_of(reference: Reference) -> dict[str, Column | None] | None:
+            name = names_of.get(reference.start)
+            return None if name is None else by_name[name]
+
+        planned = []
+        for index, name in names.items():
+            reference = query.references[index]
+            needed = needed_columns(query, reference, [each.name for each in visible[name]])
+            columns = tuple(each for each in visible[name] if each.name in needed)
+            found = tuple(predicates(query, reference, columns_of, utc=utc))
+            planned.append(self._planned(index, _Wanted(snapshots[name], columns, found)))
+        return planned
+
+    def _names(self, query: Query, within: tuple[str, ...]) -> dict[int, TableName]:
+        names = {}
+        for index, reference in enumerate(query.references):
+            parts = in_full(query, reference, within)
+            if len(parts) != _PARTS or is_history(parts) or is_information(parts):
+                continue
+            name = TableName(*parts)
+            certain = reference.certain and parts == reference.parts
+            if certain or self._exists(name):
+                names[index] = name
+        return names
+
+    def _exists(self, name: TableName) -> bool:
+        try:
+            with self._database.reading() as connection:
+                find_table(connection, name)
+        except UserError:
+            return False
+        return True
+
+    def _snapshots(self, names: Iterable[TableName]) -> dict[TableName, TableSnapshot]:
+        distinct = sorted(set(names))
+        if not distinct:
+            return {}
+        found = take_snapshots(self._database, distinct, clock=self._clock, role=self._role)
+        return dict(zip(distinct, found, strict=True))
+
+    def _planned(self, index: int, wanted: _Wanted) -> Planned:
+        snapshot, schema = wanted.snapshot, wanted.snapshot.table.schema
+        files = snapshot.native_files()
+        kept = prune_files(files, schema, wanted.predicates)
+        chunks = prune_chunks(snapshot.chunks, schema, snapshot.schemas, wanted.predicates)
+        read = TableRead(
+            table=str(snapshot.table.name),
+            incarnation=snapshot.table.incarnation,
+            pointer=snapshot.pointer,
+            schema=schema,
+            columns=wanted.columns,
+            files=tuple(kept),
+            file_names=file_names(schema, snapshot.schemas.values())
+            if len(snapshot.schemas) > 1
+            else {},
+            is_whole=len(kept) == len(files),
+            tasks=tuple(
+                chunk_tasks(self._database, self._keyring, self._stage_url, chunks, schema)
+                if chunks
+                else ()
+            ),
+            present=frozenset(chunk.seq for chunk in snapshot.chunks),
+            deadline=snapshot.deadline,
+        )
+        return Planned(index, read, wanted.predicates, len(files), len(snapshot.chunks))
+
+
+def _by_name(columns: Sequence[VisibleColumn]) -> dict[str, Column | None]:
+    return {each.name.lower(): None if each.is_companion else each.column for each in columns}
+
+
+# --- Which files and chunks a query would open.
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """What a query would open for one mention of a table: so many of so many."""
+
+    table: str
+    native_files: int
+    native_files_total: int
+    chunks: int
+    chunks_total: int
+    columns: tuple[str, ...]
+    predicates: tuple[Predicate, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: {self.native_files} of {self.native_files_total} native files, "
+            f"{self.chunks} of {self.chunks_total} chunks, {len(self.columns)} columns"
+        )
+
+
+def files_of(planned: Planned) -> TableFiles:
+    """Return what is opened for one mention of a table."""
+    read = planned.read
+    return TableFiles(
+        table=read.table,
+        native_files=len(read.files),
+        native_files_total=planned.files_total,
+        chunks=len(read.tasks),
+        chunks_total=planned.chunks_total,
+        columns=tuple(column.name for column in read.columns),
+        predicates=planned.predicates,
+    )
+
+
+def rows_of(planned: Planned) -> int:
+    """Return how many rows the files and chunks have that are opened."""
+    files, tasks = planned.read.files, planned.read.tasks
+    return sum(each.rows for each in files) + sum(each.rows for each in tasks)

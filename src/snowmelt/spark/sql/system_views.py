@@ -1,0 +1,474 @@
+"""The views of what was done: migrations, channels, loads, files of loads, and maintenance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+from snowmelt.catalog.jobs.loads import file_history, loads_of
+from snowmelt.catalog.jobs.maintenance import runs_of
+from snowmelt.catalog.jobs.migrations import migrations_of
+from snowmelt.catalog.objects.error_tables import error_table_of
+from snowmelt.catalog.objects.namespaces import databases_of, schemas_of
+from snowmelt.catalog.objects.tables import dropped_tables, table_by_id, tables_of
+from snowmelt.catalog.security.access_control import require_table
+from snowmelt.catalog.security.visibility import Sight
+from snowmelt.catalog.streaming.channels import channel_history
+from snowmelt.catalog.streaming.chunks import backlog
+from snowmelt.errors import DatabaseNotFound, SnowmeltError, UserError
+from snowmelt.schema.types import Kind
+from snowmelt.table.snapshot import native_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from sqlalchemy import Connection
+
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.schema.types import Column
+
+# The ledger of calls, which is not in the catalog: see `function_history`.
+CALLS = "EXTERNAL_FUNCTION_CALLS"
+_PLACES = frozenset({(), ("ACCOUNT_USAGE",), ("SNOWMELT", "ACCOUNT_USAGE")})
+
+_MIGRATIONS = StructType(
+    [
+        StructField("START_TIME", TimestampType()),
+        StructField("END_TIME", TimestampType()),
+        StructField("TABLE_ID", LongType()),
+        StructField("TABLE_DATABASE", StringType()),
+        StructField("TABLE_SCHEMA", StringType()),
+        StructField("TABLE_NAME", StringType()),
+        StructField("NUM_BYTES_MIGRATED", LongType()),
+        StructField("NUM_ROWS_MIGRATED", LongType()),
+        StructField("NUM_FILES", LongType()),
+        StructField("FROM_SEQUENCE", LongType()),
+        StructField("TO_SEQUENCE", LongType()),
+        StructField("STATE", StringType()),
+        StructField("MESSAGE", StringType()),
+        StructField("RUN_ID", StringType()),
+        StructField("SNAPSHOT_ID", LongType()),
+    ]
+)
+
+
+_LOADS = StructType(
+    [
+        StructField("START_TIME", TimestampType()),
+        StructField("END_TIME", TimestampType()),
+        StructField("TABLE_ID", LongType()),
+        StructField("TABLE_DATABASE", StringType()),
+        StructField("TABLE_SCHEMA", StringType()),
+        StructField("TABLE_NAME", StringType()),
+        StructField("STREAM_NAME", StringType()),
+        StructField("STATE", StringType()),
+        StructField("FILES", LongType()),
+        StructField("ROW_COUNT", LongType()),
+        StructField("REJECTED_COUNT", LongType()),
+        StructField("BYTES", LongType()),
+        StructField("FIRST_ERROR", StringType()),
+        StructField("MESSAGE", StringType()),
+        StructField("ROLE", StringType()),
+        StructField("STATEMENT", StringType()),
+        StructField("LOAD_ID", StringType()),
+        StructField("SNAPSHOT_ID", LongType()),
+    ]
+)
+_FILES = StructType(
+    [
+        StructField("FILE_NAME", StringType()),
+        StructField("TABLE_DATABASE", StringType()),
+        StructField("TABLE_SCHEMA", StringType()),
+        StructField("TABLE_NAME", StringType()),
+        StructField("STATUS", StringType()),
+        StructField("ROW_COUNT", LongType()),
+        StructField("REJECTED_COUNT", LongType()),
+        StructField("BYTES", LongType()),
+        StructField("FILE_SIZE", LongType()),
+        StructField("FIRST_ERROR", StringType()),
+        StructField("START_TIME", TimestampType()),
+        StructField("END_TIME", TimestampType()),
+        StructField("STREAM_NAME", StringType()),
+        StructField("LOAD_ID", StringType()),
+    ]
+)
+_MAINTENANCE = StructType(
+    [
+        StructField("START_TIME", TimestampType()),
+        StructField("END_TIME", TimestampType()),
+        StructField("TABLE_ID", LongType()),
+        StructField("TABLE_DATABASE", StringType()),
+        StructField("TABLE_SCHEMA", StringType()),
+        StructField("TABLE_NAME", StringType()),
+        StructField("KIND", StringType()),
+        StructField("STATE", StringType()),
+        StructField("NUM_ROWS", LongType()),
+        StructField("FILES_BEFORE", LongType()),
+        StructField("BYTES_BEFORE", LongType()),
+        StructField("FILES_AFTER", LongType()),
+        StructField("BYTES_AFTER", LongType()),
+        StructField("SNAPSHOTS_EXPIRED", LongType()),
+        StructField("MESSAGE", StringType()),
+        StructField("RUN_ID", StringType()),
+        StructField("SNAPSHOT_ID", LongType()),
+    ]
+)
+
+
+_CHANNELS = StructType(
+    [
+        StructField("EVENT_TIMESTAMP", TimestampType()),
+        StructField("EVENT_TYPE", StringType()),
+        StructField("TABLE_ID", LongType()),
+        StructField("TABLE_DATABASE", StringType()),
+        StructField("TABLE_SCHEMA", StringType()),
+        StructField("TABLE_NAME", StringType()),
+        StructField("CHANNEL_NAME", StringType()),
+        StructField("CLIENT_SEQUENCER", LongType()),
+        StructField("ROW_SEQUENCER", LongType()),
+        StructField("OFFSET_TOKEN", StringType()),
+        StructField("USER_NAME", StringType()),
+    ]
+)
+
+
+def is_history(parts: tuple[str, ...]) -> bool:
+    """Tell whether a table's name is that of a view of what was done."""
+    return (
+        parts[-1:] != () and (parts[-1] in _VIEWS or parts[-1] == CALLS) and parts[:-1] in _PLACES
+    )
+
+
+def history_frame(spark: SparkSession, database: Database, role: str, view: str) -> DataFrame:
+    """Return what was done to the tables that the role may read, the newest first.
+
+    Numbers are missing until a run has ended; tables that are gone for good are left out.
+    """
+    schema, rows_of = _VIEWS[view]
+    with database.reading() as connection:
+        rows = list(rows_of(connection, role))
+    return spark.createDataFrame(rows, schema)
+
+
+def _migrations(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
+    runs = migrations_of(connection)
+    tables = _readable(connection, {run.table_id for run in runs}, role)
+    return [
+        (
+            run.started_at,
+            run.ended_at,
+            run.table_id,
+            *_named(tables[run.table_id]),
+            run.bytes,
+            run.rows,
+            run.files,
+            run.from_seq,
+            run.to_seq,
+            str(run.state),
+            run.message,
+            run.run_id,
+            run.snapshot_id,
+        )
+        for run in runs
+        if run.table_id in tables
+    ]
+
+
+def _loads(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
+    found = loads_of(connection)
+    tables = _readable(connection, {load.table_id for load in found}, role)
+    return [
+        (
+            load.started_at,
+            load.ended_at,
+            load.table_id,
+            *_named(tables[load.table_id]),
+            load.stream_name,
+            str(load.state),
+            load.files,
+            load.rows,
+            load.rejects,
+            load.bytes,
+            load.first_error,
+            load.message,
+            load.role,
+            load.statement,
+            load.load_id,
+            load.snapshot_id,
+        )
+        for load in found
+        if load.table_id in tables
+    ]
+
+
+def _files(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
+    found = file_history(connection)
+    tables = _readable(connection, {each.load.table_id for each in found}, role)
+    return [
+        (
+            each.file.path,
+            *_named(tables[each.load.table_id]),
+            str(each.file.state),
+            each.file.rows,
+            each.file.rejects,
+            each.file.bytes,
+            each.file.size,
+            each.file.first_error,
+            each.load.started_at,
+            each.load.ended_at,
+            each.load.stream_name,
+            each.load.load_id,
+        )
+        for each in found
+        if each.load.table_id in tables
+    ]
+
+
+def _maintenance(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
+    runs = runs_of(connection)
+    tables = _readable(connection, {run.table_id for run in runs}, role)
+    return [
+        (
+            run.started_at,
+            run.ended_at,
+            run.table_id,
+            *_named(tables[run.table_id]),
+            str(run.kind),
+            str(run.state),
+            run.rows,
+            run.files_before,
+            run.bytes_before,
+            run.files_after,
+            run.bytes_after,
+            run.snapshots_expired,
+            run.message,
+            run.run_id,
+            run.snapshot_id,
+        )
+        for run in runs
+        if run.table_id in tables
+    ]
+
+
+def _channels(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
+    tables = [table.table_id for table in [*tables_of(connection), *dropped_tables(connection)]]
+    return [
+        (
+            event.at,
+            event.event,
+            table_id,
+            *_named(table),
+            event.channel,
+            event.client_sequencer,
+            event.row_sequencer,
+            event.offset_token,
+            event.user,
+        )
+        for table_id, table in _readable(connection, set(tables), role).items()
+        for event in channel_history(connection, table_id)
+    ]
+
+
+_VIEWS: dict[str, tuple[StructType, Callable[[Connection, str], Iterable[tuple[object, ...]]]]] = {
+    "SNOWPIPE_STREAMING_FILE_MIGRATION_HISTORY": (_MIGRATIONS, _migrations),
+    "SNOWPIPE_STREAMING_CHANNEL_HISTORY": (_CHANNELS, _channels),
+    "LOAD_HISTORY": (_LOADS, _loads),
+    "COPY_HISTORY": (_FILES, _files),
+    "MAINTENANCE_HISTORY": (_MAINTENANCE, _maintenance),
+}
+
+
+def _named(table: TableRecord) -> tuple[str, str, str]:
+    return table.name.database, table.name.schema, table.name.table
+
+
+def _readable(connection: Connection, table_ids: set[int], role: str) -> dict[int, TableRecord]:
+    readable = {}
+    for table_id in table_ids:
+        try:
+            table = table_by_id(connection, table_id)
+            require_table(connection, role, table, "SELECT")
+        except UserError:
+            continue
+        readable[table_id] = table
+    return readable
+
+
+# --- `<database>.INFORMATION_SCHEMA`: databases, schemas, tables and columns that a role may see.
+#
+# Column names are Snowflake's. The name is taken: tables of a schema that somebody calls so are not read.
+
+SCHEMA = "INFORMATION_SCHEMA"
+_PARTS = 3
+
+
+def _fields(texts: str, numbers: str = "", times: str = "") -> dict[str, StructField]:
+    return {
+        name: StructField(name, kind)
+        for names, kind in (
+            (texts, StringType()),
+            (numbers, LongType()),
+            (times, TimestampType()),
+        )
+        for name in names.split()
+    }
+
+
+def _ordered(fields: dict[str, StructField], order: str) -> StructType:
+    return StructType([fields[name] for name in order.split()])
+
+
+_DATABASES = _ordered(
+    _fields("DATABASE_NAME DATABASE_OWNER COMMENT", "RETENTION_TIME", "CREATED"),
+    "DATABASE_NAME DATABASE_OWNER CREATED RETENTION_TIME COMMENT",
+)
+_SCHEMATA = _ordered(
+    _fields("CATALOG_NAME SCHEMA_NAME SCHEMA_OWNER COMMENT", "RETENTION_TIME", "CREATED"),
+    "CATALOG_NAME SCHEMA_NAME SCHEMA_OWNER CREATED RETENTION_TIME COMMENT",
+)
+_TABLES = _ordered(
+    _fields(
+        "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME TABLE_OWNER TABLE_TYPE CLUSTERING_KEY "
+        "ENABLE_SCHEMA_EVOLUTION ERROR_TABLE COMMENT",
+        "ROW_COUNT BYTES RETENTION_TIME",
+        "CREATED",
+    ),
+    "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME TABLE_OWNER TABLE_TYPE CLUSTERING_KEY ROW_COUNT BYTES "
+    "CREATED RETENTION_TIME ENABLE_SCHEMA_EVOLUTION ERROR_TABLE COMMENT",
+)
+_COLUMNS = _ordered(
+    _fields(
+        "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME COLUMN_NAME COLUMN_DEFAULT IS_NULLABLE DATA_TYPE "
+        "COMMENT",
+        "ORDINAL_POSITION CHARACTER_MAXIMUM_LENGTH CHARACTER_OCTET_LENGTH NUMERIC_PRECISION "
+        "NUMERIC_PRECISION_RADIX NUMERIC_SCALE DATETIME_PRECISION",
+    ),
+    "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME COLUMN_NAME ORDINAL_POSITION COLUMN_DEFAULT IS_NULLABLE "
+    "DATA_TYPE CHARACTER_MAXIMUM_LENGTH CHARACTER_OCTET_LENGTH NUMERIC_PRECISION "
+    "NUMERIC_PRECISION_RADIX NUMERIC_SCALE DATETIME_PRECISION COMMENT",
+)
+# What the standard's views call types, where that is not the name of the kind.
+_TYPE_NAMES = {Kind.FIXED: "NUMBER", Kind.REAL: "FLOAT"}
+
+
+def is_information(parts: tuple[str, ...]) -> bool:
+    """Tell whether a table's name is that of a view of this schema."""
+    return len(parts) == _PARTS and parts[1] == SCHEMA and parts[2] in _VIEWS_INFORMATION_SCHEMA
+
+
+def information_frame(
+    spark: SparkSession, database: Database, role: str, parts: tuple[str, ...]
+) -> DataFrame:
+    """Return a view's rows: what the role may see of one database.
+
+    Raises:
+        DatabaseNotFound: It does not exist, or the role has no privilege on it.
+    """
+    schema, rows_of = _VIEWS_INFORMATION_SCHEMA[parts[2]]
+    with database.reading() as connection:
+        sight = Sight(connection, role)
+        seen = [each for each in databases_of(connection) if sight.sees_database(each)]
+        if parts[0] not in {each.name for each in seen}:
+            raise DatabaseNotFound(database=parts[0])
+        rows = list(rows_of(connection, sight, parts[0]))
+    return spark.createDataFrame(rows, schema)
+
+
+def _databases(connection: Connection, sight: Sight, _: str) -> Iterable[tuple[object, ...]]:
+    return [
+        (each.name, each.owner, each.created_at, each.retention_days, each.comment)
+        for each in databases_of(connection)
+        if sight.sees_database(each)
+    ]
+
+
+def _schemata(connection: Connection, sight: Sight, name: str) -> Iterable[tuple[object, ...]]:
+    return [
+        (each.database, each.name, each.owner, each.created_at, each.retention_days, each.comment)
+        for each in schemas_of(connection, name)
+        if sight.sees_schema(each)
+    ]
+
+
+def _tables(connection: Connection, sight: Sight, name: str) -> Iterable[tuple[object, ...]]:
+    return [
+        (
+            *_named_information_schema(table),
+            table.owner,
+            "BASE TABLE",
+            f"LINEAR({', '.join(table.cluster_by)})" if table.cluster_by else None,
+            *_size(connection, table),
+            table.created_at,
+            table.retention_days,
+            "YES" if table.schema_evolution else "NO",
+            _error_table(connection, table),
+            table.comment,
+        )
+        for table in tables_of(connection, name)
+        if sight.sees_table(table)
+    ]
+
+
+def _columns(connection: Connection, sight: Sight, name: str) -> Iterable[tuple[object, ...]]:
+    return [
+        _column(table, column, position)
+        for table in tables_of(connection, name)
+        if sight.sees_table(table)
+        for position, column in enumerate(table.schema.columns, start=1)
+    ]
+
+
+def _column(table: TableRecord, column: Column, position: int) -> tuple[object, ...]:
+    fixed = column.kind is Kind.FIXED
+    timed = column.scale if not fixed else None
+    return (
+        *_named_information_schema(table),
+        column.name,
+        position,
+        None,
+        "YES" if column.nullable else "NO",
+        _TYPE_NAMES.get(column.kind, str(column.kind)),
+        column.length,
+        column.byte_length,
+        column.precision if fixed else None,
+        10 if fixed else None,
+        column.scale if fixed else None,
+        timed,
+        None,
+    )
+
+
+def _named_information_schema(table: TableRecord) -> tuple[str, str, str]:
+    return table.name.database, table.name.schema, table.name.table
+
+
+def _error_table(connection: Connection, table: TableRecord) -> str | None:
+    found = error_table_of(connection, table)
+    return None if found is None else str(found.name)
+
+
+def _size(connection: Connection, table: TableRecord) -> tuple[int | None, int | None]:
+    """Return rows and bytes, native files and chunks; nothing where the files cannot be asked."""
+    waiting = backlog(connection, table.table_id)
+    try:
+        native = native_of(table)
+    except (SnowmeltError, OSError):
+        return None, None
+    snapshot = None if native is None else native.metadata.current_snapshot()
+    if native is None or snapshot is None or snapshot.summary is None:
+        return waiting.rows, waiting.bytes
+    size = int(snapshot.summary.additional_properties.get("total-files-size", "0"))
+    return native.facts.total_rows + waiting.rows, size + waiting.bytes
+
+
+_VIEWS_INFORMATION_SCHEMA: dict[
+    str, tuple[StructType, Callable[[Connection, Sight, str], Iterable[tuple[object, ...]]]]
+] = {
+    "DATABASES": (_DATABASES, _databases),
+    "SCHEMATA": (_SCHEMATA, _schemata),
+    "TABLES": (_TABLES, _tables),
+    "COLUMNS": (_COLUMNS, _columns),
+}

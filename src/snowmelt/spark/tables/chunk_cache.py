@@ -1,0 +1,174 @@
+"""Chunks that a query has decoded, kept in the executors' memory for the queries after it.
+
+A chunk never changes, and until it is migrated every query of its table needs it again. Spark
+keeps the rows (`persist`, in memory alone: chunks lie encrypted on the stage, so nothing of them
+goes to a disk in the clear) and reads the chunks anew when it has given that memory to something
+else. So no answer depends on what is kept. Why so: `docs/decisions/0015-decoded-chunks.md`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark import StorageLevel
+
+from snowmelt.spark.tables.visible_columns import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from snowmelt.spark.tables.visible_columns import TableRead
+    from snowmelt.table.chunk_reader import ChunkTask
+
+# A Spark setting: how much of the stage, in bytes as they lie there, may be kept decoded.
+# Decoded rows take some four times that. 0 keeps nothing.
+BUDGET = "spark.snowmelt.keptChunkBytes"
+_DEFAULT_BUDGET = 128 * 1024 * 1024
+
+# What is kept was planned with a deadline, after which its chunks are not read anew. It outlives
+# the plan by this much, and is used for no longer: five of the ten minutes by which clean-up
+# waits longer than a plan lives.
+GRACE = dt.timedelta(minutes=5)
+# Each costs a query a scan of its own, some milliseconds.
+_MAX_SEGMENTS = 6
+_MAX_KEPT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """Some chunks of a table, by commit number, with some of its visible columns."""
+
+    table: tuple[str, int]
+    chunks: frozenset[int]
+    columns: frozenset[str]
+    size: int
+    deadline: dt.datetime
+    frame: DataFrame
+
+
+class KeptChunks:
+    """Frames of chunks in one Spark session; thread-safe."""
+
+    def __init__(self, spark: SparkSession, decode: Callable[[TableRead], DataFrame]) -> None:
+        """Make an empty collection; `decode` returns a frame that reads a plan's chunks."""
+        self._spark = spark
+        self._decode = decode
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[int, _Segment] = OrderedDict()
+        self._made = 0
+
+    def frames(self, read: TableRead) -> list[DataFrame]:
+        """Return frames that together have the rows of a plan's chunks, each with its columns.
+
+        They may have rows of other chunks of the same snapshot, too: what a condition has left
+        out of the plan, the query's own condition leaves out of its rows.
+        """
+        with self._lock:
+            self._drop_old(read)
+            numbers = self._covering(read)
+            rest = _without(read.tasks, self._chunks_of(numbers))
+            if len(numbers) > _MAX_SEGMENTS:
+                # Chunks come one by one; the small frames are made one again.
+                numbers, merged = numbers[:1], numbers[1:]
+                wanted = self._chunks_of(merged) | {task.seq for task in rest}
+                rest = tuple(task for task in read.tasks if task.seq in wanted)
+                for number in merged:
+                    self._drop(number)
+            frames = [self._kept[number].frame for number in numbers]
+            for number in numbers:
+                self._kept.move_to_end(number)
+            if rest:
+                frames.append(self._decoded(read, rest, numbers))
+        names = [quoted(each.name) for each in read.columns]
+        # A condition, though it says nothing: `SparkSession.sql` makes views of the frames that
+        # it is handed and drops them again, and Spark then forgets what it keeps of equal plans.
+        return [frame.selectExpr(*names).where("true") for frame in frames]
+
+    def clear(self) -> None:
+        """Keep nothing any more; frames that were handed out go on, and decode anew."""
+        with self._lock:
+            for number in list(self._kept):
+                self._drop(number)
+
+    def _covering(self, read: TableRead) -> list[int]:
+        """Return kept segments of this snapshot that share no chunk, the largest first."""
+        wanted = {task.seq for task in read.tasks}
+        columns = {each.name for each in read.columns}
+        found: list[int] = []
+        seen = set[int]()
+        largest_first = sorted(self._kept.items(), key=lambda item: -len(item[1].chunks))
+        for number, segment in largest_first:
+            if (
+                segment.table == _table(read)
+                and segment.columns >= columns
+                and segment.chunks <= read.present
+                and segment.chunks.isdisjoint(seen)
+                and not segment.chunks.isdisjoint(wanted)
+                # A broken chunk must not fail a query that does not need it.
+                and (segment.chunks <= wanted or _is_loaded(segment.frame))
+            ):
+                found.append(number)
+                seen |= segment.chunks
+        return found
+
+    def _decoded(
+        self, read: TableRead, tasks: tuple[ChunkTask, ...], used: Sequence[int]
+    ) -> DataFrame:
+        """Return a frame that decodes chunks, and keep it if it fits beside what is used."""
+        share = len(read.columns) / max(1, len(read.schema.columns))
+        size = int(min(1.0, share) * sum(task.length for task in tasks))
+        room = int(self._spark.conf.get(BUDGET, str(_DEFAULT_BUDGET)) or 0) - size
+        if sum(self._kept[number].size for number in used) > room:
+            return self._decode(replace(read, tasks=tasks))
+        for number in [each for each in self._kept if each not in used]:
+            kept = sum(segment.size for segment in self._kept.values())
+            if kept <= room and len(self._kept) < _MAX_KEPT:
+                break
+            self._drop(number)
+        frame = self._decode(replace(read, tasks=tasks, deadline=read.deadline + GRACE))
+        frame.persist(StorageLevel.MEMORY_ONLY)
+        self._made += 1
+        self._kept[self._made] = _Segment(
+            table=_table(read),
+            chunks=frozenset(task.seq for task in tasks),
+            columns=frozenset(each.name for each in read.columns),
+            size=size,
+            deadline=read.deadline,
+            frame=frame,
+        )
+        return frame
+
+    def _drop_old(self, read: TableRead) -> None:
+        for number, segment in list(self._kept.items()):
+            if read.deadline - segment.deadline > GRACE:
+                self._drop(number)
+
+    def _drop(self, number: int) -> None:
+        # Frames that use it go on, and decode anew.
+        self._kept.pop(number).frame.unpersist()
+
+    def _chunks_of(self, numbers: Iterable[int]) -> set[int]:
+        return {seq for number in numbers for seq in self._kept[number].chunks}
+
+
+def _table(read: TableRead) -> tuple[str, int]:
+    return read.incarnation, read.schema.version
+
+
+def _is_loaded(frame: DataFrame) -> bool:
+    """Tell whether every row of a persisted frame has been in memory once."""
+    try:
+        plan = frame._jdf.queryExecution().withCachedData()  # noqa: SLF001  nothing public tells
+        return bool(plan.cacheBuilder().isCachedColumnBuffersLoaded())
+    except Exception:  # noqa: BLE001  Spark Connect has no such thing, and says so in several ways
+        return False
+
+
+def _without(tasks: tuple[ChunkTask, ...], covered: Collection[int]) -> tuple[ChunkTask, ...]:
+    return tuple(task for task in tasks if task.seq not in covered)

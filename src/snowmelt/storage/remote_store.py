@@ -1,0 +1,404 @@
+"""Objects in S3, GCS, Azure and whatever else obstore speaks to."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from typing import TYPE_CHECKING
+
+import obstore
+import obstore.exceptions
+import obstore.store
+
+from snowmelt.errors import (
+    AlreadyExists,
+    ConfigurationError,
+    ObjectChanged,
+    ObjectMissing,
+    PathRefused,
+    StageUnavailable,
+    Unsupported,
+)
+from snowmelt.storage.store import ObjectInfo, Readable, grouped, is_path, path_parts
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
+
+    from obstore import GetOptions, ObjectMeta
+
+    from snowmelt.storage.store import OpenObject
+
+# --- Single objects of a remote store: one being read, one being written.
+
+_BLOCK = 1024 * 1024
+# Smaller objects wait in memory, larger ones in a temporary file, until they are whole.
+_IN_MEMORY_BYTES = 8 * 1024 * 1024
+_SMALLEST_PART = 8 * 1024 * 1024
+_MOST_PARTS = 9_000
+_AT_ONCE = 4
+# Stores make an object on condition in one request only, which obstore holds in memory.
+MOST_BYTES_CREATE_ONLY = 64 * 1024 * 1024
+
+
+class RemoteObject:
+    """An object as it was when it was opened: every read asks for that ETag."""
+
+    def __init__(
+        self,
+        store: obstore.store.ObjectStore,
+        info: ObjectInfo,
+        attributes: Mapping[str, str],
+        failures: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._store = store
+        self._failures = failures
+        self.info = info
+        self.attributes = attributes
+
+    @property
+    def name(self) -> str:
+        """Its path in the store."""
+        return self.info.path
+
+    @property
+    def size(self) -> int:
+        """Its length, in bytes."""
+        return self.info.size
+
+    @property
+    def etag(self) -> str | None:
+        """Its change mark."""
+        return self.info.etag
+
+    def read_into(self, offset: int, view: memoryview) -> int:
+        """Read bytes from `offset` on into `view`; fewer than it takes only at the end."""
+        length = min(len(view), self.size - offset)
+        if length <= 0:
+            return 0
+        with self._changes():
+            found = obstore.get(
+                self._store, self.name, options=self._options(offset, offset + length)
+            )
+            data = memoryview(found.buffer()).cast("B")
+        view[: len(data)] = data
+        return len(data)
+
+    def chunks(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """Yield the bytes from `start` up to before `end`, all of one request."""
+        end = self.size if end is None else min(end, self.size)
+        if start >= end:
+            return
+        with self._changes():
+            found = obstore.get(self._store, self.name, options=self._options(start, end))
+            for chunk in found.stream(min_chunk_size=_BLOCK):
+                yield bytes(chunk)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _options(self, start: int, end: int) -> GetOptions:
+        options: GetOptions = {"range": (start, end)}
+        if self.etag is not None:
+            options["if_match"] = self.etag
+        return options
+
+    @contextlib.contextmanager
+    def _changes(self) -> Iterator[None]:
+        try:
+            with self._failures():
+                try:
+                    yield
+                except obstore.exceptions.PreconditionError:
+                    raise ObjectChanged(key=self.name) from None
+        except ObjectMissing:
+            raise ObjectChanged(key=self.name) from None
+
+
+class RemoteWriter:
+    """An object that waits here until it is whole: stores cannot take back what they began."""
+
+    def __init__(
+        self,
+        store: obstore.store.ObjectStore,
+        path: str,
+        failures: Callable[[], AbstractContextManager[None]],
+        head: Callable[[], ObjectInfo | None],
+    ) -> None:
+        self._store = store
+        self._path = path
+        self._failures = failures
+        self._head = head
+        self._size = 0
+        self._spool = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115
+
+    def write(self, data: Readable) -> None:
+        """Append bytes."""
+        with self._failures():
+            self._spool.write(data)
+        self._size += memoryview(data).nbytes
+
+    def append(self, source: OpenObject, start: int = 0, end: int | None = None) -> None:
+        """Append bytes of another object."""
+        for chunk in source.chunks(start, end):
+            self.write(chunk)
+
+    def finish(
+        self, *, create_only: bool = False, attributes: Mapping[str, str] | None = None
+    ) -> ObjectInfo:
+        """Send the object.
+
+        Raises:
+            Unsupported: `create_only`, and it is larger than stores take on condition.
+        """
+        if create_only and self._size > MOST_BYTES_CREATE_ONLY:
+            raise Unsupported(
+                what=f"Creating an object of more than {MOST_BYTES_CREATE_ONLY:,} bytes in "
+                "another store only if there is none",
+                instead="write it without the condition",
+            )
+        with self._failures():
+            self._spool.seek(0)
+            whole = create_only or self._size <= _IN_MEMORY_BYTES
+            obstore.put(
+                self._store,
+                self._path,
+                self._spool.read() if whole else self._spool,
+                attributes=dict(attributes or {}),
+                mode="create" if create_only else None,
+                use_multipart=not whole,
+                chunk_size=max(_SMALLEST_PART, self._size // _MOST_PARTS + 1),
+                max_concurrency=_AT_ONCE,
+            )
+        self.abort()
+        info = self._head()
+        if info is None:
+            raise ObjectChanged(key=self._path)
+        return info
+
+    def abort(self) -> None:
+        """Drop what was not sent."""
+        self._spool.close()
+
+
+# Every other store lists in the order of bytes.
+_UNORDERED = (obstore.store.LocalStore, obstore.store.HTTPStore)
+
+
+class RemoteStore:
+    """Objects of an obstore store; what a put answered is durable, so `sync` has nothing to do."""
+
+    def __init__(self, url: str, store: obstore.store.ObjectStore) -> None:
+        self._url = url
+        self._store = store
+
+    @property
+    def url(self) -> str:
+        """The URL that it was opened with."""
+        return self._url
+
+    def get(self, path: str) -> bytes:
+        """Return a whole object."""
+        path_parts(path)
+        with self._failures(path):
+            return obstore.get(self._store, path).bytes().to_bytes()
+
+    def get_range(self, path: str, offset: int, length: int) -> bytes:
+        """Return up to `length` bytes from `offset`; fewer when the object ends before."""
+        if offset < 0 or length < 0:
+            raise ValueError("offset and length must not be negative")
+        path_parts(path)
+        with self._failures(path):
+            try:
+                if length:
+                    found = obstore.get_range(self._store, path, start=offset, length=length)
+                    return found.to_bytes()
+            except obstore.exceptions.BaseError:
+                # Most stores refuse a range that begins at the end or beyond.
+                if offset < obstore.head(self._store, path)["size"]:
+                    raise
+            else:
+                obstore.head(self._store, path)
+        return b""
+
+    def read(self, path: str, most: int) -> tuple[ObjectInfo, bytes]:
+        """Return what is known of an object and its first bytes, `most` at most; one request."""
+        path_parts(path)
+        with self._failures(path):
+            try:
+                found = obstore.get(self._store, path, options={"range": (0, most)})
+                return _info(found.meta), found.bytes().to_bytes()
+            except obstore.exceptions.BaseError:
+                # Of an empty object no range can be had.
+                info = _info(obstore.head(self._store, path))
+                if info.size:
+                    raise
+                return info, b""
+
+    def head(self, path: str) -> ObjectInfo | None:
+        """Return size and change mark of an object, None when it does not exist."""
+        path_parts(path)
+        try:
+            with self._failures(path):
+                return _info(obstore.head(self._store, path))
+        except ObjectMissing:
+            return None
+
+    def put(
+        self,
+        path: str,
+        data: Readable,
+        *,
+        create_only: bool = False,
+        durable: bool = False,  # noqa: ARG002 - what a store answered is durable
+    ) -> None:
+        """Write a whole object; with `create_only` only if the store has none by that path."""
+        path_parts(path)
+        with self._failures(path):
+            if create_only:
+                # Conditional writes do not exist for uploads in parts.
+                obstore.put(self._store, path, data, mode="create", use_multipart=False)
+            else:
+                obstore.put(self._store, path, data)
+
+    def open(self, path: str) -> RemoteObject:
+        """Open an object for random reads of what it is now."""
+        path_parts(path)
+        with self._failures(path):
+            found = obstore.get(self._store, path, options={"head": True})
+            attributes = dict(found.attributes)
+            return RemoteObject(
+                self._store, _info(found.meta), attributes, lambda: self._failures(path)
+            )
+
+    def writer(self, path: str) -> RemoteWriter:
+        """Begin to write an object, which is sent when it is whole."""
+        path_parts(path)
+        return RemoteWriter(
+            self._store, path, lambda: self._failures(path), lambda: self.head(path)
+        )
+
+    def copy(self, source: str, target: str) -> None:
+        """Let the store copy an object."""
+        path_parts(target)
+        path_parts(source)
+        with self._failures(source):
+            obstore.copy(self._store, source, target)
+
+    def delete(self, path: str) -> None:
+        """Delete an object; a missing one is fine."""
+        path_parts(path)
+        with contextlib.suppress(ObjectMissing), self._failures(path):
+            obstore.delete(self._store, path)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Yield the objects beneath folder `prefix`, page by page."""
+        folder = "/".join(path_parts(prefix.removesuffix("/"))) if prefix else None
+        with self._failures(prefix):
+            for page in obstore.list(self._store, folder):
+                yield from map(_info, page)
+
+    def scan(
+        self, prefix: str = "", *, after: str = "", delimiter: str = ""
+    ) -> Iterator[ObjectInfo | str]:
+        """Yield objects and groups in the order of their bytes, as the store lists them."""
+        if delimiter == "/":
+            return self._one_level(prefix, after)
+        found = self._ordered(prefix, after)
+        return grouped(found, prefix, after=after, delimiter=delimiter)
+
+    def _one_level(self, prefix: str, after: str) -> Iterator[ObjectInfo | str]:
+        folder = prefix[: prefix.rfind("/") + 1]
+        if folder and not is_path(folder[:-1]):
+            return
+        with self._failures(prefix):
+            level = obstore.list_with_delimiter(self._store, folder[:-1] or None)
+        entries: list[tuple[str, ObjectInfo | None]] = [
+            (info.path, info) for info in map(_info, level["objects"])
+        ]
+        entries += [(f"{group}/", None) for group in level["common_prefixes"]]
+        for path, info in sorted(entries, key=lambda entry: entry[0]):
+            if not path.startswith(prefix):
+                continue
+            if info is not None:
+                if path > after:
+                    yield info
+            elif path > after or (
+                path != after and after.startswith(path) and any(self._ordered(path, after))
+            ):
+                yield path
+
+    def _ordered(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
+        # Stores list whole folders only, and from any path on.
+        folder = prefix[: prefix.rfind("/") + 1]
+        if folder and not is_path(folder[:-1]):
+            return
+        if prefix != folder and after < prefix:
+            if is_path(prefix) and (exact := self.head(prefix)) is not None:
+                yield exact
+            after = prefix
+        offset = after if is_path(after) else None
+        with self._failures(prefix):
+            pages = obstore.list(self._store, folder[:-1] or None, offset=offset, chunk_size=1000)
+            found: Iterable[ObjectInfo] = (info for page in pages for info in map(_info, page))
+            if isinstance(self._store, _UNORDERED):
+                found = sorted(found, key=lambda info: info.path)
+            for info in found:
+                if info.path > after and info.path.startswith(prefix):
+                    yield info
+                elif info.path > prefix and not info.path.startswith(prefix):
+                    return
+
+    def watch(self) -> None:
+        """Return at once: a store reports a failed write to the put that made it."""
+
+    def sync(self) -> None:
+        """Return at once: puts are durable when they return."""
+
+    def is_on_disk(self, path: str, md5: str) -> bool:  # noqa: ARG002 - the protocol's signature
+        """Return True: puts are durable when they return."""
+        return True
+
+    def sweep(
+        self,
+        before: dt.datetime,  # noqa: ARG002 - the protocol's signature
+        *,
+        between: Callable[[], None] | None = None,  # noqa: ARG002 - likewise
+    ) -> int:
+        """Return 0: an interrupted put leaves nothing that a listing would show."""
+        return 0
+
+    @contextlib.contextmanager
+    def _failures(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise ObjectMissing(path=path, store=self._url) from None
+        except obstore.exceptions.AlreadyExistsError:
+            raise AlreadyExists(kind="Object", name=path) from None
+        except obstore.exceptions.InvalidPathError as error:
+            raise PathRefused(path=path, reason=_first_line(error)) from None
+        except (obstore.exceptions.BaseError, OSError) as error:
+            cause = _first_line(error)
+            raise StageUnavailable(reason=f"{path}: {cause}", cause=cause) from error
+
+
+def open_remote(url: str) -> RemoteStore:
+    """Open the store of an `s3:`, `gs:`, `az:` … URL with the settings of the environment.
+
+    Raises:
+        ConfigurationError: obstore knows no such URL, or settings are missing.
+    """
+    try:
+        return RemoteStore(url, obstore.store.from_url(url))
+    except (obstore.exceptions.BaseError, ValueError) as error:
+        raise ConfigurationError(setting=url, reason=_first_line(error)) from error
+
+
+def _info(meta: ObjectMeta) -> ObjectInfo:
+    return ObjectInfo(meta["path"], meta["size"], meta["last_modified"], meta["e_tag"])
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

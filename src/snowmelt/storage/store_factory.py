@@ -1,0 +1,42 @@
+"""From a URL or a folder's path to a store."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from snowmelt.errors import ConfigurationError, MissingExtra
+from snowmelt.storage.local_store import LocalStore
+
+if TYPE_CHECKING:
+    from snowmelt.storage.store import Store
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def open_store(place: str | os.PathLike[str]) -> Store:
+    """Open the store at a URL, or at a folder given by path or `file:` URL (made when missing).
+
+    Raises:
+        ConfigurationError: No store has such a URL.
+        MissingExtra: The URL needs a package that is not installed.
+    """
+    text = os.fspath(place)
+    if not _SCHEME.match(text):
+        return LocalStore(text)
+    parts = urlsplit(text)
+    if parts.scheme.lower() == "file":
+        if parts.netloc not in {"", "localhost"}:
+            raise ConfigurationError(setting=text, reason="a file: URL has no host")
+        return LocalStore(unquote(parts.path))
+    try:
+        from snowmelt.storage.remote_store import open_remote
+    except ModuleNotFoundError as error:
+        if error.name != "obstore":
+            raise
+        raise MissingExtra(
+            what=f"A store at {parts.scheme}://", package="obstore", extra="server"
+        ) from None
+    return open_remote(text)

@@ -1,0 +1,95 @@
+"""Reading one chunk: light to import, because every task of an engine does.
+
+A chunk is checked against the catalog's MD5 each time it is read; what differs is an error that
+names the blob, and nothing of it is returned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from snowmelt.blob.reader import decrypt, read_chunk
+from snowmelt.errors import BlobCorrupt, BlobInvalid, InvalidRow
+from snowmelt.schema.native_types import native_schema, to_native
+from snowmelt.schema.types import TableSchema
+from snowmelt.table.warehouse import cached_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkTask:
+    """All that reading one chunk takes; picklable, no catalog needed.
+
+    `path` is the blob's, `stage_path` where it lies in the store; `chunk_key` opens this blob
+    only. `schema` is what the rows shall have, `written` the version the chunk was written for
+    where that is another.
+    """
+
+    seq: int
+    store_url: str
+    stage_path: str
+    path: str
+    offset: int
+    length: int
+    md5: str
+    chunk_key: bytes = field(repr=False)
+    rows: int
+    schema: TableSchema
+    written: TableSchema | None = None
+
+
+def read_task(task: ChunkTask, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read one chunk in native form, the named columns in that order, or all.
+
+    Raises:
+        BlobCorrupt: The blob is not what was registered, or cannot be decoded.
+        ObjectMissing: The blob is gone.
+        StageUnavailable: The stage does not answer.
+    """
+    store = cached_store(task.store_url)
+    data = store.get_range(task.stage_path, task.offset, task.length)
+    if len(data) != task.length:
+        raise _corrupt(task, f"only {len(data)} of {task.length} bytes are there")
+    if hashlib.md5(data, usedforsecurity=False).hexdigest() != task.md5:
+        raise _corrupt(task, "its MD5 is not the one registered")
+    try:
+        parquet = decrypt(data, chunk_key=task.chunk_key, offset=task.offset)
+        table = read_chunk(
+            parquet, task.schema, columns=columns, written=task.written, path=task.path
+        )
+        if table.num_rows != task.rows:
+            raise _corrupt(task, f"it has {table.num_rows} rows instead of {task.rows}")
+        schema = task.schema if columns is None else part_of(task.schema, columns)
+        return to_native(table, schema) if schema.columns else table
+    except (BlobInvalid, InvalidRow, pa.ArrowException) as error:
+        raise _corrupt(task, str(error)) from error
+
+
+def part_of(schema: TableSchema, columns: Sequence[str]) -> TableSchema:
+    """Return a schema of the named columns alone, in that order."""
+    by_name = {column.name: column for column in schema.columns}
+    return TableSchema(schema.version, tuple(by_name[name] for name in columns))
+
+
+def concatenated(parts: Iterable[pa.Table], schema: TableSchema) -> pa.Table:
+    """Return tables in native form one after the other; an empty one when there are none."""
+    tables = list(parts)
+    if not schema.columns:
+        return columnless(sum(table.num_rows for table in tables))
+    return pa.concat_tables([native_schema(schema).empty_table(), *tables])
+
+
+def columnless(rows: int) -> pa.Table:
+    """Return a table of so many rows and no columns."""
+    # A table without columns forgets its rows unless it is cut from one that has some.
+    return pa.table({"": pa.nulls(rows)}).select([])
+
+
+def _corrupt(task: ChunkTask, reason: str) -> BlobCorrupt:
+    return BlobCorrupt(path=task.path, offset=task.offset, reason=reason)

@@ -1,0 +1,167 @@
+"""Sorting the rows of a clustered table, also more of them than fit into memory."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from snowmelt.schema.native_types import native_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from snowmelt.schema.types import TableSchema
+
+# Sorting takes the rows, their order and a copy of the rows in that order.
+_COPIES = 3
+# Of each run one batch is held while runs are merged.
+_BATCHES = 64
+
+
+def sort_keys(schema: TableSchema, cluster_by: Sequence[str]) -> list[tuple[str, str]]:
+    """Return what rows in native form are sorted by; columns that are gone are left out."""
+    by_name = {column.name: column for column in schema.columns}
+    return [
+        (own.name, "ascending")
+        for name in cluster_by
+        if name in by_name
+        for own in native_columns(by_name[name])
+    ]
+
+
+class Sorter:
+    """Takes rows in any order and gives them back sorted, in bounded memory.
+
+    What is more than `memory_bytes` goes to a temporary folder as sorted runs, which are merged.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, keys: Sequence[tuple[str, str]], *, memory_bytes: int
+    ) -> None:
+        self._schema = schema
+        self._keys = list(keys)
+        self._run_bytes = memory_bytes // _COPIES
+        self._batch_bytes = memory_bytes // _BATCHES
+        self._waiting: list[pa.Table] = []
+        self._bytes = 0
+        self._opened = contextlib.ExitStack()
+        self._folder: Path | None = None
+        self._runs: list[Path] = []
+
+    def add(self, rows: pa.Table) -> None:
+        """Take rows."""
+        self._waiting.append(rows)
+        self._bytes += rows.nbytes
+        if self._bytes >= self._run_bytes:
+            self._spill()
+
+    def rows(self) -> Iterator[pa.Table]:
+        """Yield all rows in order, once; what was spilled is deleted at the end."""
+        with self._opened:
+            if not self._runs:
+                if self._waiting:
+                    yield self._sorted()
+                return
+            self._spill()
+            runs = [_Run(self._opened, path) for path in self._runs]
+            yield from _merged(runs, self._keys)
+
+    def close(self) -> None:
+        """Delete what was spilled; harmless after `rows`."""
+        self._opened.close()
+
+    def _sorted(self) -> pa.Table:
+        table = pa.concat_tables(self._waiting)
+        self._waiting, self._bytes = [], 0
+        return table.take(pc.sort_indices(table, sort_keys=self._keys))
+
+    def _spill(self) -> None:
+        if not self._waiting:
+            return
+        if self._folder is None:
+            folder = tempfile.TemporaryDirectory(prefix="snowmelt-sort-")
+            self._folder = Path(self._opened.enter_context(folder))
+        table = self._sorted()
+        rows = max(1, table.num_rows * self._batch_bytes // max(table.nbytes, 1))
+        path = self._folder / f"{len(self._runs)}.arrow"
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        with (
+            pa.OSFile(str(path), "wb") as sink,
+            pa.ipc.new_stream(sink, self._schema, options=options) as writer,
+        ):
+            writer.write_table(table, max_chunksize=rows)
+        self._runs.append(path)
+
+
+class _Run:
+    """A sorted run, of which one batch is held."""
+
+    def __init__(self, opened: contextlib.ExitStack, path: Path) -> None:
+        source = opened.enter_context(pa.OSFile(str(path), "rb"))
+        self._batches = opened.enter_context(pa.ipc.open_stream(source))
+        self.held: pa.Table = self._batches.schema.empty_table()
+        self.has_more = True
+
+    def fill(self) -> None:
+        """Hold the next batch when all that was held is taken."""
+        while self.has_more and not self.held.num_rows:
+            try:
+                self.held = pa.Table.from_batches([self._batches.read_next_batch()])
+            except StopIteration:
+                self.has_more = False
+
+    def take(self, count: int) -> pa.Table:
+        """Return the first rows held, and hold them no longer."""
+        taken, self.held = self.held.slice(0, count), self.held.slice(count)
+        return taken
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    keys: list[tuple[str, str]]
+
+    def first(self, rows: list[pa.Table]) -> int:
+        """Return which of several tables of one row comes first."""
+        table = pa.concat_tables(self._keyed(row) for row in rows)
+        first: int = pc.sort_indices(table, sort_keys=self.keys)[0].as_py()
+        return first
+
+    def count(self, rows: pa.Table, last: pa.Table) -> int:
+        """Return how many rows of a sorted table do not come after the row `last`."""
+        low, high = 0, rows.num_rows
+        while low < high:
+            middle = (low + high) // 2
+            # Sorting keeps the order of equals.
+            if self.first([rows.slice(middle, 1), last]) == 0:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def sorted(self, rows: pa.Table) -> pa.Table:
+        """Return rows in order."""
+        return rows.take(pc.sort_indices(rows, sort_keys=self.keys))
+
+    def _keyed(self, row: pa.Table) -> pa.Table:
+        return row.select([name for name, _ in self.keys])
+
+
+def _merged(runs: Sequence[_Run], keys: list[tuple[str, str]]) -> Iterator[pa.Table]:
+    """Merge runs: of what is held, all is due up to the least of the batches' last rows."""
+    order = _Order(keys)
+    while True:
+        for run in runs:
+            run.fill()
+        live = [run for run in runs if run.held.num_rows]
+        if not live:
+            return
+        ends = [run.held.slice(run.held.num_rows - 1) for run in live]
+        last = ends[order.first(ends)]
+        due = [run.take(order.count(run.held, last)) for run in live]
+        yield order.sorted(pa.concat_tables(due))

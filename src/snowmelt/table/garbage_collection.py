@@ -1,0 +1,403 @@
+"""Deleting what nobody can need any more: blobs, native files, traces of dropped tables.
+
+A reader's plan lives no longer than the retention; whatever any plan could still name is kept
+that long after it was replaced. Interrupted anywhere, the next round goes on:
+
+* A chunk's blob: retention after the commit that made the chunk native, and when streams have
+  read it (`snowmelt.catalog.jobs.read_positions`). Mark the rows, delete
+  the object, remove the rows; an object goes only when every chunk in it is marked.
+* A blob that was never registered: a day after it was first seen, tombstone first.
+* Native files: those that neither the current metadata nor any that was current within the
+  retention refers to, unless a migration is at work; while a load or a compaction is at work,
+  only those that are older than it, and for a day those whose run nobody knows yet. What is listed is listed before the catalog is asked, so a
+  file that a commit has just made part of the table is never taken.
+* A dropped table: everything, after the time for which UNDROP could bring it back, and the
+  retention. It is marked first, in a transaction that UNDROP cannot pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import logging
+import uuid
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING
+
+from snowmelt import failpoints
+from snowmelt.blob.bdec import parse_blob_path
+from snowmelt.catalog.jobs import leases, loads, maintenance, read_positions
+from snowmelt.catalog.jobs import migrations as history
+from snowmelt.catalog.jobs.migrations import MigrationState
+from snowmelt.catalog.objects import retention as keeping
+from snowmelt.catalog.objects.tables import dropped_tables, forget_table, table_by_id, tables_of
+from snowmelt.catalog.streaming import channels, chunks, stages
+from snowmelt.catalog.streaming.stages import StagedBlob
+from snowmelt.errors import BlobInvalid, SnowmeltError, TableNotFound
+from snowmelt.failpoints import Point
+from snowmelt.table.iceberg import current_files, load_native, retained_files
+from snowmelt.table.load_commit import close_dead_loads
+from snowmelt.table.maintenance import close_dead_runs
+from snowmelt.table.migration import close_lost, lease_name
+from snowmelt.table.run_files import settled_files
+from snowmelt.table.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    import sqlalchemy as sa
+
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.clock import Clock
+    from snowmelt.storage.store import Store
+
+_log = logging.getLogger("snowmelt.table")
+
+UNREGISTERED_AFTER = dt.timedelta(hours=24)
+
+# A blob that is on its way to being registered need not be written down.
+_YOUNG = dt.timedelta(minutes=10)
+_LEASE_S = 60.0
+_AT_ONCE = 1000
+_LISTED_AT_ONCE = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """How many objects were deleted: blobs, blobs never registered, files of the warehouse.
+
+    `problems` names each table that clean-up could not deal with, and why.
+    """
+
+    blobs: int
+    unregistered: int
+    files: int
+    problems: tuple[str, ...] = ()
+
+
+def _go_on() -> None:
+    """Let a round go on to its end."""
+
+
+def collect(
+    database: Database,
+    stage: Store,
+    warehouse: Store,
+    *,
+    clock: Clock,
+    retention_s: float,
+    between: Callable[[], None] = _go_on,
+) -> Collected:
+    """Delete what nobody needs any more; safe beside readers, migrations and other collectors.
+
+    A table that cannot be dealt with does not keep the others from it.
+
+    Args:
+        database: The catalog.
+        stage: Where the blobs are.
+        warehouse: Where the native files are.
+        clock: Tells what is old.
+        retention_s: In seconds, longer than any reader's plan lives.
+        between: Called between tables and between objects; an error that is `retryable` ends the
+            round there, and the next goes on.
+
+    Raises:
+        StageUnavailable: A store does not answer; what was begun is finished by the next round.
+    """
+    before = clock.now() - dt.timedelta(seconds=retention_s)
+    with database.reading() as connection:
+        live = tables_of(connection)
+        gone = [table for table in dropped_tables(connection) if _dropped(table, before)]
+    problems: list[str] = []
+    gone = [table for table in gone if _given_up(database, table, clock)]
+    for table in [*live, *gone]:
+        between()
+        with _reported(table, problems):
+            _retire(database, table, clock, before)
+    failpoints.point(Point.CLEANUP_MARKED)
+    blobs = _delete_blobs(database, stage, clock, between)
+    unregistered = _delete_unregistered(database, stage, clock, between)
+    house = Warehouse(warehouse)
+    files = 0
+    for table in live:
+        between()
+        with _reported(table, problems):
+            files += _delete_native(database, house, table, clock, before, between)
+    for table in gone:
+        with _reported(table, problems):
+            files += _delete_dropped(database, house, table, clock, between)
+    for store in (stage, warehouse):
+        store.sweep(clock.now() - UNREGISTERED_AFTER, between=between)
+    return Collected(blobs, unregistered, files, tuple(problems))
+
+
+def expire_channels(
+    database: Database, clock: Clock, *, idle_s: float, between: Callable[[], None] = _go_on
+) -> int:
+    """Remove channels that nobody has written to for `idle_s` seconds; return how many.
+
+    As in Snowflake, where they go after 30 days, with their offset tokens. 0 keeps them for ever.
+    What `between` raises, which is called between transactions, ends it there.
+    """
+    if idle_s <= 0:
+        return 0
+    count = 0
+    while True:
+        between()
+        now = clock.now()
+        with database.writing() as connection:
+            some = channels.expire_idle(connection, now - dt.timedelta(seconds=idle_s), now)
+        if not some:
+            return count
+        count += some
+
+
+@contextlib.contextmanager
+def _reported(table: TableRecord, problems: list[str]) -> Iterator[None]:
+    """Note what goes wrong with one table; an outage is everybody's and ends the round."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, SnowmeltError) and error.retryable:
+            raise
+        problem = f"table {table.name} ({table.incarnation}): {error}"
+        _log.warning("clean-up of %s", problem, exc_info=error)
+        problems.append(problem)
+
+
+def _dropped(table: TableRecord, before: dt.datetime) -> bool:
+    return table.dropped_at is not None and table.dropped_at <= before
+
+
+def _given_up(database: Database, table: TableRecord, clock: Clock) -> bool:
+    """Tell whether a dropped table may be deleted; if so, UNDROP cannot bring it back any more."""
+    if table.kept_until is not None and table.kept_until > clock.now():
+        return False
+    with database.writing() as connection:
+        return keeping.purge(connection, table.table_id, clock.now())
+
+
+def _retire(database: Database, table: TableRecord, clock: Clock, before: dt.datetime) -> None:
+    """Mark the chunks that no plan can still name."""
+    with database.reading() as connection:
+        last = table.last_seq
+        if table.dropped_at is None:
+            last = history.migrated_before(connection, table.table_id, before)
+            mark = read_positions.lowest_mark(connection, table.incarnation, clock.now())
+            last = last if mark is None else min(last, mark)
+        waiting = chunks.chunks_between(connection, table.table_id, 0, last, limit=1)
+        if not waiting and not read_positions.has_old_marks(
+            connection, table.incarnation, clock.now()
+        ):
+            return
+    with database.writing() as connection:
+        if table.dropped_at is not None:
+            chunks.give_up(connection, table.table_id, clock.now())
+        chunks.retire(connection, table.table_id, last, clock.now())
+        read_positions.forget_marks(connection, table.incarnation, clock.now())
+
+
+def _delete_blobs(
+    database: Database, stage: Store, clock: Clock, between: Callable[[], None]
+) -> int:
+    deleted = 0
+    while True:
+        with database.reading() as connection:
+            blobs = chunks.deletable_blobs(connection, limit=_AT_ONCE)
+        if not blobs:
+            return deleted
+        for blob in blobs:
+            between()
+            stage.delete(f"{blob.prefix}/{blob.path}")
+        failpoints.point(Point.CLEANUP_DELETED)
+        with database.writing() as connection:
+            chunks.forget_blobs(connection, blobs, clock.now())
+        deleted += len(blobs)
+
+
+def _delete_unregistered(
+    database: Database, stage: Store, clock: Clock, between: Callable[[], None]
+) -> int:
+    now = clock.now()
+    lying = _lying(stage, now - _YOUNG, between)
+    blobs: set[StagedBlob] = set()
+    # A stage holds a blob for each second of each client: never all of them in memory.
+    while some := list(islice(lying, _LISTED_AT_ONCE)):
+        blobs |= _doomed(database, some, now)
+    with database.writing() as connection:
+        blobs |= set(stages.tombstone(connection, seen_before=now - UNREGISTERED_AFTER, now=now))
+    for blob in blobs:
+        between()
+        stage.delete(f"{blob.prefix}/{blob.path}")
+    return len(blobs)
+
+
+def _doomed(database: Database, some: Iterable[StagedBlob], now: dt.datetime) -> set[StagedBlob]:
+    """Write down which of these blobs nobody has registered; return those that nobody may any more."""
+    lying = {blob.path: blob for blob in some}
+    with database.reading() as connection:
+        known = stages.registered(connection, lying)
+        doomed = {path for path in stages.tombstoned(connection, lying) if path not in known}
+    spared = known | doomed
+    unknown = [blob for path, blob in lying.items() if path not in spared]
+    if unknown:
+        with database.writing() as connection:
+            stages.sight(connection, unknown, now)
+    return {lying[path] for path in doomed}
+
+
+def _lying(stage: Store, before: dt.datetime, between: Callable[[], None]) -> Iterator[StagedBlob]:
+    for found in stage.list():
+        between()
+        prefix, _, path = found.path.partition("/")
+        try:
+            parse_blob_path(path)
+        except BlobInvalid:
+            continue
+        if found.modified_at <= before:
+            yield StagedBlob(prefix, path)
+
+
+def _delete_native(
+    database: Database,
+    warehouse: Warehouse,
+    table: TableRecord,
+    clock: Clock,
+    before: dt.datetime,
+    between: Callable[[], None],
+) -> int:
+    found = list(warehouse.store.list(warehouse.folder(table)))
+    if not found:
+        return 0
+    _close_dead(database, table, clock)
+    with database.reading() as connection:
+        try:
+            table = table_by_id(connection, table.table_id)
+        except TableNotFound:
+            return 0
+        if history.running_migrations(connection, table.table_id):
+            return 0
+        at_work = _at_work(connection, table.table_id)
+        committed = _committed(connection, table.table_id)
+        found = settled_files(connection, found, committed, clock.now() - UNREGISTERED_AFTER)
+    if table.dropped_at is not None:
+        return 0
+    if at_work:
+        # By the store's own clock, too: that of who is at work may be ahead.
+        newest = max((each.modified_at for each in found), default=before)
+        first = min(*at_work, newest) - _YOUNG
+        found = [each for each in found if each.modified_at < first]
+    listed = [each.path for each in found]
+    current = [] if table.pointer is None else [warehouse.path(table.pointer)]
+    recent = _recent({*listed, *current}, committed, before) & set(listed)
+    needed = _needed(warehouse, table, recent)
+    return _delete(warehouse.store, (path for path in listed if path not in needed), between)
+
+
+def _close_dead(database: Database, table: TableRecord, clock: Clock) -> None:
+    """Close whatever was at work on a table in a process that is gone."""
+    _close_dead_migrations(database, table, clock)
+    close_dead_loads(database, table, clock)
+    close_dead_runs(database, table, clock)
+
+
+def _at_work(connection: sa.Connection, table_id: int) -> list[dt.datetime]:
+    """Return when the loads and compactions began that are at work on a table."""
+    return [
+        *(load.started_at for load in loads.running_loads(connection, table_id)),
+        *(run.started_at for run in maintenance.running_runs(connection, table_id)),
+    ]
+
+
+def _close_dead_migrations(database: Database, table: TableRecord, clock: Clock) -> None:
+    """Close runs whose migrator is gone; taking the lease makes sure that they never commit."""
+    with database.reading() as connection:
+        if not history.running_migrations(connection, table.table_id):
+            return
+    with database.writing() as connection:
+        lease = leases.acquire(
+            connection,
+            lease_name(table),
+            f"cleanup:{uuid.uuid4().hex}",
+            ttl_s=_LEASE_S,
+            now=clock.now(),
+        )
+        if lease is not None:
+            close_lost(connection, table.table_id, clock)
+            leases.release(connection, lease)
+
+
+def _committed(connection: sa.Connection, table_id: int) -> dict[str, dt.datetime]:
+    """Return when each run committed to a table: migration, load or maintenance."""
+    runs = {
+        run.run_id: run.ended_at
+        for run in history.migrations_of(connection, table_id)
+        if run.state is MigrationState.COMMITTED and run.ended_at is not None
+    }
+    others = loads.commits_of(connection, table_id) | maintenance.commits_of(connection, table_id)
+    return runs | others
+
+
+def _recent(
+    paths: Iterable[str], committed: Mapping[str, dt.datetime], before: dt.datetime
+) -> set[str]:
+    """Return the metadata files that were replaced after `before`; numbers give their order."""
+    line = sorted(
+        (int(name.partition("-")[0]), path)
+        for path in paths
+        if (name := path.rpartition("/")[2]).endswith(".metadata.json")
+        and _run_of(path) in committed
+    )
+    return {
+        path
+        for (_, path), (_, successor) in pairwise(line)
+        if committed[_run_of(successor)] > before
+    }
+
+
+def _needed(warehouse: Warehouse, table: TableRecord, recent: Iterable[str]) -> set[str]:
+    addresses = set[str]()
+    if table.pointer is not None:
+        addresses.update(retained_files(load_native(table.pointer, table.incarnation)))
+    for path in recent:
+        native = load_native(warehouse.address(path), table.incarnation)
+        addresses.add(native.location)
+        addresses.update(current_files(native))
+    return {warehouse.path(address) for address in addresses}
+
+
+def _run_of(path: str) -> str:
+    """Return the run that a metadata file is named after: `<number>-<run id>.metadata.json`."""
+    return path.rpartition("/")[2].partition("-")[2].removesuffix(".metadata.json")
+
+
+def _delete_dropped(
+    database: Database,
+    warehouse: Warehouse,
+    table: TableRecord,
+    clock: Clock,
+    between: Callable[[], None],
+) -> int:
+    _close_dead(database, table, clock)
+    with database.reading() as connection:
+        if history.running_migrations(connection, table.table_id):
+            return 0
+        if _at_work(connection, table.table_id):
+            return 0
+    listed = [found.path for found in warehouse.store.list(warehouse.folder(table))]
+    deleted = _delete(warehouse.store, listed, between)
+    with database.writing() as connection:
+        if not chunks.chunks_between(connection, table.table_id, 0, table.last_seq, limit=1):
+            forget_table(connection, table.table_id)
+    return deleted
+
+
+def _delete(store: Store, paths: Iterable[str], between: Callable[[], None]) -> int:
+    count = 0
+    for path in paths:
+        between()
+        store.delete(path)
+        count += 1
+    return count

@@ -1,0 +1,619 @@
+"""Loads of native files into tables: begin, publish the rejects, commit, or give up.
+
+A load's files count only once its commit has happened: one transaction of the catalog swaps the
+table's pointer, closes the load in the history, notes its files and moves the offsets of its
+streams. Chunks and their watermark stay as they are. Whoever has moved the pointer meanwhile, a
+migration or another load, costs the loser nothing but another try with the same files.
+
+Each load has a lease of its own, which says that its process lives. Clean-up that takes over a
+lease closes the load, and the load can then never commit; its files are swept like all others
+that no commit names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from snowmelt import failpoints as faults
+from snowmelt.catalog.jobs import leases, loads
+from snowmelt.catalog.jobs.leases import renewed
+from snowmelt.catalog.jobs.loads import FileKey, FileState, LoadRecord, LoadState, LoadTotals
+from snowmelt.catalog.objects.error_tables import error_table_of
+from snowmelt.catalog.objects.tables import (
+    Pointer,
+    create_table,
+    find_table,
+    lock_tables,
+    set_pointer,
+    table_by_id,
+)
+from snowmelt.catalog.security.access_control import require_table
+from snowmelt.catalog.security.future_grants import give_table
+from snowmelt.clock import milliseconds
+from snowmelt.errors import (
+    CommitLost,
+    ConflictError,
+    InternalError,
+    LeaseLost,
+    LoadOvertaken,
+    LoadRefused,
+    TableNotFound,
+    TransactionConflict,
+    UnknownOutcome,
+)
+from snowmelt.failpoints import Point
+from snowmelt.table.iceberg import Append, Facts, commit_append
+from snowmelt.table.rejects import REJECT_SCHEMA
+from snowmelt.table.snapshot import native_of
+from snowmelt.table.warehouse import open_warehouse
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Iterator, Sequence
+
+    import sqlalchemy as sa
+
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.jobs.leases import Lease
+    from snowmelt.catalog.jobs.loads import FileRecord, OffsetAdvance
+    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.clock import Clock
+    from snowmelt.schema.types import TableName
+    from snowmelt.table.iceberg import NativeTable
+    from snowmelt.table.native_writer import WrittenFile
+
+# A loser reads the metadata anew and writes a manifest; some 30 ms each.
+_ATTEMPTS = 100
+_PAUSE_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """What a load is to be: into which table, where its rejects go, who asks, in what words."""
+
+    table: TableName
+    statement: str
+    role: str
+    rejects: TableName | None = None
+    stream_name: str | None = None
+    # Where files were written before the load began; a new one when not given.
+    load_id: str | None = None
+    # Without `rejects`: whether they go into the table's error table, if it has one.
+    keeps_refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLoad:
+    """A load that has begun. `folder` and `reject_folder` are those of its files."""
+
+    load_id: str
+    table: TableRecord
+    rejects: TableRecord | None
+    lease: Lease
+    lease_s: float
+    warehouse_url: str
+    folder: str
+    # The error table, where rejects go there.
+    errors: TableRecord | None = None
+
+    @property
+    def error_folder(self) -> str | None:
+        """Where refused rows are written as rows of the error table."""
+        if self.errors is None:
+            return None
+        return f"{open_warehouse(self.warehouse_url).folder(self.errors)}/data/{self.load_id}"
+
+    @property
+    def reject_folder(self) -> str | None:
+        """Where rejects are written as rows of their table."""
+        if self.rejects is None:
+            return None
+        return f"{open_warehouse(self.warehouse_url).folder(self.rejects)}/data/{self.load_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """What a load made: native files, what became of each input, and where streams are now.
+
+    With `force` files that another load has loaded meanwhile are loaded all the same. `message`
+    is what the history tells besides.
+    """
+
+    files: Sequence[WrittenFile]
+    inputs: Sequence[FileRecord]
+    totals: LoadTotals
+    offsets: Sequence[OffsetAdvance] = ()
+    force: bool = False
+    message: str | None = None
+
+
+def lease_name(load_id: str) -> str:
+    """Return the name of the lease that a load's process holds."""
+    return f"load:{load_id}"
+
+
+def begin_load(
+    database: Database,
+    request: LoadRequest,
+    *,
+    warehouse_url: str,
+    clock: Clock,
+    lease_s: float = 60.0,
+) -> OpenLoad:
+    """Begin a load; it must be ended by `commit_load` or `abandon_load`.
+
+    Raises:
+        TableNotFound: A table does not exist, or the role may not insert into it.
+        LoadRefused: The table of rejects is no such table, or is the table itself.
+    """
+    load_id = request.load_id or str(uuid.uuid4())
+    with database.writing() as connection:
+        now = clock.now()
+        table = find_table(connection, request.table)
+        require_table(connection, request.role, table, "INSERT")
+        rejects = None
+        if request.rejects is not None:
+            if request.rejects == request.table:
+                raise LoadRefused(
+                    what=f"REJECTED DATA AS TABLE {request.rejects}",
+                    reason="rejects cannot go into the table that is loaded",
+                )
+            rejects = require_reject_table(connection, request.rejects, owner=request.role, now=now)
+            require_table(connection, request.role, rejects, "INSERT")
+        errors = None
+        if rejects is None and request.keeps_refused:
+            errors = error_table_of(connection, table)
+        kept = rejects or errors
+        lease = leases.acquire(connection, lease_name(load_id), load_id, ttl_s=lease_s, now=now)
+        if lease is None:
+            raise InternalError(f"The lease of the new load {load_id} is taken.")
+        loads.start_load(
+            connection,
+            LoadRecord(
+                load_id=load_id,
+                table_id=table.table_id,
+                reject_table_id=None if kept is None else kept.table_id,
+                role=request.role,
+                stream_name=request.stream_name,
+                statement=request.statement,
+                state=LoadState.RUNNING,
+                started_at=now,
+            ),
+        )
+    faults.point(Point.LOAD_BEGUN)
+    folder = f"{open_warehouse(warehouse_url).folder(table)}/data/{load_id}"
+    return OpenLoad(load_id, table, rejects, lease, lease_s, warehouse_url, folder, errors)
+
+
+@contextlib.contextmanager
+def kept_load(database: Database, load: OpenLoad, *, clock: Clock) -> Iterator[None]:
+    """Keep a load's lease while the block runs."""
+    with renewed(database, load.lease, ttl_s=load.lease_s, clock=clock):
+        yield
+
+
+def publish_rejects(
+    database: Database, load: OpenLoad, files: Sequence[WrittenFile], *, clock: Clock
+) -> None:
+    """Make files of rejects part of their table.
+
+    Raises:
+        CommitLost: The table of rejects was dropped.
+        LeaseLost: Somebody has given this load up.
+        UnknownOutcome: It may have been done.
+    """
+    if not files or load.rejects is None:
+        return
+
+    def inside(connection: sa.Connection, _snapshot_id: int) -> None:
+        _require_lease(connection, load)
+
+    _append(database, load, load.rejects, files, inside, clock)
+    faults.point(Point.LOAD_REJECTS_PUBLISHED)
+
+
+def commit_load(database: Database, load: OpenLoad, result: LoadResult, *, clock: Clock) -> None:
+    """Make a load's files part of the table, all or nothing, and close the load.
+
+    Raises:
+        LoadOvertaken: A file was loaded, or a stream moved, by another load meanwhile; the table
+            was dropped or has got a column that must not be NULL. Nothing was changed.
+        LeaseLost: Somebody has given this load up; nothing was changed.
+        UnknownOutcome: It may have been committed; the history will tell.
+    """
+    faults.point(Point.LOAD_WRITTEN)
+
+    def inside(connection: sa.Connection, snapshot_id: int | None) -> None:
+        close_committed(connection, load, result, snapshot_id, clock)
+        faults.point(Point.LOAD_INSIDE_COMMIT)
+
+    try:
+        if result.files:
+            _append(database, load, load.table, result.files, inside, clock)
+        else:
+            _without_files(database, load, inside, clock)
+    except CommitLost as error:
+        raise LoadOvertaken(load=load.load_id, reason=str(error).rstrip(".")) from error
+    faults.point(Point.LOAD_COMMITTED)
+
+
+def abandon_load(
+    database: Database,
+    load: OpenLoad,
+    reason: str,
+    *,
+    clock: Clock,
+    inputs: Sequence[FileRecord] = (),
+    totals: LoadTotals | None = None,
+) -> bool:
+    """Give a load up; False, and nothing is changed, when it has ended already."""
+    with database.writing() as connection:
+        # The lease's row first, as in the commit, which this must not overtake.
+        leases.release(connection, load.lease)
+        closed = loads.finish_load(
+            connection,
+            load.load_id,
+            LoadState.FAILED,
+            now=clock.now(),
+            totals=totals,
+            message=reason,
+        )
+        if closed:
+            loads.add_files(connection, load.load_id, load.table.table_id, inputs)
+        return closed
+
+
+def is_committed(database: Database, load_id: str) -> bool:
+    """Tell whether a load has committed.
+
+    Raises:
+        NotFound: It never started.
+    """
+    with database.reading() as connection:
+        return loads.find_load(connection, load_id).state is LoadState.COMMITTED
+
+
+def close_dead_loads(database: Database, table: TableRecord, clock: Clock) -> None:
+    """Close loads whose process is gone; taking their leases makes sure they never commit."""
+    with database.reading() as connection:
+        running = loads.running_loads(connection, table.table_id)
+    for load in running:
+        owner = f"cleanup:{uuid.uuid4().hex}"
+        with database.writing() as connection:
+            lease = leases.acquire(
+                connection, lease_name(load.load_id), owner, ttl_s=1.0, now=clock.now()
+            )
+            if lease is None:
+                continue
+            loads.finish_load(
+                connection,
+                load.load_id,
+                LoadState.LOST,
+                now=clock.now(),
+                message="The process that loaded died, or lost its lease.",
+            )
+            leases.release(connection, lease)
+
+
+def _require_lease(connection: sa.Connection, load: OpenLoad) -> None:
+    if not leases.holds(connection, load.lease):
+        raise LeaseLost(name=load.lease.name)
+
+
+def close_committed(
+    connection: sa.Connection,
+    load: OpenLoad,
+    result: LoadResult,
+    snapshot_id: int | None,
+    clock: Clock,
+) -> None:
+    """Close a load in the transaction that commits it.
+
+    Raises:
+        LeaseLost: Somebody has given the load up.
+        LoadOvertaken: A file was loaded, or a stream moved, by another load meanwhile.
+    """
+    _require_lease(connection, load)
+    now, table_id = clock.now(), load.table.table_id
+    if not result.force:
+        _require_new(connection, load, result.inputs)
+    totals = LoadTotals(
+        files=result.totals.files,
+        rows=result.totals.rows,
+        rejects=result.totals.rejects,
+        bytes=result.totals.bytes,
+        snapshot_id=snapshot_id,
+        first_error=result.totals.first_error,
+    )
+    loads.finish_load(
+        connection,
+        load.load_id,
+        LoadState.COMMITTED,
+        now=now,
+        totals=totals,
+        message=result.message,
+    )
+    loads.add_files(connection, load.load_id, table_id, result.inputs)
+    try:
+        loads.advance_offsets(connection, load.load_id, result.offsets, now)
+    except CommitLost as error:
+        raise LoadOvertaken(load=load.load_id, reason=str(error).rstrip(".")) from error
+    leases.release(connection, load.lease)
+
+
+def _require_new(connection: sa.Connection, load: OpenLoad, inputs: Sequence[FileRecord]) -> None:
+    fresh = [each for each in inputs if each.state is not FileState.FAILED]
+    known = loads.loaded_already(connection, load.table.table_id, [each.path for each in fresh])
+    for each in fresh:
+        if each.size is None or each.tag is None:
+            continue
+        other = known.get(FileKey(each.path, each.size, each.tag))
+        if other is not None:
+            raise LoadOvertaken(
+                load=load.load_id, reason=f"load {other} has loaded {each.path} meanwhile"
+            )
+
+
+def _without_files(
+    database: Database,
+    load: OpenLoad,
+    inside: Callable[[sa.Connection, int | None], None],
+    clock: Clock,
+) -> None:
+    """Commit a load without rows: there is nothing to add to the native table."""
+
+    def attempt() -> None:
+        with database.writing() as connection:
+            # Loads of one table follow each other, as those that swap the pointer do.
+            if not lock_tables(connection, [load.table.table_id]):
+                raise LoadOvertaken(load=load.load_id, reason="the table was dropped")
+            inside(connection, None)
+
+    repeated(load, attempt, lambda: is_committed(database, load.load_id), clock)
+
+
+def _append(
+    database: Database,
+    load: OpenLoad,
+    table: TableRecord,
+    files: Sequence[WrittenFile],
+    inside: Callable[[sa.Connection, int], None],
+    clock: Clock,
+) -> None:
+    def attempt() -> None:
+        current, native = current_of(database, load, table)
+
+        def swap(location: str, snapshot_id: int) -> None:
+            faults.point(Point.LOAD_STAGED)
+            with database.writing() as connection:
+                set_pointer(
+                    connection,
+                    current,
+                    expected=Pointer(current.pointer, current.migrated_seq),
+                    new=Pointer(location, current.migrated_seq),
+                )
+                inside(connection, snapshot_id)
+
+        commit_append(addition(load, current, native, files, clock), swap)
+
+    repeated(load, attempt, lambda: _holds(database, load, table), clock)
+
+
+def repeated(
+    load: OpenLoad,
+    attempt: Callable[[], None],
+    is_done: Callable[[], bool],
+    clock: Clock,
+) -> None:
+    """Try until it is done or definitely cannot be; a lost race is run again from the start."""
+    left = _ATTEMPTS
+    while True:
+        left -= 1
+        try:
+            return attempt()
+        except (CommitLost, TransactionConflict):
+            if not left:
+                raise
+            clock.sleep(_PAUSE_S)
+        except ConflictError:
+            raise
+        except Exception as error:
+            # Only the catalog knows whether it happened.
+            with contextlib.suppress(Exception):
+                if is_done():
+                    return None
+            if isinstance(error, UnknownOutcome):
+                raise
+            raise UnknownOutcome(
+                f"The commit of load {load.load_id} to {load.table.name} did not end clearly: "
+                f"{error}"
+            ) from error
+
+
+def current_of(
+    database: Database, load: OpenLoad, table: TableRecord
+) -> tuple[TableRecord, NativeTable | None]:
+    """Return a table of a load as it is now, and its native form.
+
+    Raises:
+        LoadOvertaken: It was dropped, or has got a column that must not be NULL.
+    """
+    with database.reading() as connection:
+        current = table_by_id(connection, table.table_id)
+    if current.dropped_at is not None:
+        raise LoadOvertaken(load=load.load_id, reason=f"table {table.name} was dropped")
+    never_null = {column.ordinal for column in table.schema.columns if not column.nullable}
+    for column in current.schema.columns:
+        if column.ordinal not in never_null and not column.nullable:
+            raise LoadOvertaken(
+                load=load.load_id,
+                reason=f"column {column.display_name} of table {table.name} must not be NULL by "
+                "now, and could be when the load began",
+            )
+    return current, native_of(current)
+
+
+def _holds(database: Database, load: OpenLoad, table: TableRecord) -> bool:
+    """Tell whether a commit of this load is among the kept snapshots of a table."""
+    if table is load.table:
+        return is_committed(database, load.load_id)
+    with database.reading() as connection:
+        native = native_of(table_by_id(connection, table.table_id))
+    return native is not None and native.contains_run(load.load_id)
+
+
+def addition(
+    load: OpenLoad,
+    table: TableRecord,
+    native: NativeTable | None,
+    files: Sequence[WrittenFile],
+    clock: Clock,
+) -> Append:
+    """Return what files of a load add to a table."""
+    rows = sum(file.rows for file in files)
+    before = None if native is None else native.facts
+    warehouse = open_warehouse(load.warehouse_url)
+    return Append(
+        warehouse=warehouse,
+        folder=warehouse.folder(table),
+        base=native,
+        schema=table.schema,
+        files=sorted(files, key=lambda file: file.path),
+        facts=Facts(
+            incarnation=table.incarnation,
+            watermark=table.migrated_seq,
+            run_id=load.load_id,
+            # Epochs and the checksum are about chunks, of which none was moved.
+            epoch=0 if before is None else before.epoch,
+            rows=rows,
+            total_rows=rows + (0 if before is None else before.total_rows),
+            checksum="" if before is None else before.checksum,
+        ),
+        now_ms=milliseconds(clock.now()),
+    )
+
+
+# --- Loads whose rejects go into the error table of their table: both commit at once.
+
+_log = logging.getLogger("snowmelt.load")
+
+
+def commit_with_refused(
+    database: Database,
+    load: OpenLoad,
+    result: LoadResult,
+    refused: Sequence[WrittenFile],
+    *,
+    clock: Clock,
+) -> None:
+    """Commit a load as `commit_load` does, and in the same transaction its refused rows.
+
+    Raises:
+        LoadOvertaken: As `commit_load`.
+        LeaseLost: Somebody has given this load up; nothing was changed.
+        UnknownOutcome: It may have been committed; the history will tell.
+    """
+    if not refused or _is_gone(database, load):
+        return commit_load(database, load, result, clock=clock)
+    faults.point(Point.LOAD_WRITTEN)
+    both = _Both(database, load, result, refused, clock)
+    try:
+        repeated(load, both.attempt, lambda: is_committed(database, load.load_id), clock)
+    except CommitLost as error:
+        raise LoadOvertaken(load=load.load_id, reason=str(error).rstrip(".")) from error
+    faults.point(Point.LOAD_COMMITTED)
+    return None
+
+
+def _is_gone(database: Database, load: OpenLoad) -> bool:
+    with database.reading() as connection:
+        current = error_table_of(connection, table_by_id(connection, load.table.table_id))
+    if load.errors is not None and current is not None:
+        return current.table_id != load.errors.table_id
+    _log.warning("Rejects of load %s are not kept: the error table is gone.", load.load_id)
+    return True
+
+
+class _Both:
+    """A commit to two tables, tried until it happens."""
+
+    def __init__(
+        self,
+        database: Database,
+        load: OpenLoad,
+        result: LoadResult,
+        refused: Sequence[WrittenFile],
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._load = load
+        self._result = result
+        pairs = ((load.table, result.files), (load.errors, refused))
+        self._additions = [(table, files) for table, files in pairs if table is not None and files]
+        self._clock = clock
+        self._moves: list[tuple[TableRecord, str]] = []
+        self._snapshot_id: int | None = None
+
+    def attempt(self) -> None:
+        """Stage one table's metadata after the other's, then move both pointers."""
+        self._moves.clear()
+        self._snapshot_id = None
+        self._stage(0)
+
+    def _stage(self, at: int) -> None:
+        if at == len(self._additions):
+            return self._commit()
+        table, files = self._additions[at]
+        current, native = current_of(self._database, self._load, table)
+
+        def swap(location: str, snapshot_id: int) -> None:
+            self._moves.append((current, location))
+            if table is self._load.table:
+                self._snapshot_id = snapshot_id
+            self._stage(at + 1)
+
+        return commit_append(addition(self._load, current, native, files, self._clock), swap)
+
+    def _commit(self) -> None:
+        faults.point(Point.LOAD_STAGED)
+        touched = {self._load.table.table_id, *(table.table_id for table, _ in self._moves)}
+        with self._database.writing() as connection:
+            if len(lock_tables(connection, touched)) < len(touched):
+                raise LoadOvertaken(load=self._load.load_id, reason="a table was dropped")
+            for current, location in self._moves:
+                before = Pointer(current.pointer, current.migrated_seq)
+                after = Pointer(location, current.migrated_seq)
+                set_pointer(connection, current, expected=before, new=after)
+            close_committed(connection, self._load, self._result, self._snapshot_id, self._clock)
+            faults.point(Point.LOAD_INSIDE_COMMIT)
+
+
+# --- The table that rejected records go to.
+
+
+def require_reject_table(
+    connection: sa.Connection, name: TableName, *, owner: str, now: dt.datetime
+) -> TableRecord:
+    """Return the table of rejects of this name, created if there is none.
+
+    Raises:
+        LoadRefused: A table of that name has other columns.
+        SchemaNotFound: There is no such schema.
+    """
+    try:
+        found = find_table(connection, name)
+    except TableNotFound:
+        new = create_table(connection, name, REJECT_SCHEMA.columns, owner=owner, now=now)
+        give_table(connection, new)
+        return new
+    if found.schema.columns != REJECT_SCHEMA.columns:
+        raise LoadRefused(
+            what=f"REJECTED DATA AS TABLE {name}",
+            reason="this table is there already, and its columns are not those of a table of "
+            "rejects; name another, or drop it and let COPY create it",
+        )
+    return found

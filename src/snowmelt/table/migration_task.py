@@ -1,0 +1,98 @@
+"""The work of a migration that needs no catalog: chunks in, native files out."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from snowmelt import failpoints
+from snowmelt.errors import BlobCorrupt
+from snowmelt.failpoints import Point
+from snowmelt.table.chunk_reader import ChunkTask, concatenated, read_task
+from snowmelt.table.external_sort import sort_keys
+from snowmelt.table.native_writer import WrittenFile, write_file
+from snowmelt.table.warehouse import cached_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from snowmelt.schema.types import TableSchema
+
+# What a task holds in memory before it writes a file: some 128 MiB when compressed.
+_BUFFERED_BYTES = 512 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationTask:
+    """Chunks that become one native file (more when they are large); picklable, self-contained."""
+
+    number: int
+    warehouse_url: str
+    folder: str
+    chunks: tuple[ChunkTask, ...]
+    schema: TableSchema
+    cluster_by: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A chunk that cannot be decoded, and why."""
+
+    seq: int
+    reason: str
+
+
+Outcome: TypeAlias = WrittenFile | Quarantined
+
+
+def grouped(chunks: Sequence[ChunkTask], target_bytes: int) -> Iterator[list[ChunkTask]]:
+    """Cut chunks into runs of about the target; a chunk is about as large as its rows in a native file."""
+    group: list[ChunkTask] = []
+    size = 0
+    for chunk in chunks:
+        if group and size + chunk.length > target_bytes:
+            yield group
+            group, size = [], 0
+        group.append(chunk)
+        size += chunk.length
+    if group:
+        yield group
+
+
+def write_task(task: MigrationTask) -> list[Outcome]:
+    """Read a task's chunks and write them as native files, sorted when the table is clustered.
+
+    May run anywhere and more than once: each attempt writes files of its own.
+
+    Raises:
+        ObjectMissing: A blob is gone.
+        StageUnavailable: Stage or warehouse do not answer.
+    """
+    outcomes: list[Outcome] = []
+    parts: list[pa.Table] = []
+    for chunk in task.chunks:
+        try:
+            parts.append(read_task(chunk))
+        except BlobCorrupt as error:
+            outcomes.append(Quarantined(chunk.seq, str(error)))
+        if sum(part.nbytes for part in parts) >= _BUFFERED_BYTES:
+            outcomes.append(_write(task, parts, len(outcomes)))
+            parts = []
+    if parts:
+        outcomes.append(_write(task, parts, len(outcomes)))
+    failpoints.point(Point.MIGRATION_TASK)
+    return outcomes
+
+
+def _write(task: MigrationTask, parts: list[pa.Table], part: int) -> WrittenFile:
+    table = concatenated(parts, task.schema)
+    if task.cluster_by:
+        keys = sort_keys(task.schema, task.cluster_by)
+        table = table.take(pc.sort_indices(table, sort_keys=keys))
+    # Numbered in the order of the chunks; the rest of the name is this attempt's own.
+    name = f"{task.number:05d}-{part:03d}-{uuid.uuid4().hex[:12]}.parquet"
+    return write_file(cached_store(task.warehouse_url), f"{task.folder}/{name}", table)

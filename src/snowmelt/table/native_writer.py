@@ -1,0 +1,254 @@
+"""Writing one native file: Parquet with field ids, and its entry for the table's metadata."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from snowmelt.errors import InternalError
+from snowmelt.schema.chunk_types import FIELD_ID
+from snowmelt.table.column_bounds import ColumnBounds, column_bounds, merged_bounds
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+
+    from snowmelt.storage.store import Store, Writer
+
+# Small enough that a filter on a sorted table skips most of a file, large enough to encode well.
+_ROW_GROUP_ROWS = 256 * 1024
+_COMPRESSION_LEVEL = 3
+_SAMPLE_ROWS = 16_384
+_REPEATING_SHARE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """What the commit needs to know of a native file; picklable.
+
+    `path` is within the warehouse. The dictionaries are keyed by field id.
+    """
+
+    path: str
+    size: int
+    rows: int
+    bounds: dict[int, ColumnBounds]
+    column_sizes: dict[int, int]
+    split_offsets: tuple[int, ...]
+
+
+def write_file(store: Store, path: str, table: pa.Table) -> WrittenFile:
+    """Write a table in native form as one Parquet file.
+
+    Raises:
+        AlreadyExists: There is an object at `path`.
+        StageUnavailable: The store cannot be written.
+    """
+    sink = pa.BufferOutputStream()
+    collector: list[pq.FileMetaData] = []
+    with _parquet(sink, table, _COMPRESSION_LEVEL, collector) as writer:
+        writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
+    data = sink.getvalue()
+    store.put(path, memoryview(data).cast("B"), create_only=True, durable=True)
+    ids = _field_ids(table.schema)
+    bounds = {key: column_bounds(table.column(at)) for at, key in enumerate(ids)}
+    return _described(path, data.size, table.schema, bounds, collector[0])
+
+
+class NativeWriter:
+    """Writes one Parquet file of a native table, a row group at a time, in bounded memory.
+
+    End it by `finish` or `abort`. What was aborted was never visible.
+    """
+
+    def __init__(
+        self, store: Store, path: str, schema: pa.Schema, *, level: int = _COMPRESSION_LEVEL
+    ) -> None:
+        """Begin a file at `path`; `schema` has field ids, `level` is that of zstd.
+
+        Raises:
+            StageUnavailable: The store cannot be written.
+        """
+        self.path = path
+        self._schema = schema
+        self._level = level
+        self._sink = _Sink(store.writer(path))
+        self._collector: list[pq.FileMetaData] = []
+        self._file = pa.PythonFile(self._sink, mode="w")
+        self._parquet: pq.ParquetWriter | None = None
+        self._bounds: dict[int, ColumnBounds] = {}
+        self.rows = 0
+
+    @property
+    def size(self) -> int:
+        """How many bytes were written so far."""
+        return self._sink.size
+
+    def write(self, table: pa.Table) -> None:
+        """Append a table in native form as one row group; one without rows is left out.
+
+        Raises:
+            StageUnavailable: The store cannot be written.
+        """
+        if not table.num_rows:
+            return
+        if self._parquet is None:
+            self._parquet = _parquet(self._file, table, self._level, self._collector)
+        self._parquet.write_table(table, row_group_size=table.num_rows)
+        for at, key in enumerate(_field_ids(self._schema)):
+            found = column_bounds(table.column(at))
+            before = self._bounds.get(key)
+            self._bounds[key] = (
+                found
+                if before is None
+                else merged_bounds(
+                    before, self.rows, found, table.num_rows, self._schema.field(at).type
+                )
+            )
+        self.rows += table.num_rows
+
+    def finish(self) -> WrittenFile:
+        """End the file and publish it; there must be rows in it.
+
+        Raises:
+            AlreadyExists: There is an object at the path.
+            StageUnavailable: The store cannot be written.
+        """
+        if self._parquet is None:
+            raise InternalError(f"Native file {self.path} is ended without a row.")
+        self._parquet.close()
+        self._file.close()
+        self._sink.writer.finish(create_only=True)
+        return _described(
+            self.path, self._sink.size, self._schema, self._bounds, self._collector[0]
+        )
+
+    def abort(self) -> None:
+        """Leave nothing behind; after `finish` it is harmless."""
+        self._sink.abort()
+        # It writes its footer now or when it is forgotten; after a write that was interrupted it
+        # cannot, and nobody wants it.
+        with suppress(RuntimeError, OSError, ValueError):
+            if self._parquet is not None:
+                self._parquet.close()
+
+
+class _Sink:
+    """A store's writer as Arrow wants a file to write to."""
+
+    closed = False
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self.size = 0
+        self._aborted = False
+
+    def abort(self) -> None:
+        """Let go of the object; what is written from now on goes nowhere."""
+        self._aborted = True
+        self.writer.abort()
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        if not self._aborted:
+            self.writer.write(view)
+        self.size += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        """Nothing waits here."""
+
+    def close(self) -> None:
+        """The writer is ended by its owner."""
+        self.closed = True
+
+
+def _parquet(
+    sink: Any, first: pa.Table, level: int, collector: list[pq.FileMetaData]
+) -> pq.ParquetWriter:
+    """Return a writer of tables like `first`, which need not be all of the file."""
+    return pq.ParquetWriter(
+        sink,
+        first.schema,
+        use_dictionary=_repeating(first),
+        compression="zstd",
+        compression_level=level,
+        # Readers other than Arrow would only stumble over its own copy of the schema.
+        store_schema=False,
+        # The table format wants decimals of up to 18 digits as integers.
+        store_decimal_as_integer=True,
+        write_page_index=True,
+        metadata_collector=collector,
+    )
+
+
+def data_file(written: WrittenFile, address: str) -> DataFile:
+    """Return the metadata entry of a file that lies at `address`."""
+    # Here, not above: tasks write files and need no more than that, and this takes a second.
+    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+    from pyiceberg.typedef import Record
+
+    bounds = written.bounds
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=address,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=written.rows,
+        file_size_in_bytes=written.size,
+        column_sizes=written.column_sizes,
+        value_counts=dict.fromkeys(bounds, written.rows),
+        null_value_counts={key: bound.nulls for key, bound in bounds.items()},
+        nan_value_counts={k: b.nans for k, b in bounds.items() if b.nans is not None},
+        lower_bounds={k: b.lower for k, b in bounds.items() if b.lower is not None},
+        upper_bounds={k: b.upper for k, b in bounds.items() if b.upper is not None},
+        key_metadata=None,
+        split_offsets=list(written.split_offsets),
+        equality_ids=None,
+        sort_order_id=None,
+        spec_id=0,
+    )
+
+
+def _repeating(table: pa.Table) -> list[str]:
+    """Return the columns whose values repeat: elsewhere a dictionary costs time and bytes.
+
+    On eight columns of which two repeat, files become a quarter smaller in half the time.
+    """
+    sample = table.slice(0, _SAMPLE_ROWS)
+    return [
+        field.name
+        for field, column in zip(sample.schema, sample.columns, strict=True)
+        if not pa.types.is_boolean(field.type)
+        and pc.count_distinct(column).as_py() <= sample.num_rows * _REPEATING_SHARE
+    ]
+
+
+def _described(
+    path: str,
+    size: int,
+    schema: pa.Schema,
+    bounds: dict[int, ColumnBounds],
+    metadata: pq.FileMetaData,
+) -> WrittenFile:
+    ids = _field_ids(schema)
+    sizes = dict.fromkeys(ids, 0)
+    offsets = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for position, key in enumerate(ids):
+            sizes[key] += group.column(position).total_compressed_size
+        first = group.column(0)
+        offsets.append(first.dictionary_page_offset or first.data_page_offset)
+    return WrittenFile(path, size, metadata.num_rows, bounds, sizes, tuple(offsets))
+
+
+def _field_ids(schema: pa.Schema) -> list[int]:
+    return [int(field.metadata[FIELD_ID]) for field in schema]

@@ -1,0 +1,62 @@
+"""Files of runs that the catalog does not know yet, or whose commit is on its way.
+
+Tasks of Spark write native files before their load begins: a DataFrame's write has no process of
+ours from its start to its end. Such files lie in `data/<load id>/` like all others, and clean-up
+leaves them alone for as long as it leaves a blob that was not registered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from snowmelt.catalog.jobs import loads, maintenance, migrations
+from snowmelt.catalog.jobs.loads import LoadState
+from snowmelt.errors import NotFound
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Container, Iterable
+
+    import sqlalchemy as sa
+
+    from snowmelt.storage.store import ObjectInfo
+
+_DATA = "/data/"
+
+
+def run_of(path: str) -> str | None:
+    """Return the id of the run that wrote a native file, None for metadata."""
+    _, found, rest = path.partition(_DATA)
+    return rest.partition("/")[0] if found else None
+
+
+def settled_files(
+    connection: sa.Connection,
+    found: Iterable[ObjectInfo],
+    committed: Container[str],
+    since: dt.datetime,
+) -> list[ObjectInfo]:
+    """Return files without those of loads that are at work, or of runs that nobody knows.
+
+    Of the latter only while their newest file is younger than `since`.
+    """
+    files = list(found)
+    newest: dict[str, dt.datetime] = {}
+    for each in files:
+        run_id = run_of(each.path)
+        if run_id is not None and run_id not in committed:
+            newest[run_id] = max(each.modified_at, newest.get(run_id, each.modified_at))
+    open_runs = {
+        run_id for run_id, at in newest.items() if _is_open(connection, run_id, is_young=at > since)
+    }
+    return [each for each in files if run_of(each.path) not in open_runs]
+
+
+def _is_open(connection: sa.Connection, run_id: str, *, is_young: bool) -> bool:
+    try:
+        return loads.find_load(connection, run_id).state is LoadState.RUNNING
+    except NotFound:
+        known = migrations.find_migration(connection, run_id) or maintenance.find_run(
+            connection, run_id
+        )
+        return is_young and known is None

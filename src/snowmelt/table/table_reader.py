@@ -1,0 +1,171 @@
+"""Reading chunks, and whole tables without an engine.
+
+A chunk in quarantine (see `snowmelt.table.migration`) is read like any other: with an error that
+names the blob, unless somebody has restored it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from snowmelt.blob.bdec import derive_key
+from snowmelt.catalog.objects.tables import schema_versions
+from snowmelt.clock import SystemClock
+from snowmelt.errors import TableInconsistent
+from snowmelt.schema.chunk_types import FIELD_ID
+from snowmelt.schema.native_types import native_schema
+from snowmelt.table.chunk_reader import ChunkTask, columnless, concatenated, part_of, read_task
+from snowmelt.table.file_io import file_io
+from snowmelt.table.snapshot import take_snapshots
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.security.encryption_keys import KeyRing
+    from snowmelt.catalog.streaming.chunks import ChunkRecord
+    from snowmelt.clock import Clock
+    from snowmelt.schema.types import TableName, TableSchema
+    from snowmelt.storage.store import Store
+    from snowmelt.table.iceberg import NativeFile
+
+
+def chunk_tasks(
+    database: Database,
+    keyring: KeyRing,
+    stage_url: str,
+    chunks: Sequence[ChunkRecord],
+    schema: TableSchema,
+) -> list[ChunkTask]:
+    """Return the tasks that read these chunks as rows of `schema`, in the same order.
+
+    Raises:
+        TableInconsistent: The key of a chunk is not in the catalog.
+    """
+    with database.reading() as connection:
+        keys = keyring.keys(connection, sorted({chunk.key_id for chunk in chunks}))
+        older = {chunk.table_id for chunk in chunks if chunk.schema_version != schema.version}
+        versions = {table_id: schema_versions(connection, table_id) for table_id in older}
+    tasks = [_task(chunk, keys, stage_url, schema) for chunk in chunks]
+    return [
+        replace(task, written=versions[chunk.table_id].get(chunk.schema_version))
+        if chunk.schema_version != schema.version
+        else task
+        for task, chunk in zip(tasks, chunks, strict=True)
+    ]
+
+
+def read_file(file: NativeFile, schema: TableSchema) -> pa.Table:
+    """Read one native file as rows of `schema` in native form; columns are found by field id."""
+    with file_io(file.path).new_input(file.path).open() as stream:
+        whole = pq.ParquetFile(stream)
+        names = _names(whole)
+        wanted = native_schema(schema)
+        return _conformed(whole.read(_present(wanted, names)), names, wanted)
+
+
+def read_batches(file: NativeFile, schema: TableSchema, rows: int) -> Iterator[pa.Table]:
+    """Read one native file like `read_file`, so many rows at a time at most."""
+    return read_fields(file.path, native_schema(schema), rows)
+
+
+def read_fields(address: str, wanted: pa.Schema, rows: int) -> Iterator[pa.Table]:
+    """Read fields of the native file at an address, so many rows at a time at most.
+
+    `wanted` are native fields with their ids, by which they are found.
+    """
+    with file_io(address).new_input(address).open() as stream:
+        whole = pq.ParquetFile(stream)
+        names = _names(whole)
+        for batch in whole.iter_batches(rows, columns=_present(wanted, names)):
+            yield _conformed(pa.Table.from_batches([batch]), names, wanted)
+
+
+def _names(whole: pq.ParquetFile) -> dict[int, str]:
+    """Return the names of a file's columns by field id."""
+    return {
+        int(part.metadata[FIELD_ID]): part.name
+        for part in whole.schema_arrow
+        if part.metadata and FIELD_ID in part.metadata
+    }
+
+
+def _ids(wanted: pa.Schema) -> list[int]:
+    return [int(part.metadata[FIELD_ID]) for part in wanted]
+
+
+def _present(wanted: pa.Schema, names: dict[int, str]) -> list[str]:
+    return [names[key] for key in _ids(wanted) if key in names]
+
+
+def _conformed(table: pa.Table, names: dict[int, str], wanted: pa.Schema) -> pa.Table:
+    """Return what was read of a file as rows of `wanted`; what the file has not is NULL."""
+    rows = table.num_rows
+    if not len(wanted):
+        return columnless(rows)
+    arrays = [
+        table.column(names[key]).cast(part.type)
+        if key in names
+        else pa.chunked_array([pa.nulls(rows, part.type)])
+        for key, part in zip(_ids(wanted), wanted, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=wanted)
+
+
+def read_table(
+    database: Database,
+    keyring: KeyRing,
+    stage: Store,
+    name: TableName,
+    columns: Sequence[str] | None = None,
+    *,
+    clock: Clock | None = None,
+) -> pa.Table:
+    """Read a whole table in native form, without an engine; everything is held in memory.
+
+    Args:
+        database: The catalog.
+        keyring: Opens the chunks.
+        stage: Where the blobs are.
+        name: Which table.
+        columns: Internal names of the columns to return, in that order; None for all.
+        clock: The machine's clock when not given.
+
+    Raises:
+        TableNotFound: There is no such table.
+        BlobCorrupt: A chunk is not what was registered.
+        KeyError: There is no such column.
+    """
+    [snapshot] = take_snapshots(database, [name], clock=clock or SystemClock())
+    whole = snapshot.table.schema
+    wanted = whole if columns is None else part_of(whole, columns)
+    tasks = chunk_tasks(database, keyring, stage.url, snapshot.chunks, whole)
+    parts = [read_file(file, wanted) for file in snapshot.native_files()]
+    parts += [read_task(task, columns) for task in tasks]
+    return concatenated(parts, wanted)
+
+
+def _task(
+    chunk: ChunkRecord, keys: dict[int, bytes], stage_url: str, schema: TableSchema
+) -> ChunkTask:
+    key = keys.get(chunk.key_id)
+    if key is None:
+        raise TableInconsistent(
+            table=chunk.path, reason=f"key {chunk.key_id} of this blob is not in the catalog"
+        )
+    return ChunkTask(
+        seq=chunk.seq,
+        store_url=stage_url,
+        stage_path=f"{chunk.prefix}/{chunk.path}",
+        path=chunk.path,
+        offset=chunk.offset,
+        length=chunk.length,
+        md5=chunk.md5,
+        chunk_key=derive_key(key, chunk.path),
+        rows=chunk.rows,
+        schema=schema,
+    )

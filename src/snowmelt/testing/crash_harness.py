@@ -1,0 +1,320 @@
+"""Kill a process of the streaming path at a named point, again and again, and count the rows.
+
+Each run has a real service, real loading processes and real `kill -9` (the process kills itself
+at the point that `SNOWMELT_FAULT` names). The rows are numbered, so lost and doubled ones are
+known exactly: every number up to the last committed offset token must be there once.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import httpx
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.db.database import Database, open_database
+from snowmelt.catalog.objects.tables import find_table
+from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
+from snowmelt.clock import SystemClock
+from snowmelt.config import Settings, inherited_environment
+from snowmelt.errors import InternalError, ServiceUnavailable
+from snowmelt.failpoints import Point
+from snowmelt.schema.types import TableName
+from snowmelt.storage.store_factory import open_store
+from snowmelt.table.table_reader import read_table
+from snowmelt.testing.workload import DDL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+CLIENT_POINTS = (
+    Point.ROWS_BUFFERED,
+    Point.BLOB_BUILT,
+    Point.STAGE_WRITE,
+    Point.BLOB_STAGED,
+    Point.REGISTERED,
+)
+SERVICE_POINTS = (
+    Point.BEFORE_REGISTRATION,
+    Point.INSIDE_REGISTRATION,
+    Point.AFTER_REGISTRATION,
+    Point.ANSWERING,
+)
+MIGRATION_POINTS = (
+    Point.MIGRATION_PLANNED,
+    Point.MIGRATION_TASK,
+    Point.MIGRATION_WRITTEN,
+    Point.MIGRATION_STAGED,
+    Point.MIGRATION_INSIDE_COMMIT,
+    Point.MIGRATION_COMMITTED,
+)
+
+_USER = "CRASH"
+# For a machine on which a dozen others work as well; alone, seconds are enough.
+_STEP_LIMIT_S = 600.0
+# A Java that lives for seconds had better not compile for hours of work.
+SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_WORKER_DIED = "Python worker exited unexpectedly"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one point did: kills that happened, rows that should be there, lost, doubled."""
+
+    point: Point
+    kills: int
+    rows: int
+    lost: int
+    doubled: int
+
+
+class CrashSite:
+    """A data folder with a service, a user and numbered loaders; everything ends with the context.
+
+    `engine` is whose migrations are killed: those of `local` or `spark`. What they leave is
+    migrated by a process without Spark, which takes a second and not twenty. `popen` starts the
+    processes, which are this interpreter with `-m` and a module.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        engine: str = "local",
+        seed: int = 1,
+        popen: type[subprocess.Popen[bytes]] = subprocess.Popen,
+    ) -> None:
+        self._folder = folder
+        self._engine = engine
+        self._popen = popen
+        self._random = random.Random(seed)  # noqa: S311 - when to kill is no secret
+        self._clock = SystemClock()
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.settings = Settings.load(
+            data_dir=folder, port=port, s3_port=0, migrate=False, lease_s=1.0
+        )
+        self.url = f"http://127.0.0.1:{port}"
+        self._key = folder / "crash-key.pem"
+        self._log = folder / "processes.log"
+        self._database: Database | None = None
+        self._stop = folder / "stop"
+        self._service: subprocess.Popen[bytes] | None = None
+        # One for all tries: to make a client takes longer than to ask.
+        self._http = httpx.Client(base_url=self.url, timeout=2.0, verify=False)  # noqa: S501 - no TLS
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._database = open_database(self.settings.catalog_url)
+        public = _make_key(self._key)
+        self._execute(
+            "CREATE DATABASE crash",
+            f"CREATE USER {_USER} RSA_PUBLIC_KEY = '{public}' DEFAULT_ROLE = ACCOUNTADMIN",
+            f"GRANT ROLE ACCOUNTADMIN TO USER {_USER}",
+        )
+        self._start_service()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in [*self._children, *([self._service] if self._service else [])]:
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+            if child.stdout is not None:
+                child.stdout.close()
+        self._http.close()
+        if self._database is not None:
+            self._database.close()
+
+    def run(self, point: Point, kills: int) -> Outcome:
+        """Kill at `point` that often while rows stream in, let it all end well, and count."""
+        table = f"crash.public.{point.name}"
+        self._execute(f"CREATE TABLE {table} ({DDL})")
+        self._stop.unlink(missing_ok=True)
+        if point in CLIENT_POINTS:
+            done = self._kill_clients(point, table, kills)
+        elif point in SERVICE_POINTS:
+            done = self._kill_services(point, table, kills)
+        else:
+            done = self._kill_migrations(point, table, kills)
+        return self._count(point, table, kills, done)
+
+    def _kill_clients(self, point: Point, table: str, kills: int) -> int:
+        for _ in range(kills):
+            loader = self._start_loader(table, self._fault(point))
+            self._until_dead(loader)
+            _must_be_killed(loader, point)
+        return self._finish(self._start_loader(table))
+
+    def _kill_services(self, point: Point, table: str, kills: int) -> int:
+        loader = self._start_loader(table)
+        for _ in range(kills):
+            self._stop_service()
+            service = self._start_service(self._fault(point))
+            self._until_dead(service)
+            _must_be_killed(service, point)
+        self._start_service()
+        return self._finish(loader)
+
+    def _kill_migrations(self, point: Point, table: str, kills: int) -> int:
+        # Migrators take their time: what streams in meanwhile shall not outgrow them.
+        loader = self._start_loader(table, lag_ms=1000 if self._engine == "spark" else 300)
+        for _ in range(kills):
+            self._until(lambda: self._has_backlog(table))
+            self._kill_migration(point, table)
+        done = self._finish(loader)
+        if self._migrate(table, "local").wait(_STEP_LIMIT_S) != 0:
+            raise InternalError(f"The migration after the kills at {point} failed: {self._tail()}")
+        return done
+
+    def _kill_migration(self, point: Point, table: str) -> None:
+        """Migrate with the fault armed; the migrator waits until a dead one's lease has run out."""
+        said = self._log.stat().st_size
+        migration = self._migrate(table, self._engine, f"{point.value}=kill")
+        migration.wait(_STEP_LIMIT_S)
+        if self._engine == "spark" and point is Point.MIGRATION_TASK:
+            # It strikes Spark's worker; the driver fails by itself.
+            words = self._log.read_bytes()[said:].decode(errors="replace")
+            if migration.returncode <= 0 or _WORKER_DIED not in words:
+                raise InternalError(f"No worker was killed at {point}: {self._tail()}")
+        else:
+            _must_be_killed(migration, point)
+
+    def _has_backlog(self, table: str) -> bool:
+        with self._catalog.reading() as connection:
+            found = find_table(connection, TableName(*table.upper().split(".")))
+        return found.last_seq > found.migrated_seq
+
+    def _finish(self, loader: subprocess.Popen[bytes]) -> int:
+        self._clock.sleep(0.3)
+        self._stop.touch()
+        answer, _ = loader.communicate(timeout=_STEP_LIMIT_S)
+        if loader.returncode != 0:
+            raise InternalError(f"The last loader failed: {self._tail()}")
+        return int(answer)
+
+    def _count(self, point: Point, table: str, kills: int, done: int) -> Outcome:
+        keyring = KeyRing(load_master_key(self.settings.keys_dir))
+        stage = open_store(self.settings.stage_url)
+        name = TableName(*table.upper().split("."))
+        rows = read_table(self._catalog, keyring, stage, name, columns=["NUMBER"])
+        seen = Counter(int(number) for number in rows["NUMBER"].to_pylist())
+        lost = sum(1 for number in range(1, done + 1) if number not in seen)
+        doubled = sum(count - 1 for count in seen.values())
+        return Outcome(point, kills, done, lost, doubled)
+
+    def _fault(self, point: Point) -> str:
+        # Batches come faster than flushes: some of them shall be committed before the kill.
+        passages = 20 if point is Point.ROWS_BUFFERED else 4
+        return f"{point.value}=kill:{self._random.randint(1, passages)}"
+
+    def _start_service(self, fault: str = "") -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "snowmelt", "serve"]
+        environment = self.settings.environment() | {"SNOWMELT_FAULT": fault}
+        self._service = self._start(command, environment)
+        if not fault:
+            self._until(self._service_answers)
+        return self._service
+
+    def _stop_service(self) -> None:
+        if self._service is not None and self._service.poll() is None:
+            self._service.kill()
+            self._service.wait()
+
+    def _service_answers(self) -> bool:
+        if self._service is not None and self._service.poll() is not None:
+            raise ServiceUnavailable(url=self.url, reason=self._tail())
+        try:
+            return self._http.get("/healthz").status_code == httpx.codes.OK
+        except httpx.TransportError:
+            return False
+
+    def _start_loader(
+        self, table: str, fault: str = "", *, lag_ms: int = 100
+    ) -> subprocess.Popen[bytes]:
+        command = [
+            *(sys.executable, "-m", "snowmelt.testing.workload", self.url, _USER, str(self._key)),
+            *(table, "channel", "--stop", str(self._stop), "--lag-ms", str(lag_ms)),
+        ]
+        return self._start(command, {"SNOWMELT_FAULT": fault}, stdout=subprocess.PIPE)
+
+    def _migrate(self, table: str, engine: str, fault: str = "") -> subprocess.Popen[bytes]:
+        # With --debug, Java says on standard error what became of its workers.
+        command = [sys.executable, "-m", "snowmelt", "--debug", "migrate", table]
+        return self._start(
+            [*command, "--engine", engine],
+            self.settings.environment() | {"SNOWMELT_FAULT": fault},
+        )
+
+    def _start(
+        self, command: list[str], environment: dict[str, str], stdout: int | None = None
+    ) -> subprocess.Popen[bytes]:
+        everywhere = inherited_environment() | {"JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA}
+        # Hundreds of processes are started: without bytecode each would compile what it imports.
+        if everywhere.pop("PYTHONDONTWRITEBYTECODE", ""):
+            everywhere.setdefault("PYTHONPYCACHEPREFIX", str(self._folder / "bytecode"))
+        with self._log.open("ab") as log:
+            child = self._popen(
+                command,
+                env=everywhere | environment,
+                stdout=log if stdout is None else stdout,
+                stderr=log,
+            )
+        self._children.append(child)
+        return child
+
+    @property
+    def _catalog(self) -> Database:
+        if self._database is None:
+            raise InternalError("A crash site is used as a context manager.")
+        return self._database
+
+    def _execute(self, *statements: str) -> None:
+        for statement in statements:
+            execute(self._catalog, statement, user=None, clock=self._clock)
+
+    def _until_dead(self, process: subprocess.Popen[bytes]) -> None:
+        self._until(lambda: process.poll() is not None)
+
+    def _until(self, reached: Callable[[], bool]) -> None:
+        until = self._clock.monotonic() + _STEP_LIMIT_S
+        while not reached():
+            if self._clock.monotonic() > until:
+                raise InternalError(f"A step of the crash run took too long: {self._tail()}")
+            self._clock.sleep(0.02)
+
+    def _tail(self) -> str:
+        return self._log.read_text(errors="replace")[-2000:] if self._log.exists() else "no output"
+
+
+def _must_be_killed(process: subprocess.Popen[bytes], point: Point) -> None:
+    if process.returncode != -signal.SIGKILL:
+        raise InternalError(f"Nothing was killed at {point}: exit code {process.returncode}.")
+
+
+def _make_key(path: Path) -> str:
+    private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    path.touch(mode=0o600)
+    path.write_bytes(
+        private.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    public = private.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return "".join(public.decode().splitlines()[1:-1])

@@ -1,0 +1,66 @@
+"""A loading process that is made to be killed: it numbers its rows and resumes from its token.
+
+    python -m snowmelt.testing.workload URL USER KEY TABLE CHANNEL --stop FILE
+
+Rows have the columns `CHANNEL` and `NUMBER` (1, 2, 3 …); the offset token is the last number of
+the batch. It ends when the stop file exists and everything is committed, and prints that number.
+A fault point armed by `SNOWMELT_FAULT` ends it earlier.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+from pathlib import Path
+
+from snowmelt.client.client import Client
+from snowmelt.clock import SystemClock
+
+DDL = "channel VARCHAR(32) NOT NULL, number NUMBER(18,0) NOT NULL, text VARCHAR(64)"
+_ROWS = 20
+_BATCHES_PER_FLUSH = 5
+
+
+def load(client: Client, table: str, name: str, *, stop: Path, pause_s: float) -> int:
+    """Insert numbered rows, every `pause_s` seconds some, until `stop` exists.
+
+    Returns:
+        The last number, which is committed.
+    """
+    clock = SystemClock()
+    channel = client.open_channel(name, table=table, on_error="abort")
+    number = int(channel.latest_committed_offset_token() or 0)
+    while True:
+        ending = stop.exists()
+        rows = [
+            {"channel": name, "number": each, "text": f"row {each} of {name}"}
+            for each in range(number + 1, number + _ROWS + 1)
+        ]
+        number += _ROWS
+        channel.insert_rows(rows, offset_token=str(number))
+        if ending:
+            break
+        clock.sleep(pause_s)
+    channel.wait_for_commit(str(number), timeout=dt.timedelta(seconds=300))
+    return number
+
+
+def main() -> int:
+    """Run from the command line; exit code 0 and a number only when all is committed."""
+    parser = argparse.ArgumentParser(prog="loader")
+    for argument in ("url", "user", "key", "table", "channel"):
+        parser.add_argument(argument)
+    parser.add_argument("--stop", type=Path, required=True)
+    parser.add_argument("--lag-ms", type=int, default=100)
+    options = parser.parse_args()
+    lag = dt.timedelta(milliseconds=options.lag_ms)
+    pause_s = lag.total_seconds() / _BATCHES_PER_FLUSH
+    key = Path(options.key).read_text()
+    with Client(options.url, user=options.user, private_key=key, max_client_lag=lag) as client:
+        number = load(client, options.table, options.channel, stop=options.stop, pause_s=pause_s)
+    print(number, flush=True)  # noqa: T201 - its answer
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
