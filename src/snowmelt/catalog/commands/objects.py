@@ -17,18 +17,18 @@ from snowmelt.catalog.security import access_control as account
 from snowmelt.catalog.security import access_keys
 from snowmelt.catalog.sql.ast import (
     AlterBucket,
-    AlterNamespace,  # `change.register` reads them  # noqa: TC001
-    CommentOn,  # `change.register` reads them  # noqa: TC001
+    AlterNamespace,  # `change.register` reads them
+    CommentOn,  # `change.register` reads them
     CreateBucket,
     CreateTable,
-    CreateTableLike,  # `change.register` reads them  # noqa: TC001
+    CreateTableLike,  # `change.register` reads them
     DropAccessKey,
     DropBucket,
     GrantOnAccount,
     GrantOnBucket,
-    RenameNamespace,  # `change.register` reads them  # noqa: TC001
-    TruncateTable,  # `change.register` reads them  # noqa: TC001
-    Undrop,  # `change.register` reads them  # noqa: TC001
+    RenameNamespace,  # `change.register` reads them
+    TruncateTable,  # `change.register` reads them
+    Undrop,  # `change.register` reads them
 )
 from snowmelt.catalog.sql.identifiers import Existing, Level
 from snowmelt.errors import (

@@ -15,7 +15,7 @@ from snowmelt.catalog.security.access_control import has
 from snowmelt.catalog.sql.ast import (
     AddColumns,
     AlterColumns,
-    AlterTable,  # noqa: TC001 - `change.register` reads it
+    AlterTable,
     ClusterBy,
     DropColumns,
     RenameColumn,

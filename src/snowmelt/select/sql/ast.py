@@ -321,8 +321,8 @@ def walk(expression: Expression) -> Iterator[Expression]:
 def parts(expression: Expression) -> Iterator[Expression]:
     """Yield an expression and everything inside it, the outer before the inner."""
     yield expression
-    for field in dataclasses.fields(expression):
-        yield from _parts(getattr(expression, field.name))
+    for part in dataclasses.fields(expression):
+        yield from _parts(getattr(expression, part.name))
 
 
 def _parts(value: object) -> Iterator[Expression]:
@@ -344,11 +344,11 @@ def replace(
     if answer is not None:
         return answer
     changes: dict[str, AnyRewriting] = {}
-    for field in dataclasses.fields(expression):
-        value = getattr(expression, field.name)
+    for part in dataclasses.fields(expression):
+        value = getattr(expression, part.name)
         changed = _replaced(value, instead)
         if changed is not value:
-            changes[field.name] = changed
+            changes[part.name] = changed
     return dataclasses.replace(expression, **changes) if changes else expression
 
 
