@@ -37,8 +37,8 @@ from snowmelt.ingest.decoder_pool import LocalInspector
 from snowmelt.ingest.request_validation import MAX_CHUNK_BYTES, Refusal, blob_refusal, chunk_refusal
 from snowmelt.schema import statistics
 from snowmelt.schema.conversion.json_text import MAX_DEPTH, BeyondLimits, InvalidJson, normalise
+from snowmelt.schema.conversion.timestamp_limits import LIMITED, limits_text, out_of_range
 from snowmelt.schema.native_types import native_columns, to_native
-from snowmelt.schema.timestamp_limits import LIMITED, limits_text, out_of_range
 from snowmelt.schema.types import (
     MAX_BINARY_BYTES,
     MAX_TEXT_BYTES,

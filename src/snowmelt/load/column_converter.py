@@ -26,9 +26,9 @@ from snowmelt.schema.chunk_types import nulls_of, one_array
 from snowmelt.schema.conversion.column_converter import ColumnConverter
 from snowmelt.schema.conversion.json_text import write
 from snowmelt.schema.conversion.numbers import BLANKS
+from snowmelt.schema.conversion.timestamp_limits import out_of_range
 from snowmelt.schema.conversion.value_rules import rule_of
 from snowmelt.schema.native_types import native_columns, native_schema, to_native
-from snowmelt.schema.timestamp_limits import out_of_range
 from snowmelt.schema.types import (
     DEFAULT_ZONE,
     SEMI_STRUCTURED,

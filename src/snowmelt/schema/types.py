@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
-from snowmelt.schema.conversion.timestamps import TextForms
-
 _PLAIN = re.compile(r"[A-Z_][A-Z0-9_$]*\Z")
 
 
@@ -171,6 +169,14 @@ def _fixed_physical(precision: int) -> str:
 
 DEFAULT_ZONE = "UTC"
 """Zone of timestamps that name none, wherever no session, channel or setting names another."""
+
+
+class TextForms(StrEnum):
+    """Which texts are dates, times and timestamps."""
+
+    JAVA = "java"
+    AUTO = "auto"
+    VERTICA = "vertica"
 
 
 class Compatibility(StrEnum):

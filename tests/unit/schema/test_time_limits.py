@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from snowmelt.errors import InvalidRow
 from snowmelt.schema.conversion.row_converter import RowConverter
+from snowmelt.schema.conversion.timestamp_limits import out_of_range
 from snowmelt.schema.native_types import to_native
-from snowmelt.schema.timestamp_limits import out_of_range
 from snowmelt.schema.types import Column, Kind, TableSchema
 
 KINDS = [Kind.TIMESTAMP_NTZ, Kind.TIMESTAMP_LTZ, Kind.TIMESTAMP_TZ]

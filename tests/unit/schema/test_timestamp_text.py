@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from snowmelt.schema.conversion.timestamps import (
     ParsedTimestamp,
-    TextForms,
     TimestampSyntaxError,
     day_of,
     parse_time,
     parse_timestamp,
     year_of_day,
 )
+from snowmelt.schema.types import TextForms
 
 JAVA, AUTO, VERTICA = TextForms
 

@@ -12,12 +12,8 @@ import pyarrow.compute as pc
 
 from snowmelt.errors import InvalidValue
 from snowmelt.schema.chunk_types import one_array
-from snowmelt.schema.conversion.timestamps import (
-    TextForms,
-    TimestampSyntaxError,
-    parse_time,
-    parse_timestamp,
-)
+from snowmelt.schema.conversion.timestamps import TimestampSyntaxError, parse_time, parse_timestamp
+from snowmelt.schema.types import TextForms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from snowmelt.errors import PhaseFailed
 from snowmelt.load.parsers.record_columns import Objects, shown
 from snowmelt.schema.conversion.arrow_values import python_values
+from snowmelt.schema.conversion.timestamp_limits import out_of_range
 from snowmelt.schema.native_types import has_nanoseconds
-from snowmelt.schema.timestamp_limits import out_of_range
 from snowmelt.schema.types import TIMESTAMPS, Kind
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from snowmelt.schema.chunk_types import (
 )
 from snowmelt.schema.conversion import msgpack_columns as packed
 from snowmelt.schema.conversion.numbers import fixed
+from snowmelt.schema.conversion.timestamp_limits import are_in_range
 from snowmelt.schema.conversion.value_rules import rule_of
-from snowmelt.schema.timestamp_limits import are_in_range
 from snowmelt.schema.types import (
     MAX_BINARY_BYTES,
     MAX_TEXT_BYTES,

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
-from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from snowmelt.schema.conversion.numbers import BLANKS, is_narrow
-from snowmelt.schema.types import Column, Kind
+from snowmelt.schema.types import Column, Kind, TextForms
 from snowmelt.schema.value_errors import wrong_type, wrong_value, year_out_of_range
 
 if TYPE_CHECKING:
@@ -91,14 +90,6 @@ _COMPACT_DATE = re.compile(r"(?P<year>\d{4})(?P<month>\d{2})(?P<day>\d{2})", re.
 # a day of the calendar or a time of day.
 _LEAST_EPOCH_DIGITS = 9
 _NOON = 12
-
-
-class TextForms(StrEnum):
-    """Which texts are dates, times and timestamps."""
-
-    JAVA = "java"
-    AUTO = "auto"
-    VERTICA = "vertica"
 
 
 class TimestampSyntaxError(ValueError):

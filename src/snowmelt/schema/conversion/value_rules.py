@@ -38,13 +38,13 @@ from snowmelt.schema.conversion.numbers import (
     real,
 )
 from snowmelt.schema.conversion.sdk_bytes import no_base64, no_bytes
-from snowmelt.schema.conversion.timestamps import days, time_of_day, timestamp
-from snowmelt.schema.timestamp_limits import (
+from snowmelt.schema.conversion.timestamp_limits import (
     LIMITED,
     find_range_error,
     foreign_instant,
     instant_out_of_range,
 )
+from snowmelt.schema.conversion.timestamps import days, time_of_day, timestamp
 from snowmelt.schema.types import (
     MAX_BINARY_BYTES,
     MAX_TEXT_BYTES,

@@ -21,9 +21,9 @@ from snowmelt.failpoints import Point
 from snowmelt.loaders.spool import FileSpool, RowSpool
 from snowmelt.schema.conversion.arrow_values import python_values, zone_of
 from snowmelt.schema.conversion.column_converter import ColumnConverter
+from snowmelt.schema.conversion.timestamp_limits import out_of_range
 from snowmelt.schema.conversion.value_rules import rule_of
 from snowmelt.schema.native_types import native_columns, native_schema, to_native
-from snowmelt.schema.timestamp_limits import out_of_range
 from snowmelt.schema.types import DEFAULT_ZONE, TIMESTAMPS, Column, Kind, TableSchema, internal_name
 from snowmelt.spark.tables.visible_columns import visible_columns
 
