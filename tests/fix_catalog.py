@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.objects import namespaces, tables
 from snowmelt.catalog.security import access_control, encryption_keys
 from snowmelt.catalog.streaming import channels, registration, stages
@@ -92,7 +93,7 @@ class World:
         self.clock = ManualClock(START)
         with database.writing() as connection:
             now = self.now
-            namespaces.create_database(connection, "DB", owner=access_control.ACCOUNTADMIN, now=now)
+            namespaces.create_database(connection, "DB", owner=ACCOUNTADMIN, now=now)
             access_control.create_role(connection, "WRITER", now=now)
             for user in ("LOADER", "OTHER"):
                 access_control.create_user(connection, user, default_role=None, now=now)
@@ -111,7 +112,7 @@ class World:
                 connection,
                 name,
                 COLUMNS,
-                owner=access_control.ACCOUNTADMIN,
+                owner=ACCOUNTADMIN,
                 now=self.now,
                 **options,
             )

@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control
 from snowmelt.client.client import Client
 from snowmelt.config import Settings
@@ -99,7 +100,7 @@ class Embedded:
             self.url,
             user=USER,
             private_key=self._private_key,
-            role=access_control.ACCOUNTADMIN,
+            role=ACCOUNTADMIN,
             **options,
         )
 
@@ -135,7 +136,7 @@ class EmbeddedClient(Client):
                 self._embedded.url,
                 user=USER,
                 private_key=self._embedded._private_key,  # noqa: SLF001 - same module
-                role=access_control.ACCOUNTADMIN,
+                role=ACCOUNTADMIN,
                 **options,
             )
         except BaseException:
@@ -192,8 +193,8 @@ def _prepare_user(service: Service, folder: Path) -> str:
             access_control.user_by_name(connection, USER)
         except NotFound:
             access_control.create_user(
-                connection, USER, default_role=access_control.ACCOUNTADMIN, now=service.clock.now()
+                connection, USER, default_role=ACCOUNTADMIN, now=service.clock.now()
             )
         access_control.set_public_key(connection, USER, public_key.decode())
-        access_control.grant_role(connection, access_control.ACCOUNTADMIN, USER)
+        access_control.grant_role(connection, ACCOUNTADMIN, USER)
     return pem

@@ -7,6 +7,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from fix_catalog import NAME
+from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.objects import namespaces, tables
 from snowmelt.catalog.security import access_control
 from snowmelt.errors import (
@@ -134,7 +135,7 @@ def test_the_owner_may_do_everything_with_its_object(world, writing):
     assert {grant.privilege for grant in owned} == {"OWNERSHIP"}
     assert len(owned) == 3
     access_control.drop_role(writing, "R")
-    assert tables.find_table(writing, NAME).owner == access_control.ACCOUNTADMIN
+    assert tables.find_table(writing, NAME).owner == ACCOUNTADMIN
 
 
 def test_what_public_may_everyone_may(world, writing):

@@ -7,9 +7,9 @@ import sqlalchemy as sa
 
 from fix_catalog import COLUMNS, NAME, advance
 from snowmelt.catalog import model
+from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.objects import namespaces, tables
 from snowmelt.catalog.objects.tables import Pointer
-from snowmelt.catalog.security import access_control
 from snowmelt.catalog.streaming import channels, chunks
 from snowmelt.errors import (
     AlreadyExists,
@@ -150,11 +150,8 @@ def test_namespaces_exist_once_unless_replaced(world, writing):
     with pytest.raises(AlreadyExists):
         namespaces.create_schema(writing, "DB", "PUBLIC", owner="WRITER", now=world.now)
     keep = {"owner": "WRITER", "now": world.now, "if_not_exists": True}
-    assert namespaces.create_database(writing, "DB", **keep).owner == access_control.ACCOUNTADMIN
-    assert (
-        namespaces.create_schema(writing, "DB", "PUBLIC", **keep).owner
-        == access_control.ACCOUNTADMIN
-    )
+    assert namespaces.create_database(writing, "DB", **keep).owner == ACCOUNTADMIN
+    assert namespaces.create_schema(writing, "DB", "PUBLIC", **keep).owner == ACCOUNTADMIN
     replace = {"owner": "WRITER", "now": world.now, "replace": True}
     assert namespaces.create_schema(writing, "DB", "PUBLIC", **replace).owner == "WRITER"
     assert tables.tables_of(writing) == []

@@ -11,9 +11,9 @@ import pytest
 
 from snowmelt.catalog.commands.executor import execute
 from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.objects.callable_functions import callable_function
 from snowmelt.catalog.objects.external_functions import FunctionName
-from snowmelt.catalog.security.access_control import ACCOUNTADMIN
 from snowmelt.cli.flights_demo import dataset, function_chapter
 from snowmelt.clock import SystemClock
 from snowmelt.functions.caller.call_log import ListLedger

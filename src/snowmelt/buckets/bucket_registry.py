@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from snowmelt.buckets.errors import S3Refusal
 from snowmelt.buckets.local_bucket import IndexedBucket
 from snowmelt.buckets.mounted_bucket import MountedBucket
+from snowmelt.catalog.model.privileges import ACCOUNTADMIN, PUBLIC
 from snowmelt.catalog.objects import s3_buckets
 from snowmelt.catalog.security import access_control
 from snowmelt.errors import (
@@ -219,7 +220,7 @@ def _note(connection: sa.Connection, name: str, url: str, clock: Clock) -> None:
     except NotFound:
         try:
             s3_buckets.create_bucket(
-                connection, name, owner=access_control.ACCOUNTADMIN, now=clock.now(), backend=url
+                connection, name, owner=ACCOUNTADMIN, now=clock.now(), backend=url
             )
         except BucketNameInvalid as error:
             raise ConfigurationError(
@@ -246,7 +247,7 @@ def _named(text: str) -> tuple[str, str]:
 def _owner(default_role: str | None, roles: tuple[str, ...]) -> str:
     if default_role is not None and default_role in roles:
         return default_role
-    others = [role for role in roles if role != access_control.PUBLIC]
+    others = [role for role in roles if role != PUBLIC]
     if len(others) == 1:
         return others[0]
     raise S3Refusal(

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from snowmelt.catalog.db.catalog_clock import CatalogClock
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.jobs import services
+from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.encryption_keys import open_keyring
 from snowmelt.clock import SystemClock
@@ -275,7 +276,7 @@ def _developer(database: Database, clock: Clock) -> str:
             access_control.user_by_name(connection, DEVELOPER)
         except NotFound:
             access_control.create_user(
-                connection, DEVELOPER, default_role=access_control.ACCOUNTADMIN, now=clock.now()
+                connection, DEVELOPER, default_role=ACCOUNTADMIN, now=clock.now()
             )
-            access_control.grant_role(connection, access_control.ACCOUNTADMIN, DEVELOPER)
+            access_control.grant_role(connection, ACCOUNTADMIN, DEVELOPER)
     return DEVELOPER

@@ -14,9 +14,9 @@ from snowmelt.catalog.commands.executor import execute, is_query
 from snowmelt.catalog.commands.session import Result
 from snowmelt.catalog.db.catalog_clock import following
 from snowmelt.catalog.db.database import Database, open_database
+from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.objects.external_functions import FunctionName
 from snowmelt.catalog.objects.tables import find_table, table_by_id
-from snowmelt.catalog.security.access_control import ACCOUNTADMIN
 from snowmelt.catalog.security.encryption_keys import KeyRing, open_keyring
 from snowmelt.catalog.streaming.chunks import tables_with_backlog
 from snowmelt.config import Settings

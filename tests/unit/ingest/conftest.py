@@ -19,6 +19,7 @@ from snowmelt.blob.writer import ChunkSource, build_blob
 from snowmelt.catalog.commands.executor import execute
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.jobs import services
+from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control, encryption_keys
 from snowmelt.clock import ManualClock
 from snowmelt.ingest.catalog_cache import Known
@@ -122,10 +123,8 @@ def world(tmp_path: Path):
     ):
         execute(database, text, clock=clock)
     with database.writing() as connection:
-        access_control.create_user(
-            connection, USER, default_role=access_control.ACCOUNTADMIN, now=NOW
-        )
-        access_control.grant_role(connection, access_control.ACCOUNTADMIN, USER)
+        access_control.create_user(connection, USER, default_role=ACCOUNTADMIN, now=NOW)
+        access_control.grant_role(connection, ACCOUNTADMIN, USER)
         deployment_id = services.deployment_id(connection)
     keyring = encryption_keys.KeyRing(encryption_keys.load_master_key(tmp_path / "keys"))
     stage = LocalStore(tmp_path / "stage")

@@ -7,6 +7,7 @@ import datetime as dt
 import pytest
 
 from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control
 from snowmelt.errors import ChannelFenced, ChannelNotFound, NameMissing, RoleNotGranted
 from snowmelt.ingest.stage_locations import Asker
@@ -27,10 +28,8 @@ def other(world) -> str:
     """Another user who may do as much as the first."""
     with world.database.writing() as connection:
         now = world.clock.now()
-        access_control.create_user(
-            connection, OTHER, default_role=access_control.ACCOUNTADMIN, now=now
-        )
-        access_control.grant_role(connection, access_control.ACCOUNTADMIN, OTHER)
+        access_control.create_user(connection, OTHER, default_role=ACCOUNTADMIN, now=now)
+        access_control.grant_role(connection, ACCOUNTADMIN, OTHER)
     return OTHER
 
 

@@ -19,7 +19,8 @@ from snowmelt.catalog.commands import (
 from snowmelt.catalog.commands.ddl import change
 from snowmelt.catalog.commands.session import Result, Session
 from snowmelt.catalog.commands.show import show
-from snowmelt.catalog.security.access_control import ACCOUNTADMIN, effective_role, roles
+from snowmelt.catalog.model.privileges import ACCOUNTADMIN
+from snowmelt.catalog.security.access_control import effective_role, roles
 from snowmelt.catalog.sql.ast import (
     Describe,
     DescribeAnyIntegration,

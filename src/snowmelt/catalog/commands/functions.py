@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from snowmelt.catalog.commands.ddl import change
 from snowmelt.catalog.commands.session import Result
+from snowmelt.catalog.model.privileges import PUBLIC
 from snowmelt.catalog.objects import external_functions, integrations, libraries
 from snowmelt.catalog.objects import external_functions as translators
 from snowmelt.catalog.objects.external_functions import (
@@ -282,7 +283,7 @@ def _require_same(
 
 @change.register(CreateIntegration)
 def _create(statement: CreateIntegration, session: Session) -> Result:
-    roles = {session.role, access.PUBLIC}
+    roles = {session.role, PUBLIC}
     if not account.may(session.connection, roles, integrations.CREATE_INTEGRATION):
         raise PrivilegeMissing(
             role=display_name(session.role),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.commands.ddl import change
 from snowmelt.catalog.commands.session import Result, Session, schema_shown
+from snowmelt.catalog.model.privileges import PUBLIC
 from snowmelt.catalog.objects import error_tables, tables
 from snowmelt.catalog.objects import retention as keeping
 from snowmelt.catalog.objects import s3_buckets as buckets
@@ -210,7 +211,7 @@ def _create_table_like(statement: CreateTableLike, session: Session) -> Result:
 
 @change.register(CreateBucket)
 def _create_bucket(statement: CreateBucket, session: Session) -> Result:
-    if not account.may(session.connection, {session.role, access.PUBLIC}, buckets.CREATE_BUCKET):
+    if not account.may(session.connection, {session.role, PUBLIC}, buckets.CREATE_BUCKET):
         raise PrivilegeMissing(
             role=display_name(session.role), privilege=buckets.CREATE_BUCKET, object="the account"
         )

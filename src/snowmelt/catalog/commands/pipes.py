@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.commands.ddl import change
 from snowmelt.catalog.commands.session import Result, schema_shown
 from snowmelt.catalog.commands.show import PIPE_COLUMNS, pipe_row, show
+from snowmelt.catalog.model.privileges import PUBLIC
 from snowmelt.catalog.objects import pipes
 from snowmelt.catalog.security import access_control as access
 from snowmelt.catalog.sql.identifiers import Existing, Name
@@ -103,7 +104,7 @@ def _no_column(column: str, table: TableRecord, where: Name) -> StatementError:
 
 
 def _require_owner(pipe: pipes.PipeRecord, session: Session) -> None:
-    if not session.is_administrator and pipe.owner not in {session.role, access.PUBLIC}:
+    if not session.is_administrator and pipe.owner not in {session.role, PUBLIC}:
         raise PrivilegeMissing(
             role=display_name(session.role), privilege="OWNERSHIP", object=f"pipe {pipe}"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from snowmelt.catalog.model.privileges import ACCOUNTADMIN, PRIVILEGES, PUBLIC, Kind
 from snowmelt.catalog.objects.external_functions import (
     FunctionName,
     find_translator,
@@ -14,15 +15,7 @@ from snowmelt.catalog.objects.integrations import find_integration
 from snowmelt.catalog.objects.namespaces import DEFAULT_SCHEMA, find_database, find_schema
 from snowmelt.catalog.objects.s3_buckets import find_bucket, reach
 from snowmelt.catalog.objects.tables import find_table
-from snowmelt.catalog.security.access_control import (
-    ACCOUNTADMIN,
-    PRIVILEGES,
-    PUBLIC,
-    Kind,
-    has,
-    require_namespace,
-    require_table,
-)
+from snowmelt.catalog.security.access_control import has, require_namespace, require_table
 from snowmelt.catalog.sql.identifiers import Level
 from snowmelt.errors import NotFound, PrivilegeMissing, StatementError
 from snowmelt.schema.types import Kind as ColumnKind

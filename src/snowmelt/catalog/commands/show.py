@@ -18,6 +18,7 @@ from snowmelt.catalog.commands.show_functions import (
     shown_security_integrations,
     shown_translators,
 )
+from snowmelt.catalog.model.privileges import PUBLIC
 from snowmelt.catalog.objects import libraries, namespaces, pipes, tables
 from snowmelt.catalog.objects import s3_buckets as buckets
 from snowmelt.catalog.objects.error_tables import error_table_of
@@ -47,11 +48,12 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from snowmelt.catalog.model.privileges import Kind
     from snowmelt.catalog.objects.libraries import FunctionKind
     from snowmelt.catalog.objects.namespaces import DatabaseRecord, SchemaRecord
     from snowmelt.catalog.objects.s3_buckets import PrefixGrant
     from snowmelt.catalog.objects.tables import TableRecord
-    from snowmelt.catalog.security.access_control import GrantRecord, Kind
+    from snowmelt.catalog.security.access_control import GrantRecord
     from snowmelt.catalog.security.future_grants import Scope
     from snowmelt.catalog.sql.ast import Statement
 
@@ -382,7 +384,7 @@ def _users(_statement: Show, session: Session) -> Iterator[Row]:
 
 
 def _roles(_statement: Show, session: Session) -> Iterator[Row]:
-    known = {session.role, access.PUBLIC}
+    known = {session.role, PUBLIC}
     if session.user is not None:
         known |= set(access.roles_of(session.connection, session.user))
     for each in access.roles(session.connection):
@@ -391,7 +393,7 @@ def _roles(_statement: Show, session: Session) -> Iterator[Row]:
 
 
 def _buckets(_statement: Show, session: Session) -> Iterator[Row]:
-    holders = {session.role, access.PUBLIC}
+    holders = {session.role, PUBLIC}
     for each in buckets.buckets_of(session.connection):
         if not buckets.reach(session.connection, holders, each).is_empty:
             yield each.created_at, each.name, each.owner, each.backend, each.select_dialect

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Collection, Sequence
 
-    from snowmelt.catalog.security.access_control import Kind
+    from snowmelt.catalog.model.privileges import Kind
     from snowmelt.functions.signature import Signature, SqlType
 
 _F = model.external_functions

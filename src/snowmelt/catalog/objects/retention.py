@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping, Sequence
 
+    from snowmelt.catalog.model.privileges import Kind
     from snowmelt.catalog.objects.namespaces import DatabaseRecord, SchemaRecord
     from snowmelt.catalog.objects.tables import TableRecord
-    from snowmelt.catalog.security.access_control import Kind
 
 MAX_RETENTION_DAYS = 90  # as Snowflake's
 

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import insert_for
-from snowmelt.catalog.security.access_control import ACCOUNTADMIN, PRIVILEGES
+from snowmelt.catalog.model.privileges import ACCOUNTADMIN, PRIVILEGES
 from snowmelt.errors import AlreadyExists, BucketNameInvalid, NotEmpty, NotFound
 from snowmelt.schema.types import display_name
 

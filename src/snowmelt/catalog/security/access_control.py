@@ -13,16 +13,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import sqlalchemy as sa
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import insert_for
 from snowmelt.catalog.model import future_grants
+from snowmelt.catalog.model.privileges import (
+    ACCOUNTADMIN,
+    BUILT_IN_ROLES,
+    PRIVILEGES,
+    PUBLIC,
+    Kind,
+    der_of_public_key,
+)
 from snowmelt.errors import (
     AlreadyExists,
     DatabaseNotFound,
-    InvalidPublicKey,
     NotFound,
     RoleNotGranted,
     SchemaNotFound,
@@ -36,21 +41,6 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.objects.tables import TableRecord
 
-ACCOUNTADMIN = "ACCOUNTADMIN"
-PUBLIC = "PUBLIC"
-BUILT_IN_ROLES = (ACCOUNTADMIN, PUBLIC)
-
-Kind = Literal["DATABASE", "SCHEMA", "TABLE", "BUCKET", "FUNCTION", "TRANSLATOR", "INTEGRATION"]
-
-PRIVILEGES: dict[Kind, tuple[str, ...]] = {
-    "DATABASE": ("OWNERSHIP", "USAGE", "CREATE SCHEMA"),
-    "SCHEMA": ("OWNERSHIP", "USAGE", "CREATE TABLE", "CREATE FUNCTION", "CREATE PIPE"),
-    "TABLE": ("OWNERSHIP", "INSERT", "SELECT", "EVOLVE SCHEMA"),
-    "BUCKET": ("OWNERSHIP", "READ", "WRITE"),
-    "FUNCTION": ("OWNERSHIP", "USAGE"),
-    "TRANSLATOR": ("OWNERSHIP", "USAGE"),
-    "INTEGRATION": ("OWNERSHIP", "USAGE"),
-}
 
 _OWNED = {
     "DATABASE": (model.databases, model.databases.c.database_id),
@@ -73,7 +63,6 @@ _R = model.roles
 _M = model.role_members
 _G = model.grants
 
-_SMALLEST_KEY_BITS = 2048
 _ROLES_OF = (
     sa.select(_M.c.role)
     .join(_U, _M.c.user_id == _U.c.user_id)
@@ -466,28 +455,6 @@ def _users(connection: sa.Connection, which: sa.ColumnElement[bool]) -> list[Use
         )
         for row, keys, fingerprints in found.values()
     ]
-
-
-def der_of_public_key(text: str) -> bytes:
-    """Return the DER of an RSA key that is PEM or base64 of DER.
-
-    Raises:
-        InvalidPublicKey: It cannot be read, is not RSA or too short.
-    """
-    try:
-        if "-----BEGIN" in text:
-            key = serialization.load_pem_public_key(text.encode())
-        else:
-            key = serialization.load_der_public_key(base64.b64decode("".join(text.split())))
-    except ValueError as error:
-        raise InvalidPublicKey(reason="it is neither PEM nor base64 of DER") from error
-    if not isinstance(key, rsa.RSAPublicKey):
-        raise InvalidPublicKey(reason="it is not an RSA key")
-    if key.key_size < _SMALLEST_KEY_BITS:
-        raise InvalidPublicKey(reason=f"{key.key_size} bits are too few; use 2048 or more")
-    return key.public_bytes(
-        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
 
 
 # --- Privileges on the account as a whole: who may create what lies in no schema.

@@ -14,8 +14,8 @@ from snowmelt.catalog.security.access_control import grant, require_role
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from snowmelt.catalog.model.privileges import Kind
     from snowmelt.catalog.objects.tables import TableRecord
-    from snowmelt.catalog.security.access_control import Kind
 
 Scope: TypeAlias = Literal["DATABASE", "SCHEMA"]
 

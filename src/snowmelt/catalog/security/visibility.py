@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.security.access_control import ACCOUNTADMIN, PUBLIC, grants_of
+from snowmelt.catalog.model.privileges import ACCOUNTADMIN, PUBLIC
+from snowmelt.catalog.security.access_control import grants_of
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
+    from snowmelt.catalog.model.privileges import Kind
     from snowmelt.catalog.objects.namespaces import DatabaseRecord, SchemaRecord
     from snowmelt.catalog.objects.tables import TableRecord
-    from snowmelt.catalog.security.access_control import Kind
 
 _WAY_IN = frozenset({"USAGE", "OWNERSHIP"})
 

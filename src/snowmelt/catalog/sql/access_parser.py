@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.security.access_control import PRIVILEGES
+from snowmelt.catalog.model.privileges import PRIVILEGES
 from snowmelt.catalog.sql.ast import (
     AlterUser,
     CreateUser,
@@ -25,7 +25,7 @@ from snowmelt.catalog.sql.lexer import TokenKind
 from snowmelt.catalog.sql.object_parser import read_bucket
 
 if TYPE_CHECKING:
-    from snowmelt.catalog.security.access_control import Kind
+    from snowmelt.catalog.model.privileges import Kind
     from snowmelt.catalog.sql.ast import Statement
     from snowmelt.catalog.sql.cursor import Cursor
     from snowmelt.catalog.sql.identifiers import Existing

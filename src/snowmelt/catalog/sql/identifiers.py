@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from snowmelt.catalog.security.access_control import Kind
+    from snowmelt.catalog.model.privileges import Kind
     from snowmelt.catalog.sql.lexer import Place
 
 

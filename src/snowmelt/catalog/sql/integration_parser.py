@@ -7,7 +7,7 @@ import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from snowmelt.catalog.security import access_control as access
+from snowmelt.catalog.model.privileges import ACCOUNTADMIN, der_of_public_key
 from snowmelt.catalog.security.security_integrations import SecurityIntegration
 from snowmelt.catalog.sql import clauses
 from snowmelt.catalog.sql.ast import (
@@ -242,7 +242,7 @@ def _one_or_more(what: str) -> Callable[[Cursor], tuple[str, ...]]:
 def _public_key(cursor: Cursor) -> str:
     at = cursor.token
     try:
-        der = access.der_of_public_key(cursor.string("a public key"))
+        der = der_of_public_key(cursor.string("a public key"))
     except InvalidPublicKey as error:
         raise cursor.error(str(error).rstrip("."), at) from None
     return base64.b64encode(der).decode()
@@ -306,7 +306,7 @@ def read_create_security_integration(
             f"{_PRE}JWS_KEYS_URL or {_PRE}RSA_PUBLIC_KEY says what signatures are checked with; give"
             " one of them"
         )
-    fields.setdefault("blocked_roles", (access.ACCOUNTADMIN,))
+    fields.setdefault("blocked_roles", (ACCOUNTADMIN,))
     cursor.end("the clauses")
     return CreateSecurityIntegration(
         name, SecurityIntegration(public_keys=keys, **fields), existing
@@ -368,5 +368,5 @@ def _fields(settings: Settings) -> dict[str, Any]:
     if "blocked_roles" in fields:
         # As with Snowflake, no token ever speaks for the administrator.
         blocked = map(internal_name, fields["blocked_roles"])
-        fields["blocked_roles"] = tuple(dict.fromkeys((access.ACCOUNTADMIN, *blocked)))
+        fields["blocked_roles"] = tuple(dict.fromkeys((ACCOUNTADMIN, *blocked)))
     return fields

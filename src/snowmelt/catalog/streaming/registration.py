@@ -18,10 +18,10 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.db import dialect as sets
+from snowmelt.catalog.model.privileges import ACCOUNTADMIN, PUBLIC
 from snowmelt.catalog.objects.channel_tombstones import last_sequencer
 from snowmelt.catalog.objects.error_tables import may_feed
 from snowmelt.catalog.objects.tables import schema_of, schema_versions, table_by_id
-from snowmelt.catalog.security.access_control import ACCOUNTADMIN, PUBLIC
 from snowmelt.catalog.streaming import stages
 from snowmelt.catalog.streaming.commit_rules import (
     ChannelAdvance,

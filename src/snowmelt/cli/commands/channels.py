@@ -56,8 +56,8 @@ def _list(options: argparse.Namespace) -> None:
 
 
 def _drop(options: argparse.Namespace) -> None:
+    from snowmelt.catalog.model.privileges import ACCOUNTADMIN
     from snowmelt.catalog.objects.tables import find_table
-    from snowmelt.catalog.security.access_control import ACCOUNTADMIN
     from snowmelt.catalog.sql.parser import parse_table_name
     from snowmelt.catalog.streaming.channels import drop_channel
     from snowmelt.clock import SystemClock

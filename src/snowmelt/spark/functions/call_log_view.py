@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.objects.external_functions import functions_of, may_use
-from snowmelt.catalog.security.access_control import ACCOUNTADMIN
 from snowmelt.spark.functions.call_log import records
 
 if TYPE_CHECKING:
