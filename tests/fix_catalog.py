@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.model.records import TableRecord
     from snowmelt.catalog.streaming.channels import Opened
     from snowmelt.catalog.streaming.registration import Verdict
 

@@ -8,8 +8,8 @@ import sqlalchemy as sa
 from fix_catalog import COLUMNS, NAME, advance
 from snowmelt.catalog import model
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
+from snowmelt.catalog.model.records import Pointer
 from snowmelt.catalog.objects import namespaces, tables
-from snowmelt.catalog.objects.tables import Pointer
 from snowmelt.catalog.streaming import channels, chunks
 from snowmelt.errors import (
     AlreadyExists,

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.model.records import TableRecord
     from snowmelt.catalog.security.encryption_keys import KeyRing
     from snowmelt.clock import Clock
     from snowmelt.ingest.catalog_cache import Known

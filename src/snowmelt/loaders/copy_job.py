@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.model.records import TableRecord
     from snowmelt.clock import Clock
     from snowmelt.load.copy_ast import CopyStatement
     from snowmelt.load.planner import LoadPlan

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.model.records import TableRecord
     from snowmelt.catalog.security.encryption_keys import KeyRing
     from snowmelt.client.channel import Channel
     from snowmelt.client.client import Client

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from jwt.types import Options
 
     from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.model.records import SecurityIntegration
     from snowmelt.catalog.security.access_control import UserRecord
     from snowmelt.catalog.security.encryption_keys import KeyRing
-    from snowmelt.catalog.security.security_integrations import SecurityIntegration
     from snowmelt.clock import Clock
 
 # --- OAuth tokens of authorisation servers elsewhere: JWTs, RS256 only, of issuers that are known.

@@ -22,9 +22,9 @@ from snowmelt import failpoints as faults
 from snowmelt.catalog.jobs import leases, loads
 from snowmelt.catalog.jobs.leases import renewed
 from snowmelt.catalog.jobs.loads import FileKey, FileState, LoadRecord, LoadState, LoadTotals
+from snowmelt.catalog.model.records import Pointer
 from snowmelt.catalog.objects.error_tables import error_table_of
 from snowmelt.catalog.objects.tables import (
-    Pointer,
     create_table,
     find_table,
     lock_tables,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.jobs.leases import Lease
     from snowmelt.catalog.jobs.loads import FileRecord, OffsetAdvance
-    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.model.records import TableRecord
     from snowmelt.clock import Clock
     from snowmelt.schema.types import TableName
     from snowmelt.table.iceberg import NativeTable

@@ -18,7 +18,8 @@ from snowmelt import failpoints
 from snowmelt.catalog.jobs import leases, maintenance
 from snowmelt.catalog.jobs.leases import new_owner
 from snowmelt.catalog.jobs.maintenance import Maintained, MaintenanceKind, MaintenanceState
-from snowmelt.catalog.objects.tables import Pointer, find_table, set_pointer, table_by_id
+from snowmelt.catalog.model.records import Pointer
+from snowmelt.catalog.objects.tables import find_table, set_pointer, table_by_id
 from snowmelt.clock import milliseconds
 from snowmelt.errors import CommitLost, LeaseLost, TransactionConflict, UnknownOutcome
 from snowmelt.failpoints import Point
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.jobs.leases import Lease
-    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.model.records import TableRecord
     from snowmelt.clock import Clock
     from snowmelt.schema.types import TableName
     from snowmelt.table.iceberg import NativeTable

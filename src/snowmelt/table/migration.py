@@ -27,13 +27,8 @@ from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.jobs import migrations as history
 from snowmelt.catalog.jobs.leases import new_owner, renewed
 from snowmelt.catalog.jobs.migrations import MigrationRecord, MigrationState, Written
-from snowmelt.catalog.objects.tables import (
-    Pointer,
-    TableRecord,
-    find_table,
-    set_pointer,
-    table_by_id,
-)
+from snowmelt.catalog.model.records import Pointer, TableRecord
+from snowmelt.catalog.objects.tables import find_table, set_pointer, table_by_id
 from snowmelt.catalog.streaming.chunks import chunks_between, quarantine
 from snowmelt.clock import SystemClock, milliseconds
 from snowmelt.errors import (

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.model.records import TableRecord
     from snowmelt.catalog.streaming.chunks import ChunkRecord
     from snowmelt.clock import Clock
     from snowmelt.schema.types import TableName, TableSchema

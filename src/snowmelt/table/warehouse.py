@@ -14,7 +14,7 @@ from snowmelt.errors import ConfigurationError, TableInconsistent
 from snowmelt.storage.store_factory import open_store
 
 if TYPE_CHECKING:
-    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.model.records import TableRecord
     from snowmelt.schema.types import TableName
     from snowmelt.storage.store import Store
 

@@ -17,7 +17,7 @@ from snowmelt.schema.types import TableName, display_name
 
 if TYPE_CHECKING:
     from snowmelt.catalog.commands.session import Session
-    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.model.records import TableRecord
     from snowmelt.catalog.sql.pipe_ast import PipeCopy
 
 

@@ -26,11 +26,10 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
 
+    from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
     from snowmelt.catalog.objects.external_functions import FunctionRecord, TranslatorRecord
     from snowmelt.catalog.objects.integrations import IntegrationRecord
-    from snowmelt.catalog.objects.namespaces import DatabaseRecord, SchemaRecord
     from snowmelt.catalog.objects.s3_buckets import BucketRecord
-    from snowmelt.catalog.objects.tables import TableRecord
     from snowmelt.catalog.sql.ast import Overload
     from snowmelt.catalog.sql.identifiers import Name
 

@@ -49,10 +49,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from snowmelt.catalog.model.privileges import Kind
+    from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
     from snowmelt.catalog.objects.libraries import FunctionKind
-    from snowmelt.catalog.objects.namespaces import DatabaseRecord, SchemaRecord
     from snowmelt.catalog.objects.s3_buckets import PrefixGrant
-    from snowmelt.catalog.objects.tables import TableRecord
     from snowmelt.catalog.security.access_control import GrantRecord
     from snowmelt.catalog.security.future_grants import Scope
     from snowmelt.catalog.sql.ast import Statement

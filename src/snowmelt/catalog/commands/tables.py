@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.commands.ddl import change
 from snowmelt.catalog.commands.session import Result, Session, schema_shown
+from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects import error_tables, retention, tables
 from snowmelt.catalog.objects import table_changes as altering
-from snowmelt.catalog.objects.tables import TableRecord
 from snowmelt.catalog.security.access_control import has
 from snowmelt.catalog.sql.ast import (
     AddColumns,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from snowmelt.catalog.commands.session import Session
-    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.model.records import TableRecord
     from snowmelt.catalog.sql.identifiers import Name
     from snowmelt.schema.types import TableName
 

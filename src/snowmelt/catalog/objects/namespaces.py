@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
+from snowmelt.catalog.model.records import DEFAULT_RETENTION_DAYS, DatabaseRecord, SchemaRecord
 from snowmelt.catalog.objects.external_functions import drop_in_schemas
-from snowmelt.catalog.objects.tables import DEFAULT_RETENTION_DAYS, drop_tables, schema_of
+from snowmelt.catalog.objects.tables import drop_tables, schema_of
 from snowmelt.errors import AlreadyExists, DatabaseNotFound
 from snowmelt.schema.types import display_name
 
@@ -22,34 +22,6 @@ DEFAULT_SCHEMA = "PUBLIC"
 _D = model.databases
 _S = model.schemas
 _T = model.tables
-
-
-@dataclass(frozen=True, slots=True)
-class DatabaseRecord:
-    """A database; `owner` is a role. Once dropped it is kept for `retention_days`."""
-
-    database_id: int
-    name: str
-    owner: str
-    created_at: dt.datetime
-    retention_days: int = DEFAULT_RETENTION_DAYS
-    comment: str | None = None
-    dropped_at: dt.datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaRecord:
-    """A schema; `owner` is a role. Once dropped it is kept for `retention_days`."""
-
-    schema_id: int
-    database_id: int
-    database: str
-    name: str
-    owner: str
-    created_at: dt.datetime
-    retention_days: int = DEFAULT_RETENTION_DAYS
-    comment: str | None = None
-    dropped_at: dt.datetime | None = None
 
 
 def find_database(connection: sa.Connection, name: str) -> DatabaseRecord:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from snowmelt.catalog.model.privileges import Kind
-    from snowmelt.catalog.objects.namespaces import DatabaseRecord, SchemaRecord
-    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
 
 MAX_RETENTION_DAYS = 90  # as Snowflake's
 

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Collection, Sequence
 
-    from snowmelt.catalog.objects.namespaces import DatabaseRecord, SchemaRecord
-    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
 
 _T = model.tables
 _S = model.schemas

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,6 +15,7 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.model import row_channels
+from snowmelt.catalog.model.records import DEFAULT_RETENTION_DAYS, Pointer, TableRecord
 from snowmelt.catalog.objects.channel_tombstones import bury_channels_of
 from snowmelt.errors import (
     AlreadyExists,
@@ -31,50 +31,6 @@ from snowmelt.schema.types import Column, TableName, TableSchema, display_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-
-
-# Of what is dropped, where nobody has said how long; as Snowflake's.
-DEFAULT_RETENTION_DAYS = 1
-
-
-@dataclass(frozen=True, slots=True)
-class TableRecord:
-    """One incarnation of a table.
-
-    `incarnation` is new each time a table is created, also under an old name. `last_seq` is the
-    commit sequence of the last registered chunk, `migrated_seq` the one up to which chunks are
-    in native files as far as the catalog knows, `pointer` the metadata file of the native table,
-    `schema_evolution` whether its columns may follow its rows. Once it is dropped it is kept until
-    `kept_until`, which is `retention_days` later: its own, or those of schema, database, or 1.
-    `error_table_id` is the table that its refused rows go to, which may be gone.
-    """
-
-    table_id: int
-    incarnation: str
-    name: TableName
-    schema: TableSchema
-    cluster_by: tuple[str, ...]
-    owner: str
-    last_seq: int
-    migrated_seq: int
-    pointer: str | None
-    created_at: dt.datetime
-    dropped_at: dt.datetime | None
-    database_id: int
-    schema_id: int
-    schema_evolution: bool = False
-    retention_days: int = DEFAULT_RETENTION_DAYS
-    kept_until: dt.datetime | None = None
-    comment: str | None = None
-    error_table_id: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Pointer:
-    """What one native commit replaces: the metadata file and the sequence contained in it."""
-
-    location: str | None
-    migrated_seq: int
 
 
 _T = model.tables

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Collection
 
-    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.model.records import TableRecord
 
 
 _OWNED = {

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.model.records import TableRecord
 
 KEY_BYTES = 32
 MASTER_KEY_FILE = "master.key"

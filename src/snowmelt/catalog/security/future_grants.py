@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from snowmelt.catalog.model.privileges import Kind
-    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.model.records import TableRecord
 
 Scope: TypeAlias = Literal["DATABASE", "SCHEMA"]
 

@@ -13,6 +13,7 @@ import msgspec
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
+from snowmelt.catalog.model.records import SecurityIntegration
 from snowmelt.errors import AlreadyExists, NotFound, UserError
 from snowmelt.schema.types import display_name
 
@@ -21,32 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _S = model.security_integrations
-
-
-class SecurityIntegration(msgspec.Struct, frozen=True, kw_only=True):
-    """An authorisation server whose tokens are taken; `issuer` is what their claim `iss` must be.
-
-    `public_keys` are base64 of DER by their place, the first or the second, None where one is free;
-    where there are none, `keys_url` has them as JWKS. `any_role` says whether the scope
-    `session:role-any` is taken, `server` what kind of server it is, which nothing depends on.
-    """
-
-    issuer: str
-    audiences: tuple[str, ...]
-    enabled: bool = True
-    keys_url: str | None = None
-    public_keys: tuple[str | None, ...] = ()
-    user_claims: tuple[str, ...] = ("sub",)
-    scope_claim: str = "scp"
-    any_role: bool = False
-    blocked_roles: tuple[str, ...] = ("ACCOUNTADMIN",)
-    server: str = "CUSTOM"
-    comment: str | None = None
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The public keys that there are."""
-        return tuple(each for each in self.public_keys if each is not None)
 
 
 @dataclass(frozen=True, slots=True)

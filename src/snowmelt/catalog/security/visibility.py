@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from snowmelt.catalog.model.privileges import Kind
-    from snowmelt.catalog.objects.namespaces import DatabaseRecord, SchemaRecord
-    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
 
 _WAY_IN = frozenset({"USAGE", "OWNERSHIP"})
 

@@ -10,7 +10,7 @@ from snowmelt.catalog.sql.pipe_ast import CreatePipe, DescribePipe, DropPipe
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from snowmelt.catalog.security.security_integrations import SecurityIntegration
+    from snowmelt.catalog.model.records import SecurityIntegration
     from snowmelt.catalog.sql.identifiers import Existing, Level, Name
     from snowmelt.catalog.sql.lexer import Place
     from snowmelt.functions.definition import ApiIntegration, ExternalFunction, Translator

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN, der_of_public_key
-from snowmelt.catalog.security.security_integrations import SecurityIntegration
+from snowmelt.catalog.model.records import SecurityIntegration
 from snowmelt.catalog.sql import clauses
 from snowmelt.catalog.sql.ast import (
     AlterIntegration,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Collection
 
-    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.model.records import TableRecord
 
 # The limit that Snowpipe Streaming documents for one table.
 MAX_CHANNELS_PER_TABLE = 10_000

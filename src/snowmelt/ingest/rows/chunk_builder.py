@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.model.records import TableRecord
     from snowmelt.catalog.security.encryption_keys import DataKey, KeyRing
     from snowmelt.catalog.streaming.commit_rules import ChannelAdvance
     from snowmelt.clock import Clock

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from zoneinfo import ZoneInfo
 
-    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.model.records import TableRecord
     from snowmelt.catalog.sql.pipe_ast import PipeCopy
     from snowmelt.clock import Clock
     from snowmelt.errors import InvalidValue

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.model.records import TableRecord
     from snowmelt.catalog.security.encryption_keys import DataKey, KeyRing
     from snowmelt.catalog.sql.pipe_ast import PipeCopy
     from snowmelt.clock import Clock

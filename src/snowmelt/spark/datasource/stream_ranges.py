@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from snowmelt.catalog.jobs.migrations import MigrationRecord
-    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.model.records import TableRecord
     from snowmelt.catalog.streaming.chunks import ChunkRecord
     from snowmelt.schema.types import TableName, TableSchema
     from snowmelt.table.iceberg import NativeFile

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.objects.tables import TableRecord
+    from snowmelt.catalog.model.records import TableRecord
     from snowmelt.schema.types import Column
 
 # The ledger of calls, which is not in the catalog: see `function_history`.
