@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from snowmelt.catalog.model.privileges import Kind
     from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
 
-MAX_RETENTION_DAYS = 90  # as Snowflake's
 
 _T = model.tables
 _S = model.schemas

@@ -22,6 +22,9 @@ _Choice = TypeVar("_Choice", bound=StrEnum)
 _TEXTUAL = frozenset({TokenKind.WORD, TokenKind.QUOTED, TokenKind.STRING})
 
 
+MAX_RETENTION_DAYS = 90  # as Snowflake's
+
+
 @dataclass(frozen=True, slots=True)
 class Clause:
     """One clause: the field of a definition that it sets, how its value is read, what UNSET sets.

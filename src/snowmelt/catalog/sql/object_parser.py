@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.objects.retention import MAX_RETENTION_DAYS
 from snowmelt.catalog.sql.ast import (
     AlterBucket,
     AlterNamespace,
@@ -19,7 +18,14 @@ from snowmelt.catalog.sql.ast import (
     TruncateTable,
     Undrop,
 )
-from snowmelt.catalog.sql.clauses import Clause, Settings, boolean, integer, text
+from snowmelt.catalog.sql.clauses import (
+    MAX_RETENTION_DAYS,
+    Clause,
+    Settings,
+    boolean,
+    integer,
+    text,
+)
 from snowmelt.catalog.sql.identifiers import Level
 from snowmelt.catalog.sql.lexer import TokenKind
 
