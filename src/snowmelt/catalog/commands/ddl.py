@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import TYPE_CHECKING, Literal
 
-from snowmelt.catalog.commands.session import Result, Session, schema_shown
-from snowmelt.catalog.objects import error_tables, namespaces, retention, tables
+from snowmelt.catalog.commands.error_tables import resolved
+from snowmelt.catalog.commands.session import Result, Session
+from snowmelt.catalog.objects import namespaces, retention, tables
 from snowmelt.catalog.objects.external_functions import functions_of, translators_of
 from snowmelt.catalog.security import access_control, future_grants
 from snowmelt.catalog.sql.ast import (
@@ -22,7 +23,7 @@ from snowmelt.catalog.sql.ast import (
     GrantPrivileges,
     GrantRole,
 )
-from snowmelt.catalog.sql.identifiers import Existing, Level
+from snowmelt.catalog.sql.identifiers import Existing, Level, schema_shown
 from snowmelt.errors import (
     DatabaseNotFound,
     InternalError,
@@ -118,7 +119,7 @@ def _create_table(statement: CreateTable, session: Session) -> Result:
         session.require("TABLE", there.table_id, "OWNERSHIP", name)
     properties: Mapping[str, object] = {}
     if there is None or statement.existing is not Existing.KEEP:
-        properties = error_tables.resolved(statement.properties, session, name)
+        properties = resolved(statement.properties, session, name)
     new = tables.create_table(
         session.connection,
         name,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.commands.ddl import change
-from snowmelt.catalog.commands.session import Result, Session, schema_shown
+from snowmelt.catalog.commands.session import Result, Session
 from snowmelt.catalog.model.privileges import PUBLIC
 from snowmelt.catalog.objects import error_tables, tables
 from snowmelt.catalog.objects import retention as keeping
@@ -31,7 +31,7 @@ from snowmelt.catalog.sql.ast import (
     TruncateTable,  # `change.register` reads them
     Undrop,  # `change.register` reads them
 )
-from snowmelt.catalog.sql.identifiers import Existing, Level
+from snowmelt.catalog.sql.identifiers import Existing, Level, schema_shown
 from snowmelt.errors import (
     DatabaseNotFound,
     NotRestorable,

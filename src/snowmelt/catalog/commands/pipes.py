@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.commands.ddl import change
-from snowmelt.catalog.commands.session import Result, schema_shown
+from snowmelt.catalog.commands.session import Result
 from snowmelt.catalog.commands.show import PIPE_COLUMNS, pipe_row, show
 from snowmelt.catalog.model.privileges import PUBLIC
 from snowmelt.catalog.objects import pipes
 from snowmelt.catalog.security import access_control as access
-from snowmelt.catalog.sql.identifiers import Existing, Name
+from snowmelt.catalog.sql.identifiers import Existing, Name, schema_shown
 from snowmelt.catalog.sql.pipe_ast import CreatePipe, DescribePipe, DropPipe
 from snowmelt.errors import PipeNotFound, PrivilegeMissing, StatementError
 from snowmelt.schema.types import TableName, display_name

@@ -16,7 +16,7 @@ from snowmelt.catalog.objects.namespaces import DEFAULT_SCHEMA, find_database, f
 from snowmelt.catalog.objects.s3_buckets import find_bucket, reach
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.access_control import has, require_namespace, require_table
-from snowmelt.catalog.sql.identifiers import Level
+from snowmelt.catalog.sql.identifiers import Level, schema_shown
 from snowmelt.errors import NotFound, PrivilegeMissing, StatementError
 from snowmelt.schema.types import Kind as ColumnKind
 from snowmelt.schema.types import TableName, display_name
@@ -249,11 +249,6 @@ class Session:
                 privilege=privilege,
                 object=f"{kind.lower()} {shown}",
             )
-
-
-def schema_shown(database: str, schema: str) -> str:
-    """Return a schema's name as SQL writes it."""
-    return f"{display_name(database)}.{display_name(schema)}"
 
 
 def _shown(name: Name) -> str:

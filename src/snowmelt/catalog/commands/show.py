@@ -6,7 +6,7 @@ import re
 from functools import singledispatch
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from snowmelt.catalog.commands.session import Result, Session, schema_shown
+from snowmelt.catalog.commands.session import Result, Session
 from snowmelt.catalog.commands.show_functions import (
     FUNCTION_COLUMNS,
     INTEGRATION_COLUMNS,
@@ -38,7 +38,7 @@ from snowmelt.catalog.sql.ast import (
     ShowFutureGrants,
     ShowGrants,
 )
-from snowmelt.catalog.sql.identifiers import Level
+from snowmelt.catalog.sql.identifiers import Level, schema_shown
 from snowmelt.catalog.streaming.channels import channels_of
 from snowmelt.errors import InternalError, PrivilegeMissing
 from snowmelt.schema.types import display_name

@@ -7,9 +7,10 @@ from functools import singledispatch
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.commands.ddl import change
-from snowmelt.catalog.commands.session import Result, Session, schema_shown
+from snowmelt.catalog.commands.error_tables import resolved
+from snowmelt.catalog.commands.session import Result, Session
 from snowmelt.catalog.model.records import TableRecord
-from snowmelt.catalog.objects import error_tables, retention, tables
+from snowmelt.catalog.objects import retention, tables
 from snowmelt.catalog.objects import table_changes as altering
 from snowmelt.catalog.security.access_control import has
 from snowmelt.catalog.sql.ast import (
@@ -22,6 +23,7 @@ from snowmelt.catalog.sql.ast import (
     RenameTable,
     SetProperties,
 )
+from snowmelt.catalog.sql.identifiers import schema_shown
 from snowmelt.errors import (
     DatabaseNotFound,
     InternalError,
@@ -54,7 +56,7 @@ def _alter_table(statement: AlterTable, session: Session) -> Result:
     what = statement.change
     _require(what, session, table)
     if isinstance(what, SetProperties):
-        what = SetProperties(error_tables.resolved(what.values, session, table.name))
+        what = SetProperties(resolved(what.values, session, table.name))
     if not isinstance(what, RenameTable):
         # A renaming locks the schema first.
         table = altering.locked(session.connection, table)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from snowmelt.schema.types import display_name
+
 if TYPE_CHECKING:
     from snowmelt.catalog.model.privileges import Kind
     from snowmelt.catalog.sql.lexer import Place
@@ -52,3 +54,8 @@ class Name:
 
     parts: tuple[str, ...]
     place: Place
+
+
+def schema_shown(database: str, schema: str) -> str:
+    """Return a schema's name as SQL writes it."""
+    return f"{display_name(database)}.{display_name(schema)}"
