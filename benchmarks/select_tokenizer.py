@@ -20,7 +20,6 @@ import numpy as np
 import select_data
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.formats.blocks import PADDING
 from snowmelt.select.formats.csv_dialect import csv_rules
 from snowmelt.select.formats.csv_tokenizer import (
     RecordCounter,
@@ -29,6 +28,7 @@ from snowmelt.select.formats.csv_tokenizer import (
     first_bad_byte,
 )
 from snowmelt.select.request import CsvInput
+from snowmelt.select.vectors import PADDING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,12 +7,11 @@ from snowmelt.select.errors import SelectError
 from snowmelt.select.scalar.aggregates import make
 from snowmelt.select.scalar.evaluator import Scope, evaluate, holds
 from snowmelt.select.scalar.paths import follow
-from snowmelt.select.sql.ast import MISSING
 from snowmelt.select.sql.binder import bind
 from snowmelt.select.sql.bound_query import CsvFields, JsonFields
 from snowmelt.select.sql.parser import parse
 from snowmelt.select.timestamps import parse_iso
-from snowmelt.select.values import print_value
+from snowmelt.select.values import MISSING, print_value
 
 AWS, CEPH, CEPH_2020 = Dialect.AWS, Dialect.CEPH, Dialect.CEPH_2020
 ALL = (AWS, CEPH, CEPH_2020)

@@ -9,15 +9,25 @@ import json
 import math
 import re
 from decimal import Context, Decimal, DivisionByZero, InvalidOperation, Overflow
+from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import row_error
-from snowmelt.select.sql.ast import MISSING
 from snowmelt.select.timestamps import Timestamp, print_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+class Missing(Enum):
+    """The one value of a path that leads nowhere; unlike NULL it is dropped from JSON output."""
+
+    MISSING = "MISSING"
+
+
+MISSING = Missing.MISSING
+
 
 Number: TypeAlias = int | Decimal | float
 

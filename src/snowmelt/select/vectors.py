@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from snowmelt.select.sql.ast import Column
     from snowmelt.select.timestamps import Precision
 
+# Kernels load 64 bytes at once, so a block's buffer goes on for that much behind its data.
+PADDING = 64
+
+
 Bytes: TypeAlias = NDArray[np.uint8]
 Places: TypeAlias = NDArray[np.int32]
 Mask: TypeAlias = NDArray[np.bool_]

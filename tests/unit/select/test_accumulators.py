@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from asking import ALL, AWS, CEPH, CEPH_2020
 from snowmelt.select.errors import SelectError
 from snowmelt.select.scalar.aggregates import make
-from snowmelt.select.sql.ast import MISSING, Aggregate, Literal
-from snowmelt.select.values import INT_MAX, INT_MIN
+from snowmelt.select.sql.ast import Aggregate, Literal
+from snowmelt.select.values import INT_MAX, INT_MIN, MISSING
 
 FUNCTIONS = ("count", "sum", "avg", "min", "max")
 INTS = st.lists(st.none() | st.integers(INT_MIN, INT_MAX), max_size=30)

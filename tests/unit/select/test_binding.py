@@ -5,10 +5,11 @@ import pytest
 
 from asking import ALL, AWS, CEPH, CEPH_2020, CEPHS, answer, query_of, refusal, values
 from snowmelt.select.errors import SelectError
-from snowmelt.select.sql.ast import MISSING, Aggregate, AliasUse, Column, Literal, Star, Word
+from snowmelt.select.sql.ast import Aggregate, AliasUse, Column, Literal, Star, Word
 from snowmelt.select.sql.binder import bind
 from snowmelt.select.sql.bound_query import Output, ParquetFields
 from snowmelt.select.sql.parser import parse
+from snowmelt.select.values import MISSING
 
 HEADER = ("id", "Name", "name", "customer-id", "order-date", "covid-19", "x y", "a-b-c", "_3")
 

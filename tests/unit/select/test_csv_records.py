@@ -13,7 +13,8 @@ from snowmelt.select.errors import SelectError
 from snowmelt.select.formats.blocks import BlockLimits
 from snowmelt.select.formats.csv_reader import CsvReader
 from snowmelt.select.request import CsvInput, ScanRange
-from snowmelt.select.sql.ast import MISSING, Column
+from snowmelt.select.sql.ast import Column
+from snowmelt.select.values import MISSING
 
 AWS, CEPH, CEPH_2020 = Dialect.AWS, Dialect.CEPH, Dialect.CEPH_2020
 

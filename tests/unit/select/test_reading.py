@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from fix_select_sources import MemoryObject
 from snowmelt.select.errors import SelectError
-from snowmelt.select.formats.blocks import PADDING, BlockLimits, RecordBlocks, Span, first_offset
+from snowmelt.select.formats.blocks import BlockLimits, RecordBlocks, Span, first_offset
 from snowmelt.select.formats.decompression import PlainStream
+from snowmelt.select.vectors import PADDING
 
 DELIMITERS = st.sampled_from([b"\n", b"\r\n", b"\n\n", b"aba", b"|"])
 TEXTS = st.lists(st.sampled_from([b"\n", b"\r\n", b"a", b"b", b"|", b"xyz"]), max_size=30).map(

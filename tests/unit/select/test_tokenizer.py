@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
 from snowmelt.select.formats import csv_state_machine
-from snowmelt.select.formats.blocks import PADDING
 from snowmelt.select.formats.csv_dialect import csv_rules
 from snowmelt.select.formats.csv_tokenizer import (
     IRREGULAR,
@@ -24,7 +23,7 @@ from snowmelt.select.formats.csv_tokenizer import (
     tokenize_plainly,
 )
 from snowmelt.select.request import CsvInput
-from snowmelt.select.vectors import EMPTY_NULL, PAST_END, UNCLEAN
+from snowmelt.select.vectors import EMPTY_NULL, PADDING, PAST_END, UNCLEAN
 
 _DELIMITERS = st.sampled_from(
     [b",", b"|", b"\t", b"\x01", b"||", b"\r", b"\xc2\xb6", b"ab", b",,", b'","', b"aba"]

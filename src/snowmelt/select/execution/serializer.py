@@ -18,7 +18,6 @@ import numpy as np
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
 from snowmelt.select.execution.block_executor import AllFields, plain_values
-from snowmelt.select.formats.blocks import PADDING
 from snowmelt.select.kernels.output import (
     SPECIAL,
     gather_csv,
@@ -28,10 +27,9 @@ from snowmelt.select.kernels.output import (
 )
 from snowmelt.select.kernels.timestamps import print_instants
 from snowmelt.select.request import CsvOutput, JsonOutput
-from snowmelt.select.sql.ast import MISSING
 from snowmelt.select.timestamps import Precision, Timestamp
-from snowmelt.select.values import print_decimal, print_value
-from snowmelt.select.vectors import Kind, Slices, Vector
+from snowmelt.select.values import MISSING, print_decimal, print_value
+from snowmelt.select.vectors import PADDING, Kind, Slices, Vector
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from snowmelt.select.errors import SelectError
+from snowmelt.select.vectors import PADDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,8 +68,6 @@ def _refused(reason: str) -> SelectError:
     return SelectError("InvalidScanRange", f"The ScanRange is not valid: {reason}.")
 
 
-# Kernels load 64 bytes at once, so a block's buffer goes on for that much behind its data.
-PADDING = 64
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MIB = 1024 * 1024
 _POOLED = 8

@@ -36,7 +36,7 @@ from snowmelt.select.formats.csv_tokenizer import (
     first_bad_byte,
 )
 from snowmelt.select.formats.decompression import ManyReaders, PlainStream, open_stream
-from snowmelt.select.sql.ast import MISSING, Column, Missing
+from snowmelt.select.values import MISSING, Missing
 from snowmelt.select.vectors import PAST_END, UNCLEAN, Slices, Vector, text_vector
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from snowmelt.select.dialect import Dialect
     from snowmelt.select.formats.decompression import ByteStream, ObjectSource
     from snowmelt.select.request import CsvInput, ScanRange
+    from snowmelt.select.sql.ast import Column
     from snowmelt.select.vectors import Mask, Places
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from snowmelt.select.formats import csv_state_machine as state_machine
-from snowmelt.select.formats.blocks import PADDING, overlaps_itself
+from snowmelt.select.formats.blocks import overlaps_itself
 from snowmelt.select.kernels import csv as counting
 from snowmelt.select.kernels import csv as scanning
 from snowmelt.select.kernels.bitmask import Mark, Marks
 from snowmelt.select.kernels.csv import CountRules, Tables
-from snowmelt.select.vectors import EMPTY_NULL, PAST_END, UNCLEAN
+from snowmelt.select.vectors import EMPTY_NULL, PADDING, PAST_END, UNCLEAN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

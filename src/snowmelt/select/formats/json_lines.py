@@ -30,7 +30,8 @@ from snowmelt.select.kernels.json import (
 )
 from snowmelt.select.kernels.numbers import parse_integers
 from snowmelt.select.scalar.paths import follow
-from snowmelt.select.sql.ast import MISSING, Column, Word, parts
+from snowmelt.select.sql.ast import Column, Word, parts
+from snowmelt.select.values import MISSING
 from snowmelt.select.vectors import Kind, Slices, Vector
 
 if TYPE_CHECKING:

@@ -25,8 +25,9 @@ from snowmelt.select.formats.csv_tokenizer import first_bad_byte
 from snowmelt.select.formats.decompression import open_stream
 from snowmelt.select.formats.json_lines import NOT_JSON, JsonRow, LineColumns, LinesBatch, decoded
 from snowmelt.select.scalar.paths import follow, rows_of
-from snowmelt.select.sql.ast import MISSING, Any
+from snowmelt.select.sql.ast import Any
 from snowmelt.select.sql.bound_query import Fields, JsonFields
+from snowmelt.select.values import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

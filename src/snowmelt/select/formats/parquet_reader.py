@@ -17,9 +17,10 @@ from snowmelt.select.errors import SelectError
 from snowmelt.select.kernels.strings import has_byte
 from snowmelt.select.kernels.timestamps import pack_micros
 from snowmelt.select.scalar.paths import follow
-from snowmelt.select.sql.ast import MISSING, Between, Binary, Column, Literal
+from snowmelt.select.sql.ast import Between, Binary, Column, Literal
 from snowmelt.select.sql.bound_query import Fields, ParquetFields
 from snowmelt.select.timestamps import NANOS, Precision, Timestamp, days_of
+from snowmelt.select.values import MISSING
 from snowmelt.select.vectors import Form, Instants, Kind, Slices, Vector
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from snowmelt.jit import kernel
-from snowmelt.select.formats.blocks import PADDING
 from snowmelt.select.kernels.bitmask import escaped_at, marks_at, ones
+from snowmelt.select.vectors import PADDING
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -11,7 +11,6 @@ from snowmelt.select.scalar.functions import call_function
 from snowmelt.select.scalar.operators import calculate, concatenate, negate, relate
 from snowmelt.select.scalar.patterns import like_pattern
 from snowmelt.select.sql.ast import (
-    MISSING,
     Aggregate,
     AliasUse,
     Between,
@@ -29,7 +28,7 @@ from snowmelt.select.sql.ast import (
     Star,
     Unary,
 )
-from snowmelt.select.values import excerpt, is_absent, kind_of, truth
+from snowmelt.select.values import MISSING, excerpt, is_absent, kind_of, truth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

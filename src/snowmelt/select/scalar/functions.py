@@ -25,10 +25,8 @@ _BEYOND = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """What a call needs to know: how many arguments, and whether NULL among them is NULL."""
+    """What a call needs to know: what to run, and whether NULL among the arguments is NULL."""
 
-    least: int
-    most: int
     run: Run
     takes_null: bool = False
 
@@ -202,35 +200,24 @@ def _version(_arguments: Sequence[object], _dialect: Dialect) -> str:
     return "snowmelt " + version("snowmelt")
 
 
-MANY = 10_000
-
 FUNCTIONS = {
-    "add": Function(2, 2, _add),
-    "char_length": Function(1, 1, _char_length),
-    "character_length": Function(1, 1, _char_length),
-    "coalesce": Function(1, MANY, _coalesce, takes_null=True),
-    "date_add": Function(3, 3, _date_add),
-    "date_diff": Function(3, 3, _date_diff),
-    "dateadd": Function(3, 3, _dateadd),
-    "datediff": Function(3, 3, _datediff),
-    "engine_version": Function(0, 0, _version),
-    "extract": Function(2, 2, _extract),
-    "lower": Function(1, 1, _lower),
-    "nullif": Function(2, 2, _nullif, takes_null=True),
-    "substr": Function(2, 3, _substr),
-    "substring": Function(2, 3, _substring),
-    "timestamp": Function(1, 1, _timestamp),
-    "to_string": Function(2, 2, _to_string),
-    "trim": Function(3, 3, _trim),
-    "upper": Function(1, 1, _upper),
-    "version": Function(0, 0, _version),
+    "add": Function(_add),
+    "char_length": Function(_char_length),
+    "character_length": Function(_char_length),
+    "coalesce": Function(_coalesce, takes_null=True),
+    "date_add": Function(_date_add),
+    "date_diff": Function(_date_diff),
+    "dateadd": Function(_dateadd),
+    "datediff": Function(_datediff),
+    "engine_version": Function(_version),
+    "extract": Function(_extract),
+    "lower": Function(_lower),
+    "nullif": Function(_nullif, takes_null=True),
+    "substr": Function(_substr),
+    "substring": Function(_substring),
+    "timestamp": Function(_timestamp),
+    "to_string": Function(_to_string),
+    "trim": Function(_trim),
+    "upper": Function(_upper),
+    "version": Function(_version),
 }
-
-ARITIES = {
-    "utcnow": (0, 0),
-    **{name: (function.least, function.most) for name, function in FUNCTIONS.items()},
-}
-"""How many arguments each function takes, at least and at most."""
-
-DATE_FUNCTIONS = ("date_add", "date_diff", "dateadd", "datediff")
-"""Those whose first argument is a date part."""

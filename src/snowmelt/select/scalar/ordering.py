@@ -13,8 +13,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from snowmelt.select.limits import MemoryBudget
-from snowmelt.select.sql.ast import MISSING
 from snowmelt.select.timestamps import Timestamp
+from snowmelt.select.values import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

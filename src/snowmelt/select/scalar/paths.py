@@ -6,7 +6,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from snowmelt.select.errors import SelectError
-from snowmelt.select.sql.ast import MISSING, Any, Index, Word
+from snowmelt.select.sql.ast import Any, Index, Word
+from snowmelt.select.values import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -16,15 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 
-class Missing(Enum):
-    """The one value of a path that leads nowhere; unlike NULL it is dropped from JSON output."""
-
-    MISSING = "MISSING"
-
-
-MISSING = Missing.MISSING
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Literal:
     """A value written down: None, MISSING, bool, int, Decimal, float, str or Timestamp.

@@ -8,9 +8,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeAlias
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.scalar.functions import ARITIES, DATE_FUNCTIONS
 from snowmelt.select.sql.ast import (
-    MISSING,
     Aggregate,
     Any,
     Between,
@@ -29,9 +27,10 @@ from snowmelt.select.sql.ast import (
     Word,
     children,
 )
+from snowmelt.select.sql.function_arity import ARITIES, DATE_FUNCTIONS
 from snowmelt.select.sql.lexer import Kind
 from snowmelt.select.timestamps import PARTS, parse_iso, parse_seed
-from snowmelt.select.values import DECIMAL_DIGITS, INT_MAX, INT_MIN
+from snowmelt.select.values import DECIMAL_DIGITS, INT_MAX, INT_MIN, MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
