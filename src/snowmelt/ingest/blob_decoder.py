@@ -18,9 +18,9 @@ import msgspec
 
 from snowmelt.blob import bdec, reader
 from snowmelt.errors import BlobInvalid, ObjectMissing, PathRefused, StageUnavailable
-from snowmelt.ingest import verifier
+from snowmelt.ingest import chunk_validation
+from snowmelt.ingest.chunk_validation import newest_match, written_for
 from snowmelt.ingest.request_validation import MAX_BLOB_BYTES
-from snowmelt.ingest.verifier import newest_match, written_for
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.wire import column_statistics
 from snowmelt.wire.streaming import ResponseCode, Statistics
@@ -138,7 +138,7 @@ def inspect_blobs(stage: Store, jobs: Sequence[BlobJob], schemas: Schemas) -> li
 class _Opened:
     """A small chunk that is to be decoded together with others; `where` begins sentences."""
 
-    chunk: verifier.Chunk
+    chunk: chunk_validation.Chunk
     where: str
 
 
@@ -157,7 +157,7 @@ def _opened(job: BlobJob, data: _Bytes | BlobFinding, schemas: Schemas) -> _Open
 
 def _decoded_all(opened: Sequence[_Opened]) -> list[ChunkFinding]:
     try:
-        found = verifier.derive_all([each.chunk for each in opened])
+        found = chunk_validation.derive_all([each.chunk for each in opened])
         return [_finding(each, one) for each, one in zip(opened, found, strict=True)]
     except Exception:  # noqa: BLE001 - one of them; the others go on
         return [_decoded(each) for each in opened]
@@ -165,7 +165,7 @@ def _decoded_all(opened: Sequence[_Opened]) -> list[ChunkFinding]:
 
 def _decoded(opened: _Opened) -> ChunkFinding:
     try:
-        return _finding(opened, verifier.derive(opened.chunk))
+        return _finding(opened, chunk_validation.derive(opened.chunk))
     except Exception as error:  # noqa: BLE001 - the parent logs it and goes on
         return _failure(opened.where, error)
 
@@ -269,10 +269,10 @@ def _checked(
     if not chunk.decode:
         # What a client claims never prunes: bounds that nobody has compared are not stored.
         return ChunkFinding(schema.version, column_statistics.without_bounds(chunk.rows))
-    opened = _Opened(verifier.Chunk(parquet, footer, schema, claimed, path), where)
+    opened = _Opened(chunk_validation.Chunk(parquet, footer, schema, claimed, path), where)
     if len(parquet) <= _SMALL_BYTES:
         return opened
-    return _finding(opened, verifier.derive(opened.chunk))
+    return _finding(opened, chunk_validation.derive(opened.chunk))
 
 
 def _matching(

@@ -11,7 +11,8 @@ from snowmelt.catalog.commands.executor import execute
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.streaming.chunks import chunks_between
 from snowmelt.catalog.streaming.registration import register
-from snowmelt.ingest.verifier import Depth, Sender, newest_match, written_for
+from snowmelt.ingest.chunk_validation import newest_match, written_for
+from snowmelt.ingest.verifier import Depth, Sender
 from snowmelt.schema.types import Column, Kind, TableName, TableSchema
 
 SENDER = Sender("LOADER", None)

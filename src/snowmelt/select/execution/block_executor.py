@@ -7,18 +7,15 @@ their order come from the evaluator alone.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
 from snowmelt.select.errors import SelectError
-from snowmelt.select.kernels.timestamps import utc_micros
 from snowmelt.select.scalar.evaluator import Scope, evaluate, holds
 from snowmelt.select.sql.ast import Star
-from snowmelt.select.timestamps import Timestamp
 from snowmelt.select.vector.evaluator import truth, value
-from snowmelt.select.vector.operands import Frame, all_null
+from snowmelt.select.vector.operands import Frame, all_null, plain_values
 from snowmelt.select.vectors import Instants, Kind, Slices, Vector
 
 if TYPE_CHECKING:
@@ -28,6 +25,7 @@ if TYPE_CHECKING:
 
     from snowmelt.select.sql.ast import Expression
     from snowmelt.select.sql.bound_query import Query
+    from snowmelt.select.timestamps import Timestamp
     from snowmelt.select.vectors import Batch, Mask, Row, Rows
 
 # --- What a worker found in one block: the records that pass, with the values that were asked for.
@@ -163,41 +161,6 @@ def _as_values(vector: Vector) -> Vector:
     values = np.empty(len(vector), np.object_)
     values[:] = plain_values(vector)
     return Vector(Kind.VALUES, values, vector.null, vector.deferred)
-
-
-def plain_values(vector: Vector) -> list[object]:
-    """Return a vector's values as the evaluator would give them; deferred ones are None."""
-    found: list[object]
-    if isinstance(vector.data, Slices):
-        slices = vector.data
-        whole = slices.buffer.tobytes()
-        bounds = zip(slices.start.tolist(), slices.end.tolist(), strict=True)
-        found = [whole[start:end].decode("utf-8", "surrogateescape") for start, end in bounds]
-        if vector.kind is Kind.NUMERAL:
-            known = ~(vector.null | vector.deferred)
-            found = [
-                _number(str(text)) if there else None
-                for text, there in zip(found, known.tolist(), strict=True)
-            ]
-    elif vector.kind is Kind.INSTANT:
-        found = _timestamps(vector.instants)
-    else:
-        found = vector.array.tolist()
-    for place in np.flatnonzero(vector.null | vector.deferred).tolist():
-        found[place] = None
-    return found
-
-
-def _number(text: str) -> int | Decimal:
-    return Decimal(text) if "." in text else int(text)
-
-
-def _timestamps(instants: Instants) -> list[object]:
-    form = instants.form
-    if form is None:
-        raise TypeError(Kind.INSTANT)
-    micros = utc_micros(instants).tolist()
-    return [Timestamp(each * 1000, 0, form.precision, form.digits) for each in micros]
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ import numpy as np
 
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
-from snowmelt.select.execution.block_executor import AllFields, plain_values
+from snowmelt.select.execution.block_executor import AllFields
 from snowmelt.select.kernels.output import (
     SPECIAL,
     gather_csv,
@@ -29,6 +29,7 @@ from snowmelt.select.kernels.timestamps import print_instants
 from snowmelt.select.request import CsvOutput, JsonOutput
 from snowmelt.select.timestamps import Precision, Timestamp
 from snowmelt.select.values import MISSING, print_decimal, print_value
+from snowmelt.select.vector.operands import plain_values
 from snowmelt.select.vectors import PADDING, Kind, Slices, Vector
 
 if TYPE_CHECKING:

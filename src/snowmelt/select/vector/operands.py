@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from snowmelt.select.dialect import Dialect
+from snowmelt.select.kernels.timestamps import utc_micros
+from snowmelt.select.timestamps import Timestamp
 from snowmelt.select.vectors import PAST_END, Instants, Kind, Slices, Vector, no_rows
 
 if TYPE_CHECKING:
     from snowmelt.select.sql.ast import Column
     from snowmelt.select.sql.bound_query import Query
-    from snowmelt.select.timestamps import Timestamp
     from snowmelt.select.vectors import Batch, Mask, Rows
 
 
@@ -180,3 +182,38 @@ def _chosen_data(
     data: np.ndarray[tuple[int], np.dtype[np.int64]]
     data = np.where(takes_first, first.array, second.array)
     return data
+
+
+def plain_values(vector: Vector) -> list[object]:
+    """Return a vector's values as the evaluator would give them; deferred ones are None."""
+    found: list[object]
+    if isinstance(vector.data, Slices):
+        slices = vector.data
+        whole = slices.buffer.tobytes()
+        bounds = zip(slices.start.tolist(), slices.end.tolist(), strict=True)
+        found = [whole[start:end].decode("utf-8", "surrogateescape") for start, end in bounds]
+        if vector.kind is Kind.NUMERAL:
+            known = ~(vector.null | vector.deferred)
+            found = [
+                _number(str(text)) if there else None
+                for text, there in zip(found, known.tolist(), strict=True)
+            ]
+    elif vector.kind is Kind.INSTANT:
+        found = _timestamps(vector.instants)
+    else:
+        found = vector.array.tolist()
+    for place in np.flatnonzero(vector.null | vector.deferred).tolist():
+        found[place] = None
+    return found
+
+
+def _number(text: str) -> int | Decimal:
+    return Decimal(text) if "." in text else int(text)
+
+
+def _timestamps(instants: Instants) -> list[object]:
+    form = instants.form
+    if form is None:
+        raise TypeError(Kind.INSTANT)
+    micros = utc_micros(instants).tolist()
+    return [Timestamp(each * 1000, 0, form.precision, form.digits) for each in micros]

@@ -10,14 +10,20 @@ import numpy as np
 
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
-from snowmelt.select.execution.block_executor import plain_values
 from snowmelt.select.kernels.numbers import parse_floats, parse_integers
 from snowmelt.select.kernels.strings import compare_text, is_like
 from snowmelt.select.kernels.timestamps import parse_instants, utc_micros
 from snowmelt.select.scalar.patterns import like_pattern
 from snowmelt.select.timestamps import Timestamp, parse_iso
 from snowmelt.select.values import infer_number
-from snowmelt.select.vector.operands import Constant, Frame, NoKernel, Operand, unknown
+from snowmelt.select.vector.operands import (
+    Constant,
+    Frame,
+    NoKernel,
+    Operand,
+    plain_values,
+    unknown,
+)
 from snowmelt.select.vectors import Kind, Vector
 
 if TYPE_CHECKING:
