@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from fix_postgres import postgres_server
+from fixtures.postgres import postgres_server
 
 
 def running_postgres():

@@ -1,4 +1,4 @@
-"""Fixtures by topic live in fix_*.py beside this file."""
+"""What holds for every test; fixtures by topic live in `fixtures/`, helpers in `support/`."""
 
 from __future__ import annotations
 
@@ -51,25 +51,24 @@ settings.register_profile("fast", _patient, max_examples=10, derandomize=True)
 settings.register_profile("search", _patient, max_examples=300)
 settings.load_profile("thorough")
 
-_TOPICS = (
-    "parallel",
-    "together",
-    "fix_postgres",
-    "fix_catalog",
-    "fix_chunks",
-    "fix_copy",
-    "fix_service",
-    "fix_services",
-    "fix_s3",
-    "fix_kafka",
-    "fix_sdk",
-    "fix_rows",
-    "fix_java",
-    "fix_spark",
-    "fix_functions",
-    "fix_http",
-)
-pytest_plugins = [topic for topic in _TOPICS if (TESTS / f"{topic}.py").exists()]
+pytest_plugins = [
+    "support.xdist_groups",
+    "support.merged_cases",
+    "fixtures.postgres",
+    "fixtures.catalog",
+    "fixtures.chunks",
+    "fixtures.copy",
+    "fixtures.service",
+    "fixtures.services",
+    "fixtures.s3",
+    "fixtures.kafka",
+    "fixtures.sdk",
+    "fixtures.rows",
+    "fixtures.java",
+    "fixtures.spark",
+    "fixtures.functions",
+    "fixtures.http",
+]
 
 
 def pytest_collection_finish() -> None:

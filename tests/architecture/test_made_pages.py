@@ -6,14 +6,14 @@ import dataclasses
 
 import pytest
 
-from made_pages import PARTS, renewed, shown
-from settings_table import HEADINGS, PLACED
 from snowmelt.config import Settings
+from support.generated_pages import PARTS, renewed, shown
+from support.settings_page import HEADINGS, PLACED
 
 
 @pytest.mark.parametrize("page", PARTS)
 def test_a_page_is_what_the_code_says(page):
-    assert shown(page) == renewed(page), "python tests/made_pages.py makes it anew"
+    assert shown(page) == renewed(page), "python tests/support/generated_pages.py makes it anew"
 
 
 def test_what_is_said_of_settings_is_said_of_some():

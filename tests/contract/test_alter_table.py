@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fix_catalog import NAME, advance
+from fixtures.catalog import NAME, advance
 from snowmelt.catalog.commands.executor import execute
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.security import access_control

@@ -6,7 +6,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from fix_catalog import NAME
+from fixtures.catalog import NAME
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.objects import namespaces, tables
 from snowmelt.catalog.security import access_control

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fix_catalog import KEYRING
+from fixtures.catalog import KEYRING
 from snowmelt.catalog.commands.executor import execute
 from snowmelt.catalog.objects import s3_buckets, s3_objects
 from snowmelt.catalog.security import access_control, access_keys, encryption_keys

@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 import sqlalchemy as sa
 
-from fix_catalog import NAME, START, advance
+from fixtures.catalog import NAME, START, advance
 from snowmelt.catalog import model
 from snowmelt.catalog.objects import namespaces, tables
 from snowmelt.catalog.streaming import channels

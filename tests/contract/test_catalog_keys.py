@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fix_catalog import KEYRING, NAME, START
+from fixtures.catalog import KEYRING, NAME, START
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.catalog.streaming import stages

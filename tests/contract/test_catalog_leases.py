@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from fix_catalog import START
+from fixtures.catalog import START
 from snowmelt.catalog.jobs import leases, migrations, services
 from snowmelt.catalog.jobs.migrations import MigrationRecord, MigrationState, Written
 from snowmelt.errors import NotFound

@@ -4,7 +4,7 @@ import datetime as dt
 
 import pytest
 
-from fix_catalog import START
+from fixtures.catalog import START
 from snowmelt.catalog.jobs import maintenance
 from snowmelt.catalog.jobs.maintenance import Maintained, MaintenanceKind, MaintenanceState
 

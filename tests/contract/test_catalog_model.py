@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from fix_catalog import START, advance
+from fixtures.catalog import START, advance
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.streaming import channels, chunks
 from snowmelt.schema.types import TableName

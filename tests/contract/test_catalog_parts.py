@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
-from fix_catalog import advance
+from fixtures.catalog import advance
 from snowmelt.catalog import model
 from snowmelt.catalog.streaming import channels, chunks
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
-from fix_catalog import COLUMNS, NAME, START, advance, advances
+from fixtures.catalog import COLUMNS, NAME, START, advance, advances
 from snowmelt.catalog import model
 from snowmelt.catalog.objects import namespaces, tables
 from snowmelt.catalog.security import access_control

@@ -5,7 +5,7 @@ import threading
 import pytest
 import sqlalchemy as sa
 
-from fix_catalog import COLUMNS, NAME, advance
+from fixtures.catalog import COLUMNS, NAME, advance
 from snowmelt.catalog import model
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.model.records import Pointer

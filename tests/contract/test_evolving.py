@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from fix_catalog import NAME, advance
+from fixtures.catalog import NAME, advance
 from snowmelt.catalog.commands.executor import execute
 from snowmelt.catalog.objects.table_changes import (
     MAX_NEW_COLUMNS,

@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import sqlalchemy as sa
 
-from catalog_file import new_catalog
 from snowmelt.catalog.db.database import open_database
 from snowmelt.clock import SystemClock
 from snowmelt.errors import CatalogBusy, CatalogUnavailable, RequestMalformed, ServiceBusy
 from snowmelt.ingest.write_batcher import GroupedWrites
+from support.catalog_files import new_catalog
 
 LONG_S = 120
 

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from fix_catalog import NAME, advance
+from fixtures.catalog import NAME, advance
 from snowmelt.catalog.streaming import channels
 from snowmelt.errors import TooManyChannels
 from snowmelt.table.garbage_collection import expire_channels

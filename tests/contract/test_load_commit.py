@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from fix_chunks import NUMBERS, ROLE, Lakehouse
-from fix_loads import begin, load_numbers, rejected, result, written
+from fixtures.chunks import NUMBERS, ROLE, Lakehouse
 from snowmelt import failpoints
 from snowmelt.catalog.jobs import loads
 from snowmelt.catalog.jobs.loads import FileKey, LoadState, OffsetAdvance
@@ -29,6 +28,7 @@ from snowmelt.table.load_commit import (
 )
 from snowmelt.table.migration import MigrationSettings, commit_migration, plan_migration, write_task
 from snowmelt.table.rejects import REJECT_SCHEMA
+from support.numbered_loads import begin, load_numbers, rejected, result, written
 
 REJECTS = TableName("DEMO", "PUBLIC", "REJECTS")
 

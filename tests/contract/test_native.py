@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
 
-from fix_blobs import chunk_column, every_type
 from snowmelt.errors import CommitLost, TableInconsistent
 from snowmelt.schema.chunk_types import FIELD_ID, chunk_schema
 from snowmelt.schema.native_types import native_schema
@@ -32,6 +31,7 @@ from snowmelt.table.iceberg import (
 from snowmelt.table.native_writer import write_file
 from snowmelt.table.snapshot import take_snapshots
 from snowmelt.table.warehouse import open_warehouse
+from support.chunk_data import chunk_column, every_type
 
 TYPES = TableName("DEMO", "PUBLIC", "TYPES")
 COLUMNS = (

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from fix_chunks import NUMBERS, Lakehouse
+from fixtures.chunks import NUMBERS, Lakehouse
 from snowmelt.catalog.jobs import migrations
 from snowmelt.clock import ManualClock
 from snowmelt.errors import CommitLost, LeaseLost

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from fix_chunks import Lakehouse
+from fixtures.chunks import Lakehouse
 from snowmelt.catalog.objects.tables import dropped_tables, tables_of
 from snowmelt.clock import SystemClock
 from snowmelt.errors import SnowmeltError

@@ -6,7 +6,7 @@ import datetime as dt
 
 import sqlalchemy as sa
 
-from fix_catalog import START
+from fixtures.catalog import START
 from snowmelt.catalog.streaming import row_channels
 
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from fix_catalog import NAME, advance
+from fixtures.catalog import NAME, advance
 from snowmelt.catalog.commands.executor import execute
 from snowmelt.catalog.objects import retention as keeping
 from snowmelt.catalog.objects import tables

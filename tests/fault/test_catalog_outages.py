@@ -13,14 +13,14 @@ import psycopg
 import pytest
 
 import snowmelt
-from fix_postgres import PostgresServer
-from fix_service import ServiceProcess, prepare_loading
-from ports import free_port
+from fixtures.postgres import PostgresServer
+from fixtures.service import ServiceProcess, prepare_loading
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.security.encryption_keys import open_keyring
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.table_reader import read_table
+from support.ports import free_port
 
 pytestmark = pytest.mark.postgres
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 import snowmelt
-from sdk_table import SOON
+from support.sdk_table import SOON
 
 pytestmark = pytest.mark.slow
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-import warm
-from fix_chunks import NUMBERS, Lakehouse
+from fixtures.chunks import NUMBERS, Lakehouse
 from snowmelt.clock import ManualClock
 from snowmelt.failpoints import Point
 from snowmelt.table.compaction import compact
 from snowmelt.table.maintenance import MaintenanceSettings, expire
 from snowmelt.table.snapshot import take_snapshots
+from support import forked_processes
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +37,7 @@ POINTS = [*BEFORE, Point.COMPACTION_COMMITTED]
 CHILD = """
 import datetime as dt, sys
 from pathlib import Path
-from fix_chunks import NUMBERS, Lakehouse
+from fixtures.chunks import NUMBERS, Lakehouse
 from snowmelt.clock import ManualClock
 from snowmelt.table.compaction import compact
 from snowmelt.table.maintenance import MaintenanceSettings
@@ -50,7 +50,7 @@ compact(house.database, NUMBERS, MaintenanceSettings(house.warehouse.url, min_fi
 
 def killed(folder: Path, point: Point, later_s: float) -> None:
     """Run a compaction in a process of its own that is really killed at `point`."""
-    done = warm.run(
+    done = forked_processes.run(
         [sys.executable, "-c", CHILD, str(folder), str(later_s)],
         env={**os.environ, "PYTHONPATH": str(TESTS), "SNOWMELT_FAULT": f"{point}=kill"},
         capture_output=True,

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fix_service import prepare_loading
-from ports import free_port
+from fixtures.service import prepare_loading
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.config import Settings
@@ -25,6 +24,7 @@ from snowmelt.errors import ChannelInvalid, CommitTimeout
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.table_reader import read_table
+from support.ports import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from fix_functions import Counted, counting
-from functions_service import hosted
+from fixtures.functions import Counted, counting
 from snowmelt.clock import SystemClock
 from snowmelt.functions.service import Context, RemoteService
 from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA
+from support.functions_service import hosted
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -34,7 +34,7 @@ def defined(lake, url):
 CLUSTER = """
 import json, os, signal, sys, threading, time
 
-from executors import executors
+from support.executors from support import executors
 from snowmelt.spark import Snowmelt
 from snowmelt.spark.session import local_session
 

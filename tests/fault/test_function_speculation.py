@@ -18,12 +18,12 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from fix_functions import Counted, counting
-from functions_service import hosted
+from fixtures.functions import Counted, counting
 from snowmelt.clock import SystemClock
 from snowmelt.functions.service import Context, RemoteService
 from snowmelt.spark.java import use_java
 from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA
+from support.functions_service import hosted
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 

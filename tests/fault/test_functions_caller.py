@@ -16,11 +16,10 @@ from multiprocessing import get_context
 
 import pytest
 
-import called
-import calls
-from ports import free_port
 from snowmelt.functions.caller import engine
 from snowmelt.functions.caller.call_log import ListLedger, Result
+from support import call_plans, function_calls
+from support.ports import free_port
 
 SERVICE = """
 import time
@@ -97,7 +96,7 @@ def service(tmp_path):
 
 
 def plan(service, name):
-    return called.plan(
+    return function_calls.plan(
         f"http://127.0.0.1:{service.port}/{name}", name=name, arguments=("NUMBER(18,0)",),
         returns="NUMBER(18,0)", max_batch_rows=20, max_in_flight=IN_FLIGHT,
     )  # fmt: skip
@@ -108,7 +107,9 @@ def plan(service, name):
 def test_a_service_that_is_killed_and_started_again_is_asked_again_and_works_once(service, name):
     ledger = ListLedger()
     values, killed = [], 0
-    for array in engine.call(plan(service, name), calls.place(), iter(called.rows(ROWS)), ledger):
+    for array in engine.call(
+        plan(service, name), call_plans.place(), iter(function_calls.rows(ROWS)), ledger
+    ):
         values.extend(array.to_pylist())
         # Small arrays may come joined, so the number may be passed over.
         if killed < 2 and len(values) >= (400, 1000)[killed]:
@@ -134,7 +135,8 @@ def test_two_attempts_at_the_same_time_are_worked_on_once(service, name):
     results = context.SimpleQueue()
     attempts = [
         context.Process(
-            target=called.put_values, args=(plan(service, name), ROWS[:600], attempt, results)
+            target=function_calls.put_values,
+            args=(plan(service, name), ROWS[:600], attempt, results),
         )
         for attempt in range(2)
     ]
@@ -152,8 +154,10 @@ def test_two_attempts_at_the_same_time_are_worked_on_once(service, name):
 @pytest.mark.slow
 def test_an_attempt_after_another_is_answered_from_what_is_known(service):
     for attempt in range(2):
-        values = called.ask(
-            plan(service, "waited_for"), called.rows(ROWS[:200]), place=calls.place(attempt)
+        values = function_calls.ask(
+            plan(service, "waited_for"),
+            function_calls.rows(ROWS[:200]),
+            place=call_plans.place(attempt),
         )
         assert values == [value + 1 for value in ROWS[:200]]
     begun, _ = service.logged()
@@ -165,12 +169,12 @@ def test_a_service_that_stays_away_ends_the_query_when_patience_does(service):
     service.kill()
     began = time.monotonic()
     chosen = plan(service, "waited_for")
-    found = called.ask(
-        called.plan(
+    found = function_calls.ask(
+        function_calls.plan(
             chosen.function.url, name="waited_for", arguments=("NUMBER",), returns="NUMBER",
             batch_timeout_s=0.5,
         ),
-        called.rows([1]), trying=True,
+        function_calls.rows([1]), trying=True,
     )  # fmt: skip
     service.start()
     assert "Remote service cannot be reached" in found[0]["error"]

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-import functions_service as kit
+from support import functions_service as kit
 
 SERVICE = """
 import time

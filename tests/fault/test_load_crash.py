@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-import warm
-from fix_chunks import Lakehouse
-from fix_copy import Copying
+from fixtures.chunks import Lakehouse
+from fixtures.copy import Copying
 from snowmelt.clock import ManualClock
 from snowmelt.failpoints import Point
 from snowmelt.schema.types import TableName
 from snowmelt.table.snapshot import take_snapshots
+from support import forked_processes
 
 pytestmark = pytest.mark.slow
 
@@ -36,8 +36,8 @@ AFTER = [Point.LOAD_COMMITTED]
 CHILD = """
 import datetime as dt, sys
 from pathlib import Path
-from fix_chunks import Lakehouse
-from fix_copy import Copying
+from fixtures.chunks import Lakehouse
+from fixtures.copy import Copying
 from snowmelt.clock import ManualClock
 
 folder, statement = sys.argv[1:]
@@ -56,7 +56,7 @@ def copying(tmp_path):
 
 def killed(copying, point, statement):
     """Run a COPY in a process of its own that is really killed at `point`."""
-    done = warm.run(
+    done = forked_processes.run(
         [sys.executable, "-c", CHILD, str(copying.house.folder), statement],
         env={**os.environ, "PYTHONPATH": str(TESTS), "SNOWMELT_FAULT": f"{point}=kill"},
         capture_output=True,

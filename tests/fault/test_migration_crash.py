@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-import warm
-from fix_chunks import Lakehouse
+from fixtures.chunks import Lakehouse
 from snowmelt.clock import ManualClock
 from snowmelt.failpoints import Point
 from snowmelt.table.snapshot import take_snapshots
+from support import forked_processes
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ CLEANUP = [Point.CLEANUP_MARKED, Point.CLEANUP_DELETED]
 CHILD = """
 import datetime as dt, sys
 from pathlib import Path
-from fix_chunks import Lakehouse
+from fixtures.chunks import Lakehouse
 from snowmelt.clock import ManualClock
 
 folder, work, later_s = sys.argv[1:]
@@ -47,7 +47,7 @@ house.migrate() if work == "migrate" else house.collect(3600)
 
 def killed(folder: Path, point: Point, work: str, later_s: float) -> None:
     """Run a migration or clean-up in a process of its own that is really killed at `point`."""
-    done = warm.run(
+    done = forked_processes.run(
         [sys.executable, "-c", CHILD, str(folder), work, str(later_s)],
         env={
             **os.environ,

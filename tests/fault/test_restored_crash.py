@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-import warm
-from fix_chunks import NUMBERS, Lakehouse
+from fixtures.chunks import NUMBERS, Lakehouse
 from snowmelt.clock import ManualClock
 from snowmelt.errors import NotRestorable
 from snowmelt.failpoints import Point
 from snowmelt.schema.types import TableName
+from support import forked_processes
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,7 @@ OTHER = TableName("DEMO", "PUBLIC", "OTHER")
 CHILD = """
 import datetime as dt, sys
 from pathlib import Path
-from fix_chunks import Lakehouse
+from fixtures.chunks import Lakehouse
 from snowmelt.clock import ManualClock
 
 folder, later_s = sys.argv[1:]
@@ -38,7 +38,7 @@ Lakehouse(Path(folder), clock).collect(3600.0)
 
 def killed(folder: Path, point: Point, later_s: float) -> None:
     """Clean up in a process of its own, whose clock is ahead, and which is killed at `point`."""
-    done = warm.run(
+    done = forked_processes.run(
         [sys.executable, "-c", CHILD, str(folder), str(later_s)],
         env={**os.environ, "PYTHONPATH": str(TESTS), "SNOWMELT_FAULT": f"{point}=kill"},
         capture_output=True,

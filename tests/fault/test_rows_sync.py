@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from conversation import Conversation
-from fix_service import prepare_loading
+from fixtures.service import prepare_loading
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.config import Settings
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.table_reader import read_table
+from support.streaming_wire import Conversation
 
 if TYPE_CHECKING:
     from pathlib import Path

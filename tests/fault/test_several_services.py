@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-import shifted_service
 import snowmelt
-from fix_services import metric
+from fixtures.services import metric
 from snowmelt.catalog import model
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.jobs.services import services_of
@@ -24,6 +23,7 @@ from snowmelt.catalog.security.encryption_keys import open_keyring
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.table_reader import read_table
+from support import shifted_clock_service
 
 pytestmark = pytest.mark.postgres
 
@@ -133,7 +133,7 @@ def test_a_migrator_that_is_killed_is_followed_and_one_that_is_stopped_gives_its
 def test_a_service_whose_clock_is_wrong_goes_by_the_catalogs_and_doctor_says_so(
     three_services, catalog, key_pair
 ):
-    program = (str(Path(shifted_service.__file__)), "7200")
+    program = (str(Path(shifted_clock_service.__file__)), "7200")
     late = three_services.service("shifted")
     late.program = program
     late.start()

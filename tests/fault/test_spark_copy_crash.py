@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fix_chunks import Lakehouse
+from fixtures.chunks import Lakehouse
 from snowmelt.failpoints import Point
 from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA
 
@@ -25,9 +25,9 @@ PROGRAM = """
 import os, signal, sys, threading, time
 from pathlib import Path
 
-from executors import executors, workers
-from fix_chunks import Lakehouse
-from fix_copy import Copying
+from support.executors import executors, workers
+from fixtures.chunks import Lakehouse
+from fixtures.copy import Copying
 from snowmelt import failpoints as faults
 from snowmelt.spark.load_job import SparkRunner
 from snowmelt.spark.session import local_session

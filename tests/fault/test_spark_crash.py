@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fix_chunks import Lakehouse
+from fixtures.chunks import Lakehouse
 from snowmelt.failpoints import Point
 from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA
 
@@ -25,8 +25,8 @@ PROGRAM = """
 import os, signal, sys, threading, time
 from pathlib import Path
 
-from executors import executors
-from fix_chunks import NUMBERS, Lakehouse
+from support.executors from support import executors
+from fixtures.chunks import NUMBERS, Lakehouse
 from snowmelt import failpoints as faults
 from snowmelt.clock import SystemClock
 from snowmelt.spark.migration_job import migrate_table

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fix_chunks import COLUMNS, NUMBERS, Lakehouse, numbers
+from fixtures.chunks import COLUMNS, NUMBERS, Lakehouse, numbers
 from snowmelt.catalog.jobs.loads import LoadState, loads_of
 from snowmelt.catalog.objects.tables import create_table
 from snowmelt.clock import SystemClock
@@ -31,7 +31,7 @@ import os, signal, sys, threading, time
 
 from pyspark.errors import StreamingQueryException
 
-from executors import executors
+from support.executors from support import executors
 from snowmelt.spark.format import register
 from snowmelt.spark.session import local_session
 

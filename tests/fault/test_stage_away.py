@@ -10,9 +10,9 @@ import uuid
 
 import pytest
 
-from sdk_table import rows
 from snowmelt.clock import SystemClock
-from stage_house import House, T
+from support.sdk_table import rows
+from support.stage_service import House, T
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-import warm
 from snowmelt.failpoints import Point
 from snowmelt.testing.crash_harness import (
     CLIENT_POINTS,
@@ -12,13 +11,14 @@ from snowmelt.testing.crash_harness import (
     SERVICE_POINTS,
     CrashSite,
 )
+from support import forked_processes
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    with CrashSite(tmp_path_factory.mktemp("crash") / "site", popen=warm.Popen) as site:
+    with CrashSite(tmp_path_factory.mktemp("crash") / "site", popen=forked_processes.Popen) as site:
         yield site
 
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 import snowmelt
-from fix_service import prepare_loading
+from fixtures.service import prepare_loading
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.jobs.migrations import tables_with_more
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key

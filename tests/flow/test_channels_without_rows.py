@@ -9,7 +9,7 @@ import itertools
 import pytest
 import sqlalchemy as sa
 
-from fix_service import prepare_loading
+from fixtures.service import prepare_loading
 from snowmelt.catalog import model
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.objects import tables

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from ports import free_port
 from snowmelt.catalog.jobs.loads import FileState
 from snowmelt.errors import (
     LoadFailed,
@@ -19,6 +18,7 @@ from snowmelt.errors import (
 )
 from snowmelt.loaders.task_runner import run_work
 from snowmelt.schema.types import TableName
+from support.ports import free_port
 
 REJECTS = TableName("DEMO", "PUBLIC", "REJECTS")
 

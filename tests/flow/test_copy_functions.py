@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-import copy_functions_table as page
 from snowmelt.errors import LoadFailed, LoadRefused
 from snowmelt.load.expressions.datetime_templates import PATTERNS, REJECTED_PATTERNS
 from snowmelt.load.expressions.functions import FUNCTIONS, REJECTED
 from snowmelt.schema.types import TableName
+from support import copy_functions_page as page
 
 FORMATTED = {"TO_CHAR", "TO_DATE", "TO_TIMESTAMP"}
 EXAMPLES = [

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.slow
 PROGRAM = """
 import gzip, resource, sys
 from pathlib import Path
-from fix_chunks import Lakehouse
-from fix_copy import Copying
+from fixtures.chunks import Lakehouse
+from fixtures.copy import Copying
 
 folder, times = Path(sys.argv[1]), int(sys.argv[2])
 house = Lakehouse(folder)

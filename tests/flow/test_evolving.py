@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from conversation import Conversation
-from fix_service import prepare_loading
+from fixtures.service import prepare_loading
+from support.streaming_wire import Conversation
 
 pytestmark = pytest.mark.slow
 _databases = itertools.count(1)

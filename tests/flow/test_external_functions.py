@@ -15,14 +15,14 @@ from opentelemetry import trace
 from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import functions as sf
 
-from fix_functions import ECHOED, OPEN, echo_of
-from raw_service import RawService, reply
+from fixtures.functions import ECHOED, OPEN, echo_of
 from snowmelt.clock import SystemClock
 from snowmelt.errors import NotFound, SchemaNotFound
 from snowmelt.functions.caller.plan import CallerOptions
 from snowmelt.spark import Snowmelt
 from snowmelt.spark.functions.call_rewriter import CallMalformed
 from snowmelt.spark.functions.registry import hosts_of
+from support.raw_service import RawService, reply
 
 pytestmark = pytest.mark.spark
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from conversation import Conversation, verdicts
-from hostile import Lie, claims, counting, describe, encoded, page_of, with_column
 from snowmelt.schema.chunk_types import chunk_schema
 from snowmelt.spark import Snowmelt
+from support.hostile_client import Lie, claims, counting, describe, encoded, page_of, with_column
+from support.streaming_wire import Conversation, verdicts
 
 if TYPE_CHECKING:
-    from fix_service import KeyPair, ServiceProcess
+    from fixtures.service import KeyPair, ServiceProcess
     from snowmelt.schema.types import TableSchema
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

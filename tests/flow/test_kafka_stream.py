@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from fix_service import prepare_loading
+from fixtures.service import prepare_loading
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.objects.tables import add_schema_version, find_table
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key

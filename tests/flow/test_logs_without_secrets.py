@@ -16,11 +16,11 @@ from botocore.exceptions import ClientError
 from cryptography.hazmat.primitives import serialization
 
 import snowmelt
-from authorisation import KEY, AuthorisationServer, integration, token
-from fix_s3 import S3Process
-from fix_service import prepare_loading
+from fixtures.s3 import S3Process
+from fixtures.service import prepare_loading
 from snowmelt.client.auth import KeyPairTokens
 from snowmelt.clock import SystemClock
+from support.authorization_server import KEY, AuthorisationServer, integration, token
 
 WRONG_TOKEN = jwt.encode({"sub": "A.LOADER", "iss": "A.LOADER.x"}, "k" * 32, algorithm="HS256")
 

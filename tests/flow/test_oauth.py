@@ -16,8 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 import snowmelt
-from authorisation import AUDIENCE, ISSUER, AuthorisationServer, integration, token
-from fix_service import prepare_loading
+from fixtures.service import prepare_loading
 from snowmelt.catalog.commands.executor import execute
 from snowmelt.catalog.db.database import open_database
 from snowmelt.errors import (
@@ -27,6 +26,7 @@ from snowmelt.errors import (
     RoleNotGranted,
     UserError,
 )
+from support.authorization_server import AUDIENCE, ISSUER, AuthorisationServer, integration, token
 
 STRANGERS_KEY = rsa.generate_private_key(65537, 2048)
 

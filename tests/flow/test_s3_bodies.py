@@ -15,9 +15,9 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-from select_wire import until
 from snowmelt.buckets import checksums
 from snowmelt.server.s3 import signatures
+from support.select_wire import until
 
 DATA = bytes(range(256)) * 1200
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conversation import Conversation, rows
-from fix_service import KeyPair, ServiceProcess, prepare_loading
+from fixtures.service import KeyPair, ServiceProcess, prepare_loading
+from support.streaming_wire import Conversation, rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from fix_chunks import NUMBERS
+from fixtures.chunks import NUMBERS
 from snowmelt.schema.chunk_types import chunk_schema
 from snowmelt.schema.types import Column, Kind
 from snowmelt.spark import Snowmelt

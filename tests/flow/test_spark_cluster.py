@@ -18,12 +18,12 @@ import pyspark
 import pytest
 
 import snowmelt
-from fix_service import ServiceProcess, prepare_loading
-from ports import free_port
-from sdk_table import rows
+from fixtures.service import ServiceProcess, prepare_loading
 from snowmelt.clock import SystemClock
 from snowmelt.spark.java import use_java
 from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA
+from support.ports import free_port
+from support.sdk_table import rows
 
 pytestmark = [
     pytest.mark.spark,
@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
-PROGRAM = Path(__file__).parents[1] / "cluster_program.py"
+PROGRAM = Path(__file__).parents[1] / "support" / "cluster_driver.py"
 CHANNELS, FLUSHES, ROWS = 3, 3, 400
 STREAMED = CHANNELS * FLUSHES * ROWS
 FILES, LINES = 4, 250

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fix_chunks import numbers
+from fixtures.chunks import numbers
 from snowmelt.schema.types import TableName
 from snowmelt.spark.tables.chunk_cache import BUDGET
 

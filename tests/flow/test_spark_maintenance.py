@@ -7,7 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from fix_chunks import NUMBERS
+from fixtures.chunks import NUMBERS
 from snowmelt import failpoints
 from snowmelt.catalog.commands.executor import execute
 from snowmelt.failpoints import Point

@@ -7,10 +7,10 @@ import datetime as dt
 import pytest
 from pyspark.errors import PySparkException
 
-from fix_chunks import numbers
-from fix_types import ROWS, TYPED, TYPES, typed_rows
+from fixtures.chunks import numbers
 from snowmelt.clock import SystemClock
 from snowmelt.spark.format import register
+from support.typed_rows import ROWS, TYPED, TYPES, typed_rows
 
 pytestmark = pytest.mark.spark
 TABLE = "demo.public.numbers"

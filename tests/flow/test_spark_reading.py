@@ -8,8 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from fix_chunks import NUMBERS, numbers
-from fix_types import ROWS, TYPED, TYPES, typed_rows
+from fixtures.chunks import NUMBERS, numbers
 from snowmelt.clock import ManualClock
 from snowmelt.errors import (
     ColumnNotFound,
@@ -20,6 +19,7 @@ from snowmelt.errors import (
 )
 from snowmelt.spark import Snowmelt
 from snowmelt.table.migration import MigrationSettings, migrate_locally
+from support.typed_rows import ROWS, TYPED, TYPES, typed_rows
 
 pytestmark = pytest.mark.spark
 

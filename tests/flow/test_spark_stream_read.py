@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
-from fix_chunks import NUMBERS, numbers
+from fixtures.chunks import NUMBERS, numbers
 from snowmelt.clock import SystemClock
 from snowmelt.spark.format import register
 from snowmelt.table.compaction import compact

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fix_chunks import numbers
+from fixtures.chunks import numbers
 from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]

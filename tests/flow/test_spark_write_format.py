@@ -8,12 +8,12 @@ import pytest
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
-from fix_chunks import numbers
-from fix_types import ROWS, TYPED, TYPES, typed_rows
+from fixtures.chunks import numbers
 from snowmelt.catalog.jobs.loads import LoadState, loads_of
 from snowmelt.clock import ManualClock
 from snowmelt.spark.format import register
 from snowmelt.table.garbage_collection import collect
+from support.typed_rows import ROWS, TYPED, TYPES, typed_rows
 
 pytestmark = pytest.mark.spark
 TABLE = "demo.public.numbers"

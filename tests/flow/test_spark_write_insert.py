@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fix_chunks import numbers
+from fixtures.chunks import numbers
 from snowmelt.errors import (
     LoadRefused,
     PrivilegeMissing,

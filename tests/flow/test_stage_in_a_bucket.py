@@ -21,10 +21,8 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 import snowmelt
-from fix_s3 import ROLE, S3Process
-from fix_service import KeyPair, ServiceProcess, prepare_loading
-from ports import free_port
-from sdk_table import SOON, rows
+from fixtures.s3 import ROLE, S3Process
+from fixtures.service import KeyPair, ServiceProcess, prepare_loading
 from snowmelt.blob.bdec import blob_path
 from snowmelt.cli.health_checks import Finding, check_stage_role
 from snowmelt.client.auth import KeyPairTokens, load_private_key
@@ -32,7 +30,9 @@ from snowmelt.client.stage import Credentials, encoded_path, signed
 from snowmelt.client.transport import parse_url
 from snowmelt.clock import SystemClock
 from snowmelt.table.table_reader import read_table
-from stage_house import NAME, House, T
+from support.ports import free_port
+from support.sdk_table import SOON, rows
+from support.stage_service import NAME, House, T
 
 if TYPE_CHECKING:
     from snowmelt.client.api import Calls

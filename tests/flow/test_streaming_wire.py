@@ -11,12 +11,12 @@ import os
 import httpx
 import pytest
 
-from conversation import Conversation, rows, verdicts
-from fix_service import KeyPair, ServiceProcess, prepare_loading
+from fixtures.service import KeyPair, ServiceProcess, prepare_loading
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.streaming import channels, chunks
 from snowmelt.schema.types import TableName
+from support.streaming_wire import Conversation, rows, verdicts
 
 pytestmark = pytest.mark.slow
 

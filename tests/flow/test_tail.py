@@ -14,14 +14,14 @@ from decimal import Decimal
 
 import pytest
 
-import warm
-from fix_service import prepare_loading
+from fixtures.service import prepare_loading
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.config import Settings
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.table_reader import read_table
+from support import forked_processes
 
 pytestmark = pytest.mark.slow
 
@@ -48,14 +48,14 @@ class Tailing:
         return [sys.executable, "-m", "snowmelt", "tail", *files, *where, *more]
 
     def once(self, *more, **options):
-        done = warm.run(
+        done = forked_processes.run(
             self.command("--once", *more, **options), capture_output=True, text=True, timeout=120
         )
         return done.returncode, done.stdout + done.stderr
 
     def start(self, *more, **options):
         with self.output.open("ab") as output:
-            return warm.Popen(
+            return forked_processes.Popen(
                 self.command(*more, **options), stdout=output, stderr=output, env=os.environ
             )
 

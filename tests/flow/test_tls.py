@@ -17,10 +17,10 @@ import pytest
 from botocore.config import Config
 
 import snowmelt
-from fix_s3 import REGION, S3Process
-from fix_service import ServiceProcess
-from ports import free_port
+from fixtures.s3 import REGION, S3Process
+from fixtures.service import ServiceProcess
 from snowmelt.errors import ConfigurationError, ServiceUnavailable
+from support.ports import free_port
 
 
 def certify(folder, *options):

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conversation import Conversation, rows
-from fix_service import KeyPair, prepare_loading
+from fixtures.service import KeyPair, prepare_loading
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.streaming.chunks import chunks_between
 from snowmelt.schema.types import TableName
+from support.streaming_wire import Conversation, rows
 
 if TYPE_CHECKING:
-    from fix_service import ServiceProcess
+    from fixtures.service import ServiceProcess
 
 pytestmark = pytest.mark.slow
 

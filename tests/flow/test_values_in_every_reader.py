@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import value_trips
 from snowmelt.testing import LocalService
+from support import value_round_trips
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def service():
 
 @pytest.mark.slow
 def test_edge_values_come_back_equal_from_chunks_and_files_or_are_rejected(service):
-    site = value_trips.run(service, 400, seed=20_26)
+    site = value_round_trips.run(service, 400, seed=20_26)
     assert site.failures == []
     assert len(site.accepted) > 700
 
@@ -25,6 +25,6 @@ def test_edge_values_come_back_equal_from_chunks_and_files_or_are_rejected(servi
 @pytest.mark.spark
 def test_edge_values_come_back_equal_from_every_reader_of_spark(service, spark):
     ways = ["insert_rows", "insert_arrow"]
-    site = value_trips.run(service, 250, 15, spark, ways=ways, at_once=True)
+    site = value_round_trips.run(service, 250, 15, spark, ways=ways, at_once=True)
     assert site.failures == []
     assert len(site.accepted) > 700

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fix_chunks import NUMBERS
+from fixtures.chunks import NUMBERS
 from snowmelt.errors import AlreadyExists
 from snowmelt.table.compaction import compact
 from snowmelt.table.file_io import StoreFileIO, file_io, is_on_disk

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fix_java import JavaError
-from fix_service import ServiceProcess
-from java_loading import Loading, rows
-from ports import free_port
+from fixtures.java import JavaError
+from fixtures.service import ServiceProcess
+from support.java_client import Loading, rows
+from support.ports import free_port
 
 pytestmark = pytest.mark.slow
 

@@ -17,11 +17,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from fix_java import JavaError
-from fix_service import ServiceProcess
-from java_loading import Loading
-from ports import free_port
+from fixtures.java import JavaError
+from fixtures.service import ServiceProcess
 from snowmelt.spark import Snowmelt
+from support.java_client import Loading
+from support.ports import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 

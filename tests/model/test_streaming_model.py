@@ -25,7 +25,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from ports import free_port
 from snowmelt import failpoints
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.streaming.channels import find_channel
@@ -38,6 +37,7 @@ from snowmelt.table.garbage_collection import collect
 from snowmelt.table.migration import MigrationSettings, migrate_locally
 from snowmelt.table.table_reader import read_table
 from snowmelt.table.warehouse import open_warehouse
+from support.ports import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -8,10 +8,10 @@ import uuid
 import httpx
 import pytest
 
-from fix_rows import SdkError, row_service_in
-from fix_service import ServiceProcess
-from ports import free_port
-from relay import Relay
+from fixtures.rows import SdkError, row_service_in
+from fixtures.service import ServiceProcess
+from support.ports import free_port
+from support.tcp_relay import Relay
 
 pytestmark = pytest.mark.slow
 CHANNEL = "/v2/streaming/databases/demo/schemas/public/pipes/t-STREAMING/channels/c"

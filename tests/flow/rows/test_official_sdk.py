@@ -11,8 +11,8 @@ from decimal import Decimal
 import pytest
 
 import snowmelt
-from fix_rows import SdkError
-from pages import blocks
+from fixtures.rows import SdkError
+from support.docs_pages import blocks
 
 
 @pytest.fixture(scope="module")

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from authorisation import AuthorisationServer, integration
-from authorisation import token as idp_token
-from conversation import token
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.wire import row_api as wire
+from support.authorization_server import AuthorisationServer, integration
+from support.authorization_server import token as idp_token
+from support.streaming_wire import token
 
 PIPE = "/v2/streaming/databases/demo/schemas/public/pipes/T-STREAMING"
 ROWS = PIPE.replace("/streaming/", "/streaming/data/") + "/channels/{}/rows"

@@ -9,7 +9,7 @@ import ssl
 import httpx
 import pytest
 
-from fix_rows import row_service_in
+from fixtures.rows import row_service_in
 
 DATA = "/v2/streaming/data/databases/demo/schemas/public/pipes/{}/channels/ELASTIC/rows"
 EPOCH = dt.datetime(1970, 1, 1)

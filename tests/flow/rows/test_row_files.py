@@ -8,10 +8,10 @@ import uuid
 import httpx
 import pytest
 
-from fix_rows import row_service_in
-from fix_s3 import ROLE
-from relay import Relay
+from fixtures.rows import row_service_in
+from fixtures.s3 import ROLE
 from snowmelt.storage.store_factory import open_store
+from support.tcp_relay import Relay
 
 PIPE_INFO = "/v2/streaming/databases/demo/schemas/public/pipes/t-STREAMING:pipe-info"
 

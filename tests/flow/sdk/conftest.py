@@ -6,13 +6,13 @@ import contextlib
 
 import pytest
 
-from fix_service import prepare_loading
-from sdk_table import DDL, ERRORS, GRANT, T
+from fixtures.service import prepare_loading
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.table_reader import read_table
+from support.sdk_table import DDL, ERRORS, GRANT, T
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,10 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from fix_proxy import Proxy
-from fix_sdk import QUICK
-from sdk_table import ERRORS, LATE, SOON, T, blobs, rows
+from fixtures.sdk import QUICK
 from snowmelt.errors import InvalidRow, SnowmeltError
+from support.faulty_proxy import Proxy
+from support.sdk_table import ERRORS, LATE, SOON, T, blobs, rows
 
 
 def test_refused_rows_are_kept_with_the_good_ones(connect, ids, kept, service):

@@ -9,8 +9,7 @@ import threading
 import pyarrow as pa
 import pytest
 
-from fix_sdk import QUICK
-from sdk_table import BAD, GRANT, LATE, SOON, T, blobs, rows
+from fixtures.sdk import QUICK
 from snowmelt import failpoints
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
@@ -27,6 +26,7 @@ from snowmelt.failpoints import Point
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.table_reader import read_table
+from support.sdk_table import BAD, GRANT, LATE, SOON, T, blobs, rows
 
 
 def test_inserted_rows_are_committed_with_their_token(connect, ids):

@@ -6,8 +6,6 @@ import datetime as dt
 
 import pytest
 
-from fix_proxy import Proxy
-from sdk_table import LATE, SOON, T, rows
 from snowmelt.errors import (
     BufferFull,
     ChannelFenced,
@@ -15,6 +13,8 @@ from snowmelt.errors import (
     ServiceUnavailable,
     UserError,
 )
+from support.faulty_proxy import Proxy
+from support.sdk_table import LATE, SOON, T, rows
 
 
 def test_channels_of_one_chunk_end_alone(connect, service, ids):

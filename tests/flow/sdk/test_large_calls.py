@@ -7,11 +7,11 @@ import os
 import subprocess
 import sys
 
-from fix_proxy import Proxy
-from sdk_table import LATE, T, blobs, rows
 from snowmelt import failpoints
 from snowmelt.client import chunk_planner
 from snowmelt.failpoints import Point
+from support.faulty_proxy import Proxy
+from support.sdk_table import LATE, T, blobs, rows
 
 
 def test_it_is_one_commit_whose_token_comes_with_its_last_chunk(connect, service, ids, monkeypatch):

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sdk_table import SOON, T, rows
+from support.sdk_table import SOON, T, rows
 
 pytestmark = pytest.mark.slow
 

@@ -11,9 +11,7 @@ import sys
 
 import pytest
 
-from fix_proxy import Proxy
-from fix_sdk import QUICK
-from sdk_table import LATE, SOON, T, blobs, rows
+from fixtures.sdk import QUICK
 from snowmelt import failpoints
 from snowmelt.catalog.db.database import open_database
 from snowmelt.clock import SystemClock
@@ -25,6 +23,8 @@ from snowmelt.errors import (
     RequestRefused,
     ServiceUnavailable,
 )
+from support.faulty_proxy import Proxy
+from support.sdk_table import LATE, SOON, T, blobs, rows
 
 
 # 307 and 404 are a load balancer's: the service's own have a status_code.

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 import snowmelt
-from fix_proxy import Proxy
-from fix_sdk import QUICK
-from fix_service import KeyPair
-from sdk_table import DDL, GRANT, LATE, SOON, T, rows
+from fixtures.sdk import QUICK
+from fixtures.service import KeyPair
 from snowmelt.errors import (
     AuthenticationFailed,
     ChannelClosed,
@@ -23,6 +21,8 @@ from snowmelt.errors import (
     SchemaNotFound,
     TableNotFound,
 )
+from support.faulty_proxy import Proxy
+from support.sdk_table import DDL, GRANT, LATE, SOON, T, rows
 
 
 def test_reopening_returns_the_token_and_fences_the_old_object(connect, ids):

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import warm
-from sdk_table import T
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.table_reader import read_table
+from support import forked_processes
+from support.sdk_table import T
 
 if TYPE_CHECKING:
     from subprocess import CompletedProcess
@@ -44,7 +44,7 @@ def replay(service, key_pair, tmp_path):
 
     def run(*more: str, killed_at: str | None = None) -> CompletedProcess[str]:
         faults = {} if killed_at is None else {"SNOWMELT_FAULT": f"{killed_at}=kill"}
-        return warm.run(
+        return forked_processes.run(
             [
                 sys.executable, "-m", "snowmelt", "--data-dir", str(service.data_dir), "replay", T,
                 "--url", service.url, "--user", "loader", "--private-key", str(key), *more,

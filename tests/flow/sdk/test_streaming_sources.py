@@ -8,11 +8,11 @@ import threading
 import pytest
 
 import snowmelt
-from sdk_table import LATE, T
 from snowmelt.client.line_source import Lines, json_row
 from snowmelt.clock import SystemClock
 from snowmelt.errors import ChannelFenced, ConfigurationError, InvalidRow, SourceWentBackwards
 from snowmelt.loaders.file_tail import Tail, TailOptions
+from support.sdk_table import LATE, T
 
 
 def numbered(first, last):

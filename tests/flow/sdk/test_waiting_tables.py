@@ -9,13 +9,13 @@ import threading
 
 import pytest
 
-from fix_sdk import QUICK
-from sdk_table import LATE, SOON
+from fixtures.sdk import QUICK
 from snowmelt import testing
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.sql.parser import parse_table_name
 from snowmelt.errors import BufferFull, CommitTimeout, ServiceUnavailable, SnowmeltError
 from snowmelt.server import workers
+from support.sdk_table import LATE, SOON
 
 AT_ONCE = dt.timedelta(0)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from select_wire import ask, begin, request_body, understood
+from support.select_wire import ask, begin, request_body, understood
 
 MIB = 1024 * 1024
 LINES = "<JSON><Type>LINES</Type></JSON>"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from select_wire import ask_on, request_body
 from snowmelt.select.errors import CODES
+from support.select_wire import ask_on, request_body
 
 CSV = b'id,name,at\n1,"o,ne",2026-01-01T00:00:00Z\n2,two,\n\n#x\n3,\xc3\xa9"'
 GOOD = request_body("select count(*) from s3object")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import boto3
 import httpx
 
-from fix_s3 import REGION
-from pages import blocks
+from fixtures.s3 import REGION
+from support.docs_pages import blocks
 
 
 def run(block):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from select_wire import ask, begin, forget_peak, memory_of, request_body, understood, until
+from support.select_wire import ask, begin, forget_peak, memory_of, request_body, understood, until
 
 MIB = 1024 * 1024
 BLOCK = b"".join(

@@ -19,7 +19,7 @@ from botocore.client import Config
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError, EventStreamError
 
-from select_wire import QUERY, REGION, ask, request_body
+from support.select_wire import QUERY, REGION, ask, request_body
 
 CSV = b"id,name\n1,one\n2,two\n"
 COUNT = "select count(*) from s3object"

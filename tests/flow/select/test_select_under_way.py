@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from select_wire import ask, begin, memory_of, request_body, threads_of, understood, until
+from support.select_wire import ask, begin, memory_of, request_body, threads_of, understood, until
 
 MIB = 1024 * 1024
 ROWS = b"".join(b"%d,%d\n" % (n, n * 7) for n in range(200_000))

@@ -12,7 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fix_blobs import (
+from snowmelt.blob.reader import inspect_chunk, open_header, read_chunk
+from snowmelt.blob.writer import ChunkSource, encode_chunk
+from snowmelt.errors import BlobInvalid
+from snowmelt.schema.chunk_types import chunk_schema
+from snowmelt.schema.types import Column, Kind, TableSchema
+from support.chunk_data import (
     DATA_KEY,
     PATH,
     as_java,
@@ -23,11 +28,6 @@ from fix_blobs import (
     texts_of,
     with_precision,
 )
-from snowmelt.blob.reader import inspect_chunk, open_header, read_chunk
-from snowmelt.blob.writer import ChunkSource, encode_chunk
-from snowmelt.errors import BlobInvalid
-from snowmelt.schema.chunk_types import chunk_schema
-from snowmelt.schema.types import Column, Kind, TableSchema
 
 CODECS = ["gzip", "zstd", "snappy", "none"]
 

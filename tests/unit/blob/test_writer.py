@@ -11,11 +11,11 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fix_blobs import DATA_KEY, PATH, chunks, every_type, relaxed, texts_of
 from snowmelt.blob.bdec import derive_key
 from snowmelt.blob.reader import decrypt, read_chunk
 from snowmelt.blob.writer import ChunkSource, build_blob, encode_chunk
 from snowmelt.schema.types import Column, Kind, TableSchema
+from support.chunk_data import DATA_KEY, PATH, chunks, every_type, relaxed, texts_of
 
 TEXT = TableSchema(1, (Column("T", Kind.TEXT, 3, length=100, byte_length=400),))
 

@@ -12,7 +12,6 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from catalog_file import new_catalog
 from snowmelt import failpoints
 from snowmelt.blob.bdec import blob_path
 from snowmelt.blob.writer import ChunkSource, build_blob
@@ -42,6 +41,7 @@ from snowmelt.wire.streaming import (
     OpenResponse,
     RegisterRequest,
 )
+from support.catalog_files import new_catalog
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import pytest
 
 from snowmelt.errors import LoadRefused
 from snowmelt.load.library import load_library
-from user_code import HEAD, filtered
+from support.user_code import HEAD, filtered
 
 PASS = """
 class Pass:

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asking import ALL, AWS, CEPH
 from snowmelt.select.timestamps import (
     Local,
     Precision,
@@ -22,6 +21,7 @@ from snowmelt.select.timestamps import (
     parse_seed,
     print_timestamp,
 )
+from support.reference_select import ALL, AWS, CEPH
 
 ZONES = st.integers(-14 * 60, 14 * 60).map(
     lambda minutes: dt.timezone(dt.timedelta(minutes=minutes))

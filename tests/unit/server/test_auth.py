@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 import jwt
 import pytest
 
-from catalog_file import new_catalog
-from fix_service import KeyPair
+from fixtures.service import KeyPair
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.security import access_control, access_keys
 from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.clock import ManualClock
 from snowmelt.errors import AuthenticationFailed
 from snowmelt.server.auth import RECHECK_S, Authenticator
+from support.catalog_files import new_catalog
 
 if TYPE_CHECKING:
     from pathlib import Path

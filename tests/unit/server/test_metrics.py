@@ -6,10 +6,10 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ports import free_port
 from snowmelt.embedded import Embedded
 from snowmelt.schema.types import TableName
 from snowmelt.table.migration import MigrationSettings, migrate_locally
+from support.ports import free_port
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fix_chunks import NUMBERS, Lakehouse
+from fixtures.chunks import NUMBERS, Lakehouse
 from snowmelt import failpoints
 from snowmelt.catalog.jobs import leases, maintenance
 from snowmelt.catalog.jobs.maintenance import MaintenanceKind, MaintenanceState

@@ -7,7 +7,7 @@ import errno
 
 import pytest
 
-from fix_chunks import NUMBERS, Lakehouse, numbers
+from fixtures.chunks import NUMBERS, Lakehouse, numbers
 from snowmelt import failpoints
 from snowmelt.catalog.jobs import leases, migrations
 from snowmelt.catalog.streaming.chunks import give_up, quarantined

@@ -8,7 +8,6 @@ import time
 import httpx
 import pytest
 
-import functions_service as kit
 from snowmelt.errors import UserError
 from snowmelt.functions.errors import ReplyInvalid
 from snowmelt.functions.proxy.faults import parse_fault
@@ -18,6 +17,7 @@ from snowmelt.functions.service import RemoteService
 from snowmelt.functions.signature import parse_type
 from snowmelt.functions.wire.compression import md5_matches
 from snowmelt.functions.wire.messages import ReplyReader
+from support import functions_service as kit
 
 CALLS = []
 

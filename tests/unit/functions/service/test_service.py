@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import functions_service as kit
 from snowmelt.functions.errors import DeclarationInvalid
 from snowmelt.functions.service import (
     Context,
@@ -26,6 +25,7 @@ from snowmelt.functions.service import (
 )
 from snowmelt.functions.wire import exact_json
 from snowmelt.functions.wire.headers import twin
+from support import functions_service as kit
 
 
 @pytest.fixture

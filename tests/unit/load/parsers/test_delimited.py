@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import parsing
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.parsers import definition
 from snowmelt.load.phases import ColumnOptions
 from snowmelt.load.portion import Portion
 from snowmelt.schema.types import Column, Kind, TableSchema
+from support import parser_runs
 
 SCHEMA = TableSchema(
     1,
@@ -25,7 +25,7 @@ TEXTS = TableSchema(1, tuple(Column(n, Kind.TEXT, i + 1, length=100) for i, n in
 
 
 def load(name, data, schema=SCHEMA, **options):
-    return parsing.load(name, data, schema, **options)
+    return parser_runs.load(name, data, schema, **options)
 
 
 def texts(name, data, **options):
@@ -191,7 +191,7 @@ def test_a_column_may_have_a_format_and_be_trimmed():
 
 def test_records_are_skipped_at_the_start_of_a_file_only():
     assert len(texts("delimited", b"x\ny\na|b\n", skip=2)) == 1
-    portion = Portion(parsing.FILE, 2, 10)
+    portion = Portion(parser_runs.FILE, 2, 10)
     assert len(texts("delimited", b"y\na|b\n", skip=2, portion=portion)) == 1
 
 
@@ -284,7 +284,7 @@ def _portions_agree(data, sizes, schema, **parameters):
     for size in sizes:
         rows, rejects = [], []
         for at in range(0, len(data), size):
-            portion = Portion(parsing.FILE, at, size)
+            portion = Portion(parser_runs.FILE, at, size)
             found = load("delimited", data[at:], schema, portion=portion, size=5, **parameters)
             rows += found[0]
             rejects += [(reject.offset + at, reject.data) for reject in found[1]]

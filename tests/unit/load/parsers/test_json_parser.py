@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parsing import FILE, load, load_records
 from snowmelt.errors import LoadRefused
 from snowmelt.load.parsers import definition
 from snowmelt.load.portion import Portion
 from snowmelt.schema.types import Column, Kind, TableSchema
+from support.parser_runs import FILE, load, load_records
 
 SCHEMA = TableSchema(
     1,

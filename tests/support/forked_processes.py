@@ -1,0 +1,123 @@
+"""Processes that begin with their imports done: forked, where what imports cost is no claim.
+
+`Popen` and `run` are those of `subprocess`, but for Python alone: a process that has imported what
+commands need forks a child, which is given the environment, the folder, the arguments and the open
+files, and from there on is as any other: it can be killed, and ends as Python does. A start takes a
+second of CPU less. Where the start itself is looked at, take `subprocess`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import inspect
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+_PARENT = Path(__file__).parent / "fork_server.py"
+_STATUS = struct.Struct("!i")
+
+
+class Popen(subprocess.Popen):
+    """A process that was forked by the warm one."""
+
+    def _execute_child(self, *given: object) -> None:
+        said = inspect.signature(super()._execute_child).bind(*given).arguments
+        command = [os.fspath(word) for word in said["args"]]
+        assert command[0] == sys.executable, command
+        assert said["preexec_fn"] is None
+        environment = os.environ if said["env"] is None else said["env"]
+        wanted = {
+            "command": command[1:],
+            "folder": os.fspath(said["cwd"] or Path.cwd()),
+            "environment": {name: os.fspath(value) for name, value in environment.items()},
+            "session": said["start_new_session"],
+            "places": [0, 1, 2, *said["pass_fds"]],
+        }
+        ends = (said["p2cread"], said["c2pwrite"], said["errwrite"])
+        files = [end if end >= 0 else place for place, end in enumerate(ends)]
+        self._wire = _parent().ask(wanted, [*files, *said["pass_fds"]])
+        self.pid = _STATUS.unpack(self._wire.recv(_STATUS.size, socket.MSG_WAITALL))[0]
+        self._child_created = True
+        names = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        self._close_pipe_fds(*(said[name] for name in names))
+
+    def _internal_poll(self, _deadstate=None, **_):
+        return super()._internal_poll(_deadstate, _waitpid=self._ended)
+
+    def _try_wait(self, wait_flags):
+        return self._ended(self.pid, wait_flags)
+
+    def _ended(self, pid: int, flags: int) -> tuple[int, int]:
+        """Return what `os.waitpid` would; the parent tells it, since the child is not ours."""
+        self._wire.setblocking(not flags & os.WNOHANG)
+        try:
+            told = self._wire.recv(_STATUS.size)
+        except BlockingIOError:
+            return 0, 0
+        self._wire.close()
+        return pid, _STATUS.unpack(told)[0] if told else 9
+
+
+def run(command: list[object], **options: object) -> subprocess.CompletedProcess:
+    """As `subprocess.run`, for what it is given here."""
+    check, timeout = options.pop("check", False), options.pop("timeout", None)
+    given = options.pop("input", None)
+    if given is not None:
+        options["stdin"] = subprocess.PIPE
+    if options.pop("capture_output", False):
+        options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with Popen(command, **options) as process:
+        try:
+            said, complained = process.communicate(given, timeout)
+        except BaseException:
+            process.kill()
+            raise
+    done = subprocess.CompletedProcess(command, process.returncode, said, complained)
+    if check:
+        done.check_returncode()
+    return done
+
+
+class _Parent:
+    """The process that forks; it ends when its socket does, which is with this process."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        self._lock = threading.Lock()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, str(_PARENT), str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+
+    def ask(self, wanted: dict[str, object], files: list[int]) -> socket.socket:
+        """Have a child forked; its number comes through what is returned, and how it ended."""
+        wire, theirs = socket.socketpair()
+        with theirs, self._lock:
+            told = [json.dumps(wanted).encode()]
+            socket.send_fds(self._socket, told, [theirs.fileno(), *files])
+        return wire
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+
+_lock = threading.Lock()
+_found: list[_Parent] = []
+
+
+def _parent() -> _Parent:
+    with _lock:
+        if not _found:
+            _found.append(_Parent())
+            atexit.register(_found[0].close)
+    return _found[0]

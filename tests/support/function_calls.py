@@ -1,0 +1,78 @@
+"""Functions called through the engine from tests: plans for real URLs, rows, and what came back."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from snowmelt.clock import ManualClock
+from snowmelt.functions.caller import engine
+from snowmelt.functions.caller.call_log import ListLedger
+from snowmelt.functions.caller.plan import CallerOptions
+from snowmelt.functions.signature import Argument, Signature, parse_type
+from support import call_plans
+
+
+def signature(name="echo", arguments=("VARCHAR",), returns="VARCHAR"):
+    listed = (Argument(f"a{at}", parse_type(each)) for at, each in enumerate(arguments))
+    return Signature(name, tuple(listed), parse_type(returns))
+
+
+def plan(url, *, name="echo", arguments=("VARCHAR",), returns="VARCHAR", options=None, **clauses):
+    """Return the plan of a function at a URL.
+
+    `options` are fields of CallerOptions; clauses may be fields of the plan as well.
+    """
+    translators = {key: clauses.pop(key) for key in [*clauses] if key.endswith("_translator")}
+    known = call_plans.plan(
+        CallerOptions(**(options or {})),
+        signature=signature(name, arguments, returns),
+        url=url,
+        **clauses,
+    )
+    prefix = url.rpartition("/")[0] + "/"
+    integration = replace(known.integration, allowed_prefixes=(prefix,))
+    return replace(known, integration=integration, **translators)
+
+
+def rows(*columns, size=None):
+    """Return columns of Python values as record batches of so many rows each."""
+    whole = pa.record_batch(
+        [*map(pa.array, columns)], names=[f"c{at}" for at in range(len(columns))]
+    )
+    step = size or max(whole.num_rows, 1)
+    return [whole.slice(at, step) for at in range(0, whole.num_rows, step)]
+
+
+def clock():
+    """Return a clock whose pauses take no time."""
+    return ManualClock(dt.datetime(2026, 1, 2, tzinfo=dt.UTC))
+
+
+def ask(plan, batches, *, ledger=None, place=None, clock=None, trying=False):
+    """Return all values of a call as a list."""
+    calling = engine.call_trying if trying else engine.call
+    ledger = ListLedger() if ledger is None else ledger
+    arrays = calling(plan, place or call_plans.place(), iter(batches), ledger, clock)
+    return [value for array in arrays for value in array.to_pylist()]
+
+
+def put_values(plan, column, attempt, results):
+    """Put into a queue what an attempt at a column gives; what another process begins with."""
+    results.put(ask(plan, rows(column), place=call_plans.place(attempt)))
+
+
+@dataclass
+class Connection:
+    """Somebody who reads values, or does not."""
+
+    open: bool
+    unread: int | None = 0
+
+    def is_open(self):
+        return self.open
+
+    def unread_bytes(self):
+        return self.unread

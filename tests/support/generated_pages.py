@@ -1,0 +1,41 @@
+"""Parts of pages that are made of the code.
+
+`python tests/support/generated_pages.py` makes all of them anew.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support import copy_functions_page, sdk_values_page, settings_page
+
+_DOCS = Path(__file__).parents[2] / "docs"
+_BEGIN, _END = "<!-- made by tests/support/generated_pages.py -->\n", "<!-- end -->\n"
+
+PARTS = {
+    "copy-functions.md": copy_functions_page.table,
+    "settings.md": settings_page.table,
+    "sdk-values.md": sdk_values_page.table,
+}
+
+
+def renewed(page: str) -> str:
+    """Return a page as it should be."""
+    before, begin, rest = shown(page).partition(_BEGIN)
+    _, end, behind = rest.partition(_END)
+    if not begin or not end:
+        raise ValueError(f"{page} does not say where its made part begins and ends.")
+    return before + begin + PARTS[page]() + end + behind
+
+
+def shown(page: str) -> str:
+    """Return a page as it is."""
+    return (_DOCS / page).read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    for name in PARTS:
+        (_DOCS / name).write_text(renewed(name), encoding="utf-8")

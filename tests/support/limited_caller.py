@@ -1,0 +1,71 @@
+"""A worker process that makes calls under limits: prints when each began and ended.
+
+Run as `limited_caller.py FOLDER CLAUSE LIMIT CALLS SECONDS`: a call takes so many seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from snowmelt.clock import SystemClock
+from snowmelt.functions.caller.limits import Limits
+from support.call_plans import URL, plan
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call as a process made it; machine-wide monotonic seconds."""
+
+    process: int
+    began: float
+    ended: float
+
+
+def start(folder: Path, clause: str, limit: float, *, calls: int, seconds: float):
+    """Start a process of this file."""
+    words = map(str, (sys.executable, __file__, folder, clause, limit, calls, seconds))
+    return subprocess.Popen([*words], stdout=subprocess.PIPE, text=True)
+
+
+def calls_of(*processes) -> list[Call]:
+    """Wait for processes and return what they did, by beginning."""
+    found = []
+    for process in processes:
+        text, _ = process.communicate(timeout=200)
+        for line in text.splitlines():
+            began, ended = map(float, line.split())
+            found.append(Call(process.pid, began, ended))
+    return sorted(found, key=lambda call: call.began)
+
+
+def most_together(calls: list[Call]) -> int:
+    """Return how many calls were made at the same time."""
+    events = sorted([(call.began, 1) for call in calls] + [(call.ended, -1) for call in calls])
+    now = most = 0
+    for _, change in events:
+        now += change
+        most = max(most, now)
+    return most
+
+
+async def _call(limits: Limits, seconds: float) -> None:
+    async with limits.turn(URL):
+        began = time.monotonic()
+        await asyncio.sleep(seconds)
+        print(began, time.monotonic(), flush=True)
+
+
+async def _calls(folder: str, clause: str, limit: str, calls: str, seconds: str) -> None:
+    limits = Limits(plan(**{clause: int(limit)}), SystemClock(), folder=Path(folder))
+    await asyncio.gather(*(_call(limits, float(seconds)) for _ in range(int(calls))))
+
+
+if __name__ == "__main__":
+    asyncio.run(_calls(*sys.argv[1:]))

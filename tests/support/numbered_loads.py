@@ -1,0 +1,66 @@
+"""Loads of numbers into the lakehouse's table, from files that were never there."""
+
+from __future__ import annotations
+
+from snowmelt.catalog.jobs.loads import FileRecord, FileState, LoadTotals
+from snowmelt.schema.native_types import native_schema, to_native
+from snowmelt.schema.types import TableSchema
+from snowmelt.table.load_commit import LoadRequest, LoadResult, begin_load, commit_load
+from snowmelt.table.native_writer import NativeWriter
+from snowmelt.table.rejects import RejectedRow, RejectOrigin, rejects_of
+
+from fixtures.chunks import COLUMNS, NUMBERS, ROLE, numbers  # isort: skip
+
+
+def begin(house, name=NUMBERS, *, rejects=None, lease_s=60.0):
+    """Begin a load."""
+    return begin_load(
+        house.database,
+        LoadRequest(name, "COPY …", ROLE, rejects),
+        warehouse_url=house.warehouse.url,
+        clock=house.clock,
+        lease_s=lease_s,
+    )
+
+
+def written(house, load, start, count):
+    """Write numbers as one file of a load, in row groups of ten."""
+    schema = TableSchema(1, COLUMNS)
+    writer = NativeWriter(
+        house.warehouse.store, f"{load.folder}/{start}.parquet", native_schema(schema)
+    )
+    rows = to_native(numbers(start, count), schema)
+    for at in range(0, count, 10):
+        writer.write(rows.slice(at, 10))
+    return writer.finish()
+
+
+def rejected(house, load, *texts):
+    """Write rejects of a load as one file."""
+    rows = rejects_of(
+        RejectOrigin(load.load_id, "node", "some.csv", 0),
+        [RejectedRow(number, 0, text, "bad") for number, text in enumerate(texts, 1)],
+    )
+    writer = NativeWriter(
+        house.warehouse.store, f"{load.reject_folder}/rejects.parquet", rows.schema
+    )
+    writer.write(rows)
+    return writer.finish()
+
+
+def result(files, *paths, offsets=(), force=False):
+    """Return what a load made, of files of these paths."""
+    rows = sum(file.rows for file in files)
+    inputs = [
+        FileRecord(number, path, 10, "tag", FileState.LOADED, rows, 0, 10)
+        for number, path in enumerate(paths)
+    ]
+    return LoadResult(files, inputs, LoadTotals(len(paths), rows, 0, 10), offsets, force)
+
+
+def load_numbers(house, start, count, *paths, name=NUMBERS):
+    """Load numbers in one go; return the load."""
+    load = begin(house, name)
+    files = [written(house, load, start, count)]
+    commit_load(house.database, load, result(files, *paths), clock=house.clock)
+    return load

@@ -1,0 +1,987 @@
+"""Edge values of every type, by every way in, through every reader: the same value, or a rejection.
+
+The tests do a few hundred rows of this. A longer run:
+
+    python tests/support/value_round_trips.py 20000 --seed 7 --spark
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import math
+import os
+import random
+import struct
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import httpx
+import polars as pl
+import pyarrow as pa
+from pyiceberg.table import StaticTable
+
+from snowmelt.catalog.objects.tables import find_table
+from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
+from snowmelt.catalog.sql.parser import parse_table_name
+from snowmelt.clock import SystemClock
+from snowmelt.loaders.copy_job import CopyContext, copy_into
+from snowmelt.loaders.task_runner import LocalRunner
+from snowmelt.table.migration import MigrationSettings, migrate_locally
+from snowmelt.testing import LocalService
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+UTC = dt.UTC
+EPOCH = dt.datetime(1970, 1, 1)
+TABLE = "trips.public.t"
+FIRST_NS = {"NTZ": -62_135_596_800 * 10**9, "LTZ": -62_135_510_400 * 10**9}
+FIRST_NS["TZ"] = FIRST_NS["LTZ"]
+END_NS = 253_402_300_800 * 10**9
+LONG = Context(prec=2000)
+EXACT = Context(prec=200, rounding=ROUND_HALF_UP)
+REJECTED = object()
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A timestamp to the nanosecond: its local clock since 1970, and its offset, if it has one."""
+
+    local_ns: int
+    offset_min: int | None
+
+    def text(self) -> str:
+        """Write it in ISO 8601; years have four digits."""
+        seconds, nanos = divmod(self.local_ns, 10**9)
+        written = (EPOCH + dt.timedelta(seconds=seconds)).isoformat() + f".{nanos:09}"
+        if self.offset_min is None:
+            return written
+        sign, minutes = "-" if self.offset_min < 0 else "+", abs(self.offset_min)
+        return f"{written}{sign}{minutes // 60:02}:{minutes % 60:02}"
+
+    def python(self) -> object:
+        """Return a datetime; text where it has nanoseconds."""
+        if self.local_ns % 1000:
+            return self.text()
+        offset = self.offset_min
+        zone = None if offset is None else dt.timezone(dt.timedelta(minutes=offset))
+        return (EPOCH + dt.timedelta(microseconds=self.local_ns // 1000)).replace(tzinfo=zone)
+
+
+# --- values, and what they must be when they are read
+
+
+def floored(ns: int, scale: int) -> int:
+    return ns // 10 ** (9 - scale) * 10 ** (9 - scale)
+
+
+def of_number(precision: int, scale: int) -> Callable[[Any], object]:
+    def wanted(value: Any) -> object:
+        number = Decimal(value) if isinstance(value, int) else value
+        rounded = number.quantize(Decimal(1).scaleb(-scale), context=EXACT)
+        if EXACT.abs(rounded) >= Decimal(10) ** (precision - scale):
+            return REJECTED
+        return canonical(rounded)
+
+    return wanted
+
+
+def canonical(number: Decimal) -> str:
+    """Write a number without the zeros that some readers put behind it; a zero has no sign."""
+    return str(EXACT.normalize(number)) if number else "0"
+
+
+def bits(value: float) -> str:
+    return "nan" if math.isnan(value) else struct.pack(">d", value).hex()
+
+
+def of_text(limit: int) -> Callable[[Any], object]:
+    def wanted(value: str) -> object:
+        broken = any("\ud800" <= char <= "\udfff" for char in value)
+        return REJECTED if broken or len(value) > limit else value
+
+    return wanted
+
+
+def of_bytes(limit: int) -> Callable[[Any], object]:
+    return lambda value: REJECTED if len(value) > limit else value.hex()
+
+
+def of_date(value: Any) -> object:
+    return REJECTED if isinstance(value, str) else value.isoformat()
+
+
+def of_moment(kind: str, scale: int) -> Callable[[Any], object]:
+    def wanted(value: Moment) -> object:
+        if kind == "NTZ":
+            return floored(value.local_ns, scale)
+        offset = value.offset_min or 0
+        instant = floored(value.local_ns - offset * 60 * 10**9, scale)
+        if not FIRST_NS[kind] <= instant < END_NS:
+            return REJECTED
+        return (instant, offset) if kind == "TZ" else instant
+
+    return wanted
+
+
+def plain(number: str) -> object:
+    """Return a number of JSON as every engine has it: up to 38 digits exactly, else as a double."""
+    found = LONG.normalize(Decimal(number))
+    digits = len(found.as_tuple().digits)
+    if not found or LONG.abs(found) < Decimal("1e-320"):
+        return 0
+    # What is more than a double has is compared as the double that an engine may store.
+    return ("number", str(found) if digits <= 15 else f"{float(found):.12e}")
+
+
+def document(text: str) -> object:
+    """Return JSON so that equal documents are equal: order of keys and notation do not count."""
+
+    def freeze(value: object) -> object:
+        if isinstance(value, dict):
+            return ("object", tuple(sorted((key, freeze(item)) for key, item in value.items())))
+        return (
+            ("array", *map(freeze, value))
+            if isinstance(value, list)
+            else (type(value).__name__, value)
+        )
+
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(20_000)
+    try:
+        return freeze(json.loads(text, parse_int=plain, parse_float=plain))
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def depth_of(value: object) -> int:
+    depth, level = 0, [value]
+    while level:
+        items = [item for each in level if isinstance(each, (list, dict)) for item in [each]]
+        if not items:
+            return depth
+        depth += 1
+        level = [x for each in items for x in (each.values() if isinstance(each, dict) else each)]
+    return depth
+
+
+def of_document(kind: str) -> Callable[[Any], object]:
+    def wanted(value: object) -> object:
+        if depth_of(value) > 200 or any(map(is_infinite, leaves(value))):
+            return REJECTED
+        if kind == "OBJECT" and not isinstance(value, dict):
+            return REJECTED
+        if kind == "ARRAY" and not isinstance(value, list):
+            value = [value]
+        return document(json.dumps(value))
+
+    return wanted
+
+
+def leaves(value: object) -> Iterable[object]:
+    level = [value]
+    while level:
+        each = level.pop()
+        if isinstance(each, (list, dict)):
+            level += each.values() if isinstance(each, dict) else each
+        else:
+            yield each
+
+
+def is_infinite(leaf: object) -> bool:
+    return isinstance(leaf, int) and abs(leaf) >= 2**1024
+
+
+# --- generators, weighted towards the edges
+
+
+def numbers(precision: int, scale: int) -> Callable[[random.Random], object]:
+    most = 10**precision
+    edges = [0, 1, -1, most - 1, 1 - most, most, -most, 5, -5, 10**scale, most // 2]
+
+    def make(rng: random.Random) -> object:
+        unscaled = rng.choice(edges) if rng.random() < 0.6 else rng.randrange(-most, most)
+        extra = rng.choice([0, 0, 0, 1, 2])
+        value = Decimal(unscaled * 10**extra + rng.choice([0, 0, 4, 5, -5]) * (extra > 0))
+        value = value.scaleb(-scale - extra, context=EXACT)
+        whole = not scale and rng.random() < 0.5
+        return int(value.to_integral_value(context=EXACT)) if whole else value
+
+    return make
+
+
+def floats(rng: random.Random) -> float:
+    edges = [0.0, -0.0, math.nan, math.inf, -math.inf, 5e-324, -5e-324, 1.7976931348623157e308, 0.1,
+             2.0**53, 1e23, -1.5]  # fmt: skip
+    return rng.choice(edges) if rng.random() < 0.7 else struct.unpack(">d", rng.randbytes(8))[0]
+
+
+TEXTS = ["", " ", "\x00", "a\x00b", "null", "NULL", "\\N", "nan", '"', "'", "\\", "\n", "\r\n", "\t", ",",
+         "\ufeff", "\ufffe", "\U0010ffff", "é", "e\u0301", "\u202e", "🦆", "0", "-0", "ẞ", "a" * 1000,
+         "\ud800", "x\udfffy", "\u2028"]  # fmt: skip
+
+
+def texts(limit: int) -> Callable[[random.Random], str]:
+    def make(rng: random.Random) -> str:
+        made = "".join(rng.choice(TEXTS) for _ in range(rng.choice([1, 1, 1, 2, 3])))
+        if limit < 1000 and rng.random() < 0.7:
+            made = made.replace("a" * 1000, "b")[: limit + rng.choice([0, 1])]
+        return made
+
+    return make
+
+
+def binaries(limit: int) -> Callable[[random.Random], bytes]:
+    def make(rng: random.Random) -> bytes:
+        edges = [b"", b"\x00", b"\xff" * limit, b"\x00" * limit, b"\x00" * (limit + 1), b"\x80"]
+        return rng.choice(edges) if rng.random() < 0.6 else rng.randbytes(rng.randrange(limit + 2))
+
+    return make
+
+
+def dates(rng: random.Random) -> object:
+    edges = [dt.date.min, dt.date.max, dt.date(1, 1, 2), dt.date(9999, 12, 30), dt.date(1970, 1, 1),
+             dt.date(1969, 12, 31), dt.date(1582, 10, 10), dt.date(1900, 2, 28), dt.date(2024, 2, 29),
+             "0000-12-31", "-0001-01-01", "-9999-01-01", "+10000-01-01"]  # fmt: skip
+    return (
+        rng.choice(edges)
+        if rng.random() < 0.7
+        else dt.date.fromordinal(rng.randrange(1, 3_652_060))
+    )
+
+
+def clocks(rng: random.Random) -> int:
+    """Return a time of day in nanoseconds."""
+    day = 86_400 * 10**9
+    edges = [0, 1, 999, 1000, 999_999_999, day - 1, day - 1000, day - 10**9, day // 2]
+    return rng.choice(edges) if rng.random() < 0.6 else rng.randrange(day)
+
+
+def moments(zoned: bool) -> Callable[[random.Random], Moment]:
+    hour = 3600 * 10**9
+    first, end = FIRST_NS["NTZ"], END_NS
+
+    def make(rng: random.Random) -> Moment:
+        near = rng.choice(
+            [first, first + 24 * hour, end, 0, -11_644_473_600 * 10**9, 951_782_400 * 10**9]
+        )
+        local = near + rng.choice([0, -1, 1, 999, -1000, 10**9, hour, -hour, 20 * hour, -20 * hour])
+        if rng.random() < 0.3:
+            local = rng.randrange(first, end)
+        local = min(max(local, first), end - 1)
+        # The text of an offset goes up to 18 hours.
+        minutes = rng.choice([0, 0, 0, 60, -60, 330, -480, 840, -720, 1080, -1080, 1, -1])
+        return Moment(local, minutes if zoned else None)
+
+    return make
+
+
+def documents(kind: str) -> Callable[[random.Random], object]:
+    leaf = [None, True, False, 0, -1, 2**63, 2**64, 10**37, 10**38 - 1, 10**50, 10**308, 10**310, 0.1, -0.0,
+            1e300, 5e-324, 1.5e-7, "", "\x00", "null", "🦆", "\u2028", "1e400", 12345678901234567]  # fmt: skip
+    keys = ["", "a", "A", "a.b", "k\x00", "é", '"', "null", "$", "x y", "🦆"]
+
+    def nested(depth: int, by: str) -> object:
+        made: object = 1
+        for _ in range(depth):
+            made = [made] if by == "array" else {"k": made}
+        return made
+
+    def value(rng: random.Random, depth: int) -> object:
+        pick = rng.random()
+        if depth > 3 or pick < 0.5:
+            return rng.choice(leaf)
+        if pick < 0.75:
+            return [value(rng, depth + 1) for _ in range(rng.randrange(4))]
+        return {key: value(rng, depth + 1) for key in rng.sample(keys, rng.randrange(4))}
+
+    def make(rng: random.Random) -> object:
+        if rng.random() < 0.1:
+            by = "object" if kind == "OBJECT" else rng.choice(["array", "object"])
+            return nested(rng.choice([150, 199, 200, 201, 400]), by)
+        made = value(rng, 0)
+        # At the top a text would be read as JSON, and None is NULL.
+        if made is None or isinstance(made, str):
+            made = [made]
+        if kind == "OBJECT" and not isinstance(made, dict) and rng.random() < 0.9:
+            made = {"v": made}
+        return made
+
+    return make
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table: its SQL, its values, what is to be read, and how it is read."""
+
+    name: str
+    sql: str
+    family: str
+    make: Callable[[random.Random], Any]
+    wanted: Callable[[Any], object]
+
+    @property
+    def key(self) -> str:
+        """Its name as a key of a row."""
+        return '"' + self.name.replace('"', '""') + '"'
+
+
+def column_list() -> list[Column]:
+    made = [
+        Column("F", "FLOAT", "float", floats, bits),
+        Column("D", "DATE", "date", dates, of_date),
+    ]
+    for precision, scale in [(38, 0), (38, 37), (10, 2), (1, 0), (18, 18), (19, 5)]:
+        name = f"N{precision}_{scale}"
+        made.append(
+            Column(
+                name,
+                f"NUMBER({precision},{scale})",
+                "number",
+                numbers(precision, scale),
+                of_number(precision, scale),
+            )
+        )
+    for scale in (0, 3, 6, 9):
+        made.append(
+            Column(
+                f"C{scale}",
+                f"TIME({scale})",
+                "time",
+                clocks,
+                lambda ns, scale=scale: floored(ns, scale),
+            )
+        )
+        for kind in ("NTZ", "LTZ", "TZ"):
+            made.append(
+                Column(
+                    f"{kind}{scale}",
+                    f"TIMESTAMP_{kind}({scale})",
+                    kind,
+                    moments(kind != "NTZ"),
+                    of_moment(kind, scale),
+                )
+            )
+    # Names are part of what readers must get right.
+    for name, limit in [("T", 16_777_216), ("t", 3), ('dot.ted "q"', 5), ("Grüße 🦆", 1)]:
+        made.append(Column(name, f"VARCHAR({limit})", "text", texts(limit), of_text(limit)))
+    for name, limit in [("X", 8_388_608), ("X2", 2)]:
+        made.append(
+            Column(name, f"BINARY({limit})", "binary", binaries(min(limit, 40)), of_bytes(limit))
+        )
+    for kind in ("VARIANT", "ARRAY", "OBJECT"):
+        made.append(Column(kind[0], kind, "document", documents(kind), of_document(kind)))
+    return made
+
+
+COLUMNS = column_list()
+BY_NAME = {column.name: column for column in COLUMNS}
+
+
+@dataclass
+class Row:
+    """A row with one value besides its id."""
+
+    id: int
+    column: Column
+    value: Any
+    way: str = ""
+
+    @property
+    def wanted(self) -> object:
+        """What readers must return, or REJECTED."""
+        # As in Vertica, a column of whole numbers rounds nothing in a COPY.
+        is_whole = self.way == "COPY" and self.column.sql.endswith(",0)")
+        if is_whole and self.value != EXACT.to_integral_value(Decimal(self.value)):
+            return REJECTED
+        return self.column.wanted(self.value)
+
+    def python(self) -> object:
+        """The value for the SDK."""
+        if isinstance(self.value, Moment):
+            return self.value.python()
+        return clock_value(self.value) if self.column.family == "time" else self.value
+
+    def text(self) -> object:
+        """The value for JSON lines; documents and texts as they are, everything else as text."""
+        value = self.value
+        match self.column.family:
+            case "float":
+                return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, repr(value))
+            case "binary":
+                return value.hex()
+            case "time":
+                return clock_text(value)
+            case "document" | "text":
+                return value
+            case _:
+                return (
+                    value.text()
+                    if isinstance(value, Moment)
+                    else format(value, "f")
+                    if isinstance(value, Decimal)
+                    else str(value)
+                )
+
+
+def clock_text(ns: int) -> str:
+    seconds, nanos = divmod(ns, 10**9)
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{nanos:09}"
+
+
+def clock_value(ns: int) -> object:
+    if ns % 1000:
+        return clock_text(ns)
+    return (EPOCH + dt.timedelta(microseconds=ns // 1000)).time()
+
+
+def make_rows(rng: random.Random, count: int, first_id: int) -> list[Row]:
+    made = []
+    for place in range(count):
+        column = COLUMNS[place % len(COLUMNS)]
+        made.append(Row(first_id + place, column, column.make(rng)))
+    return made
+
+
+# --- ways in: each returns the reasons of the rejected rows by id
+
+
+@dataclass
+class Site:
+    """A service with the table, and what has been put into it."""
+
+    service: LocalService
+    accepted: dict[int, Row] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    tokens: int = 0
+    spark: SparkSession | None = None
+
+    def readers(self) -> SparkReaders:
+        """Return the readers of the site's Spark session."""
+        assert self.spark is not None
+        return SparkReaders(self, self.spark)
+
+    def create(self) -> None:
+        listed = ", ".join(f"{column.key} {column.sql}" for column in COLUMNS)
+        self.service.create_table(TABLE, f"id INT NOT NULL, {listed}")
+        self.channel = self.service.client().open_channel(
+            "trips", table=TABLE, default_timezone="UTC", on_error="continue"
+        )
+
+    def put(self, way: str, rows: list[Row]) -> None:
+        """Send rows one way in, and note what is wrong with what it says of them."""
+        for row in rows:
+            row.way = way
+        rejected = (WAYS | WAYS_OF_SPARK)[way](self, rows)
+        for row in rows:
+            reason, is_rejected = rejected.get(row.id), row.wanted is REJECTED
+            if (reason is not None) != is_rejected:
+                told = "rejected" if reason is not None else "accepted"
+                self.fail(row, f"{told}, wanted {row.wanted!r:.80}: {reason}")
+            elif reason is not None and not names_column(row, reason):
+                self.fail(row, f"its rejection does not name the column: {reason}")
+            elif reason is not None and len(reason) < len(row.column.name) + 10:
+                self.fail(row, f"its rejection has no reason: {reason}")
+            if reason is None:
+                self.accepted[row.id] = row
+
+    def fail(self, row: Row, what: str) -> None:
+        shown = ascii(row.value)
+        self.failures.append(f"{row.way} {row.column.sql} {shown[:100]}: {what[:300]}")
+
+    def next_token(self) -> str:
+        self.tokens += 1
+        return str(self.tokens)
+
+    def committed(self) -> None:
+        self.channel.wait_for_commit(str(self.tokens), timeout=dt.timedelta(seconds=60))
+
+
+def names_column(row: Row, reason: str) -> bool:
+    """Return True if a rejection names its column, or the line as a whole is no JSON."""
+    broken = ["is no JSON", "not JSON: number is infinity", "surrogate in string"]
+    return any(name in reason for name in (row.column.name, row.column.key, *broken))
+
+
+def by_row(site: Site, rows: list[Row]) -> dict[int, str]:
+    rejected = {}
+    for row in rows:
+        told = site.channel.insert_row(
+            {"id": row.id, row.column.key: row.python()}, site.next_token()
+        )
+        rejected.update((row.id, str(error.error)) for error in told.errors)
+    site.committed()
+    return rejected
+
+
+def by_rows(site: Site, rows: list[Row]) -> dict[int, str]:
+    """Send calls of rows of one shape each, and one of all."""
+    rejected = {}
+    calls = [[row for row in rows if row.column is column] for column in COLUMNS]
+    for call in [*calls, []]:
+        given = [{"id": row.id, row.column.key: row.python()} for row in call]
+        if given:
+            told = site.channel.insert_rows(given, site.next_token())
+            rejected |= {call[error.row_index].id: str(error.error) for error in told.errors}
+    site.committed()
+    return rejected
+
+
+def by_arrow(site: Site, rows: list[Row]) -> dict[int, str]:
+    rejected = {}
+    for column in COLUMNS:
+        call = [row for row in rows if row.column is column and arrow_value(row) is not None]
+        rejected |= {row.id: None for row in rows if row.column is column and row not in call}
+        if not call:
+            continue
+        table = pa.table({"id": [row.id for row in call], column.key: arrow_array(column, call)})
+        told = site.channel.insert_arrow(table, site.next_token())
+        rejected |= {call[error.row_index].id: str(error.error) for error in told.errors}
+    site.committed()
+    # What Arrow cannot hold at all was not sent.
+    for row in rows:
+        if row.id in rejected and rejected[row.id] is None:
+            rejected[row.id] = (
+                f"{row.column.name} cannot be said in Arrow" if row.wanted is REJECTED else None
+            )
+            if rejected[row.id] is None:
+                site.channel.insert_row(
+                    {"id": row.id, row.column.key: row.python()}, site.next_token()
+                )
+                del rejected[row.id]
+    site.committed()
+    return rejected
+
+
+def arrow_value(row: Row) -> object:
+    """Return what of a value Arrow can hold in the column's own type, or as text."""
+    value = row.value
+    match row.column.family:
+        case "text":
+            return None if of_text(10**9)(value) is REJECTED else value
+        case "number":
+            return Decimal(value) if abs(Decimal(value)) < Decimal(10) ** 38 else None
+        case "document":
+            return json.dumps(value)
+        case "date":
+            return None if isinstance(value, str) else value
+        case "TZ":
+            return value.text()
+        case _:
+            return value
+
+
+def arrow_array(column: Column, rows: list[Row]) -> pa.Array:
+    values = [arrow_value(row) for row in rows]
+    match column.family:
+        case "number":
+            return pa.array([format(value, "f") for value in values])
+        case "time":
+            return pa.array(values, pa.int64()).cast(pa.time64("ns"))
+        case "NTZ" | "LTZ":
+            zone = "UTC" if column.family == "LTZ" else None
+            instants = [value.local_ns - (value.offset_min or 0) * 60 * 10**9 for value in values]
+            if any(each % 1000 for each in instants):
+                return pa.array([value.text() for value in values])
+            return pa.array([each // 1000 for each in instants]).cast(pa.timestamp("us", zone))
+    return pa.array(values)
+
+
+def json_line(row: Row, key: str) -> str:
+    return json.dumps({"ID": row.id, key: row.text()})
+
+
+def by_row_api(site: Site, rows: list[Row]) -> dict[int, str]:
+    """Send lines; rejections are counted and told by the last one, so each row goes by itself."""
+    database, schema, table = TABLE.split(".")
+    root = (
+        f"/v2/streaming/databases/{database}/schemas/{schema}/pipes/{table}-STREAMING/channels/api"
+    )
+    rejected = {}
+    with httpx.Client(base_url=site.service.url, timeout=60) as http:
+        opened = http.put(f"{root}?requestId={site.next_token()}", content=b"{}")
+        assert opened.status_code == 200, opened.text
+        token, errors = opened.json()["next_continuation_token"], 0
+        for row in rows:
+            answer = http.post(
+                root.replace("/streaming/", "/streaming/data/")
+                + f"/rows?continuationToken={token}&requestId={site.next_token()}",
+                content=json_line(row, row.column.key).encode(),
+                headers={"content-type": "application/x-ndjson"},
+            )
+            assert answer.status_code == 200, answer.text
+            token = answer.json()["next_continuation_token"]
+        status = http.post(
+            root.partition("/channels/")[0] + ":bulk-channel-status",
+            content=json.dumps({"channel_names": ["api"]}),
+        ).json()["channel_statuses"]["api"]
+        errors = status["rows_error_count"]
+    kept = site.service.rows(TABLE + "_errors")
+    rejected = {
+        json.loads(each["ROW_DATA"])["ID"]: f"{each['COLUMN_NAME']} {each['REASON']}"
+        for each in kept
+        if each["PROTOCOL"] == "rows"
+    }
+    assert errors == len(rejected), (errors, len(rejected))
+    return rejected
+
+
+def by_copy(site: Site, rows: list[Row]) -> dict[int, str]:
+    path = site.service.folder / f"{site.next_token()}.json"
+    path.write_text("".join(json_line(row, row.column.name) + "\n" for row in rows))
+    embedded = site.service.embedded
+    context = CopyContext(
+        embedded.service.database, embedded.settings.warehouse_url, "ACCOUNTADMIN", SystemClock(),
+        None, None, 60.0,
+    )  # fmt: skip
+    rejects = f"{TABLE}_rejects"
+    copy_into(
+        context,
+        f"COPY {TABLE} FROM '{path}' PARSER FJSONPARSER(reject_on_materialized_type_error=true, "
+        f"flatten_maps=false) ENFORCELENGTH REJECTED DATA AS TABLE {rejects}",
+        LocalRunner(),
+    )
+    found = site.service.rows(rejects)
+    return {
+        json.loads(each["REJECTED_DATA"])["ID"]: f"{each['COLUMN_NAME']} {each['REJECTED_REASON']}"
+        for each in found
+    }
+
+
+WAYS: dict[str, Callable[[Site, list[Row]], dict[int, str]]] = {
+    "insert_row": by_row,
+    "insert_rows": by_rows,
+    "insert_arrow": by_arrow,
+    "row API": by_row_api,
+    "COPY": by_copy,
+}
+
+
+def storable(rows: list[Row]) -> list[Row]:
+    """Return the rows that are to be accepted: a DataFrame is written whole or not at all."""
+    return [row for row in rows if row.wanted is not REJECTED]
+
+
+def as_frame(site: Site, rows: list[Row]) -> DataFrame:
+    """Return rows as a DataFrame, in the columns' own types where a DataFrame has them."""
+    arrays = [pa.array([row.id for row in rows])]
+    for column in COLUMNS:
+        own = [row if row.column is column else None for row in rows]
+        match column.family:
+            case "number":
+                scale = int(column.sql.rstrip(")").partition(",")[2])
+                made = pa.array(
+                    [None if row is None else Decimal(str(row.wanted)) for row in own],
+                    pa.decimal128(38, scale),
+                )
+            case "NTZ" | "LTZ" | "TZ" | "time":
+                made = pa.array([None if row is None else row.text() for row in own], pa.string())
+            case "document":
+                made = pa.array([None if row is None else json.dumps(row.value) for row in own])
+            case _:
+                kind = {"float": pa.float64(), "date": pa.date32(), "binary": pa.binary()}
+                made = pa.array(
+                    [None if row is None else row.value for row in own],
+                    kind.get(column.family, pa.string()),
+                )
+        arrays.append(made.cast(pa.string()) if pa.types.is_null(made.type) else made)
+    names = ["ID", *(column.name for column in COLUMNS)]
+    assert site.spark is not None
+    return site.spark.createDataFrame(pa.Table.from_arrays(arrays, names=names))
+
+
+def by_df_write(site: Site, rows: list[Row]) -> dict[int, str]:
+    folder = str(site.service.folder / "data")
+    frame = as_frame(site, storable(rows))
+    site.readers()
+    frame.write.format("snowmelt").mode("append").option("data_dir", folder).save(TABLE)
+    return {row.id: f"{row.column.name} was not sent" for row in rows if row.wanted is REJECTED}
+
+
+def by_insert(site: Site, rows: list[Row]) -> dict[int, str]:
+    as_frame(site, storable(rows)).createOrReplaceTempView("value_trips")
+    site.readers().lake.sql(f"INSERT INTO {TABLE} SELECT * FROM value_trips")
+    return {row.id: f"{row.column.name} was not sent" for row in rows if row.wanted is REJECTED}
+
+
+WAYS_OF_SPARK = {"df.write": by_df_write, "INSERT": by_insert}
+
+
+# --- readers: each returns rows as dicts of native fields
+
+
+def native_value(column: Column, row: dict[str, Any]) -> object:
+    """Return what a reader gave, in the words of `Column.wanted`."""
+    value = row[column.name]
+    nanos = row.get(column.name + "$ns") or 0
+    match column.family:
+        case "float":
+            return bits(value)
+        case "number":
+            return canonical(value)
+        case "binary":
+            return bytes(value).hex()
+        case "date":
+            return value.isoformat()
+        case "time":
+            if isinstance(value, dt.timedelta):
+                return value // dt.timedelta(microseconds=1) * 1000 + nanos
+            whole = dt.datetime.combine(EPOCH, value) - EPOCH
+            return whole // dt.timedelta(microseconds=1) * 1000 + nanos
+        case "NTZ" | "LTZ" | "TZ":
+            if value.tzinfo is not None:
+                value = value.astimezone(UTC).replace(tzinfo=None)
+            ns = (value - EPOCH) // dt.timedelta(microseconds=1) * 1000 + nanos
+            return (ns, row[column.name + "$tz"]) if column.family == "TZ" else ns
+        case "document":
+            # PySpark makes decimals by arithmetic, which rounds to the context's digits.
+            with localcontext(EXACT):
+                return document(value if isinstance(value, str) else value.toJson())
+        case _:
+            return value
+
+
+def check(
+    site: Site, reader: str, rows: Iterable[dict[str, Any]], columns: Iterable[Column]
+) -> None:
+    """Compare what a reader gave with what was accepted."""
+    wanted_columns = list(columns)
+    seen = {}
+    for row in rows:
+        seen[int(row["ID"])] = row
+    if len(seen) != len(site.accepted) or seen.keys() != site.accepted.keys():
+        missing = sorted(site.accepted.keys() ^ seen.keys())
+        site.failures.append(f"{reader}: {len(missing)} rows differ, such as {missing[:5]}")
+    for key, row in site.accepted.items():
+        if row.column not in wanted_columns or key not in seen:
+            continue
+        given = seen[key][row.column.name]
+        got = None if given is None else native_value(row.column, seen[key])
+        if got != row.wanted:
+            site.fail(row, f"{reader} returns {got!r:.100}, wanted {row.wanted!r:.100}")
+
+
+def attempt(site: Site, reader: str, read: Callable[[], Iterable[dict[str, Any]]],
+            columns: Iterable[Column] = COLUMNS) -> None:  # fmt: skip
+    """Read, and note a reader that raises."""
+    began = time.monotonic()
+    try:
+        check(site, reader, read(), columns)
+    except Exception as error:  # any is a failure of the promise
+        site.failures.append(f"{reader} raises {type(error).__name__}: {error!s:.300}")
+    print(f"{reader}: {time.monotonic() - began:.1f} s", file=sys.stderr)
+
+
+def migrate(site: Site) -> str:
+    """Turn all chunks into native files, and return the address of the table's metadata."""
+    service, settings = site.service.embedded.service, site.service.embedded.settings
+    name = parse_table_name(TABLE)
+    migrate_locally(
+        service.database,
+        KeyRing(load_master_key(settings.keys_dir)),
+        name,
+        MigrationSettings(settings.stage_url, settings.warehouse_url),
+    )
+    with service.database.reading() as connection:
+        pointer = find_table(connection, name).pointer
+    assert pointer is not None
+    return pointer
+
+
+def read_without_spark(site: Site, pointer: str | None) -> None:
+    attempt(site, "snowmelt.testing", lambda: site.service.rows(TABLE))
+    if pointer is None:
+        return
+    table = StaticTable.from_metadata(pointer)
+    attempt(site, "PyIceberg", lambda: table.scan().to_arrow().to_pylist())
+    # Its own planner is a package of its own, and it warns where that is not installed.
+    os.environ["POLARS_ICEBERG_PLANNER"] = "pyiceberg"
+    attempt(site, "Polars", lambda: pl.scan_iceberg(table).collect().to_dicts())
+
+    def from_duckdb() -> list[dict[str, Any]]:
+        names = table.scan().to_arrow().column_names
+        with duckdb.connect() as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            # DuckDB's names are equal in any case: it calls the second of two by another name.
+            found = connection.from_arrow(table.scan().to_arrow()).to_arrow_table()
+        return found.rename_columns(names).to_pylist()
+
+    attempt(site, "DuckDB", from_duckdb)
+
+
+def spark_rows(frame: DataFrame, names: list[str]) -> list[dict[str, Any]]:
+    return [dict(zip(names, row, strict=True)) for row in frame.collect()]
+
+
+def read_with_spark(site: Site, spark: SparkSession, frames: dict[str, DataFrame]) -> None:
+    """Read with every way of Spark; names are by position, as Spark changes those of case pairs."""
+    names = native_names()
+    for reader, frame in frames.items():
+        attempt(site, f"{reader} collect", lambda frame=frame: spark_rows(frame, names))
+    frame = frames["lake.sql"]
+    documents_ = {column.name for column in COLUMNS if column.family == "document"}
+    stamped = {column.name for column in COLUMNS if column.family in FIRST_NS}
+    plain_frame = frame.toDF(*(f"c{at}" for at in range(len(names))))
+    kept = [at for at, name in enumerate(names) if name not in documents_]
+    attempt(
+        site,
+        "lake.sql toArrow",
+        lambda: (
+            plain_frame.select(*(f"c{at}" for at in kept))
+            .toArrow()
+            .rename_columns([names[at] for at in kept])
+            .to_pylist()
+        ),
+        [column for column in COLUMNS if column.family != "document"],
+    )
+    # pandas has nanoseconds in 64 bits: years 1678 to 2262.
+    few = [at for at in kept if names[at].partition("$")[0] not in stamped]
+
+    def from_pandas() -> list[dict[str, Any]]:
+        found = plain_frame.select(*(f"c{at}" for at in few)).toPandas()
+        rows = [
+            dict(zip((names[at] for at in few), row, strict=True))
+            for row in found.itertuples(index=False)
+        ]
+        return [{name: absent(name, value, row) for name, value in row.items()} for row in rows]
+
+    def absent(name: str, value: object, row: dict[str, Any]) -> object:
+        accepted = site.accepted[int(row["ID"])]
+        if name in BY_NAME and accepted.column.name != name:
+            return None
+        return 0 if "$" in name and value != value else int(value) if "$" in name else value
+
+    attempt(
+        site,
+        "lake.sql toPandas",
+        from_pandas,
+        [column for column in COLUMNS if column.family not in {"document", *FIRST_NS}],
+    )
+
+
+def native_names() -> list[str]:
+    names = ["ID"]
+    for column in COLUMNS:
+        names.append(column.name)
+        scale = column.sql.partition("(")[2].rstrip(")")
+        if column.family in {"time", *FIRST_NS} and int(scale) > 6:
+            names.append(column.name + "$ns")
+        if column.family == "TZ":
+            names.append(column.name + "$tz")
+    return names
+
+
+def run(
+    service: LocalService,
+    count: int,
+    seed: int,
+    spark: SparkSession | None = None,
+    *,
+    ways: Iterable[str] = WAYS,
+    at_once: bool = False,
+) -> Site:
+    """Put `count` values in by each way, read them before and after migration, and compare.
+
+    With `at_once` the values of every other way are migrated when the table is read, once.
+    """
+    site = Site(service, spark=spark)
+    site.create()
+    service.sql(f"ALTER TABLE {TABLE} SET ERROR_TABLE = {TABLE}_errors")
+    rng = random.Random(seed)
+    for number, way in enumerate([*ways, *(WAYS_OF_SPARK if spark is not None else ())]):
+        began = time.monotonic()
+        # Its rows are sent one by one, so that each rejection is told.
+        sent = count if way != "row API" else min(count, max(count // 8, 2 * len(COLUMNS)))
+        site.put(way, make_rows(rng, sent, number * 10**6))
+        print(f"{way}: {sent} rows, {time.monotonic() - began:.1f} s", file=sys.stderr)
+        if at_once and number == 0:
+            migrate(site)
+    if not at_once:
+        read_without_spark(site, None)
+        if spark is not None:
+            site.readers().read("chunks")
+        read_without_spark(site, migrate(site))
+    if spark is not None:
+        site.readers().read("files")
+    return site
+
+
+class SparkReaders:
+    """Reads a site's table by all of Spark's ways."""
+
+    def __init__(self, site: Site, spark: SparkSession) -> None:
+        from snowmelt.spark import Snowmelt
+        from snowmelt.spark.format import register
+
+        register(spark)
+        self._site = site
+        self._spark = spark
+        settings = site.service.embedded.settings
+        self.lake = Snowmelt(
+            spark,
+            catalog=settings.catalog_url,
+            stage=settings.stage_url,
+            warehouse=settings.warehouse_url,
+            keys=settings.keys_dir,
+        )
+
+    def read(self, tag: str) -> None:
+        folder = str(self._site.service.folder / "data")
+        source = (
+            self._spark.read.format("snowmelt").option("data_dir", folder).option("table", TABLE)
+        )
+        frames = {
+            "lake.sql": self.lake.sql(f"SELECT * FROM {TABLE}"),
+            "spark.read": source.load(),
+        }
+        read_with_spark(self._site, self._spark, frames)
+        attempt(self._site, f"readStream of {tag}", lambda: self._streamed(folder))
+
+    def _streamed(self, folder: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        names = native_names()
+        stream = (
+            self._spark.readStream.format("snowmelt")
+            .option("data_dir", folder)
+            .option("table", TABLE)
+            .load()
+        )
+        query = (
+            stream.writeStream.foreachBatch(lambda frame, _: found.extend(spark_rows(frame, names)))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(120)
+        return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("count", type=int, help="values for each way in")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--spark", action="store_true", help="read with Spark, too")
+    options = parser.parse_args()
+    spark = None
+    if options.spark:
+        from snowmelt.spark.session import local_session
+
+        spark = local_session("value-trips")
+    with LocalService(dev=True) as service:
+        site = run(service, options.count, options.seed, spark)
+    print(f"{len(site.accepted)} values accepted, {len(site.failures)} failures")
+    for failure, times in Counter(site.failures).most_common(100):
+        print(f"  {times}x {failure}")
+    return 1 if site.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""A cache holds what was used last, within its bytes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snowmelt.functions.caller.value_cache import MISSING, ValueCache, cache_of
+from support.call_plans import plan
+
+_ENTRY = 201  # what an entry with a key of one byte and an empty value counts as
+
+
+def test_values_come_back_and_null_is_a_value():
+    cache = ValueCache(10_000)
+    cache.put_many([b"a", b"b"], ["1", None], [1, 4])
+    assert cache.get_many([b"b", b"c", b"a"]) == [None, MISSING, "1"]
+
+
+def test_what_was_used_least_recently_goes_first():
+    cache = ValueCache(10 * _ENTRY)
+    keys = [bytes([at]) for at in range(10)]
+    cache.put_many(keys, keys, [0] * 10)
+    cache.get_many(keys[:3])
+    cache.put_many([b"x", b"y"], [1, 2], [0, 0])
+    assert [at for at, found in enumerate(cache.get_many(keys)) if found is MISSING] == [3, 4]
+
+
+def test_a_value_that_would_push_out_much_else_is_not_kept():
+    cache = ValueCache(8_000)
+    cache.put_many([b"a", b"b"], ["large", "small"], [1_000, 100])
+    assert cache.get_many([b"a", b"b"]) == [MISSING, "small"]
+
+
+def test_a_function_without_cache_has_none_and_a_changed_one_another():
+    assert cache_of(plan().function) is None
+    first, changed = (plan(cache_bytes=size).function for size in (1_000, 2_000))
+    assert cache_of(first) is cache_of(first)
+    assert cache_of(first) is not cache_of(changed)
+
+
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.lists(st.integers(0, 15), min_size=1, max_size=4)),
+        max_size=60,
+    )
+)
+def test_it_is_what_a_plain_model_is(steps):
+    cache = ValueCache(8 * _ENTRY)
+    model: OrderedDict[bytes, int] = OrderedDict()
+    for at, (put, numbers) in enumerate(steps):
+        keys = [bytes([number]) for number in numbers]
+        if put:
+            cache.put_many(keys, [at] * len(keys), [0] * len(keys))
+            for key in keys:
+                model[key] = at
+                model.move_to_end(key)
+            while len(model) > 8:
+                model.popitem(last=False)
+        else:
+            assert cache.get_many(keys) == [model.get(key, MISSING) for key in keys]
+            for key in keys:
+                if key in model:
+                    model.move_to_end(key)
+        assert cache.size_bytes == len(model) * _ENTRY

@@ -1,0 +1,190 @@
+"""Avro and Parquet: columns by name, values by the rules of their columns, broken files located."""
+
+from __future__ import annotations
+
+import datetime as dt
+import http.server
+import io
+import json
+import threading
+from decimal import Decimal
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from snowmelt.errors import LoadRefused, PhaseFailed
+from snowmelt.load.parsers import definition
+from snowmelt.schema.types import Column, Kind, TableSchema
+from support.parser_runs import load, load_records
+
+SCHEMA = TableSchema(
+    1,
+    (
+        Column("A", Kind.FIXED, 1, precision=6, scale=2),
+        Column("B", Kind.TEXT, 2, length=10),
+        Column("T", Kind.TIMESTAMP_NTZ, 3, scale=9),
+        Column("O.X", Kind.REAL, 4),
+    ),
+)
+AVRO = {
+    "type": "record",
+    "name": "r",
+    "fields": [
+        {
+            "name": "a",
+            "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+        },
+        {"name": "b", "type": ["null", "string"]},
+        {"name": "t", "type": {"type": "long", "logicalType": "local-timestamp-micros"}},
+        {"name": "o", "type": {"type": "map", "values": "double"}},
+    ],
+}
+AT = dt.datetime(2013, 1, 1, 5, 6, 7, 123)
+GOOD = {"a": Decimal("1.50"), "b": "x", "t": AT, "o": {"x": 2.5}}
+BAD = {**GOOD, "a": Decimal("12345.00")}
+
+
+def avro(*records, codec="deflate"):
+    file = io.BytesIO()
+    fastavro.writer(file, AVRO, records, codec=codec)
+    return file.getvalue()
+
+
+def message(record):
+    file = io.BytesIO()
+    fastavro.schemaless_writer(file, fastavro.parse_schema(AVRO), record)
+    return file.getvalue()
+
+
+def test_an_avro_file_fills_columns_by_name_and_nested_ones_by_path():
+    data = avro(GOOD, {**GOOD, "b": None})
+    expected = [(Decimal("1.50"), "x", AT, 0, 2.5), (Decimal("1.50"), None, AT, 0, 2.5)]
+    for size in (None, 3):
+        assert load("avro", data, SCHEMA, size=size) == (expected, [])
+    assert load("avro", b"", SCHEMA) == ([], [])
+
+
+def test_an_avro_value_that_does_not_fit_rejects_or_is_null():
+    rows, rejects = load("avro", avro(GOOD, BAD), SCHEMA)
+    assert len(rows) == 1
+    assert (rejects[0].record, rejects[0].column) == (2, "A")
+    assert b'"a":12345.00' in rejects[0].data
+    rows, rejects = load("favroparser", avro(GOOD, BAD), SCHEMA)
+    assert ([row[0] for row in rows], rejects) == ([Decimal("1.50"), None], [])
+
+
+def test_a_broken_avro_file_fails_with_its_reason():
+    for data in (avro(GOOD)[:-5], b"garbage", avro(GOOD)[:20]):
+        with pytest.raises(PhaseFailed, match="not an Avro file, or broken"):
+            load("avro", data, SCHEMA)
+
+
+def test_avro_messages_have_their_schema_from_outside():
+    messages = [message(GOOD), b"", message(GOOD) + b"x"]
+    rows, rejects = load_records(
+        "kafkaavroparser", messages, SCHEMA, external_schema=json.dumps(AVRO)
+    )
+    assert len(rows) == 1
+    assert [(reject.record, reject.data) for reject in rejects] == [(2, b""), (3, messages[2])]
+    assert "bytes follow the record" in rejects[1].reason
+    rows, _ = load_records("kafkaavroparser", [avro(GOOD)], SCHEMA, with_metadata=True)
+    assert len(rows) == 1
+    for parameters in (
+        {},
+        {"external_schema": "x"},
+        {"external_schema": '"long"', "with_metadata": True},
+    ):
+        with pytest.raises(LoadRefused):
+            definition("kafkaavroparser").build(parameters)
+
+
+@pytest.mark.slow
+def test_avro_schemas_come_from_a_registry():
+    asked = []
+
+    class Registry(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            body = json.dumps({"schema": json.dumps(AVRO)}).encode()
+            self.send_response(200 if self.path == "/schemas/ids/7" else 404)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Registry) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}"
+            framed = b"\0\0\0\0\x07" + message(GOOD)
+            rows, rejects = load_records(
+                "kafkaavroparser", [framed, framed, message(GOOD)], SCHEMA, schema_registry_url=url
+            )
+            assert (len(rows), len(rejects), asked) == (2, 1, ["/schemas/ids/7"])
+            with pytest.raises(PhaseFailed, match="no schema 8 at"):
+                load_records("kafkaavroparser", [b"\0\0\0\0\x08x"], SCHEMA, schema_registry_url=url)
+        finally:
+            server.shutdown()
+
+
+MANY = TableSchema(
+    1,
+    (
+        Column("I", Kind.FIXED, 1, precision=6, scale=1),
+        Column("R", Kind.REAL, 2),
+        Column("S", Kind.TEXT, 3, length=3),
+        Column("D", Kind.DATE, 4),
+        Column("TN", Kind.TIMESTAMP_NTZ, 5, scale=9),
+        Column("TZ", Kind.TIMESTAMP_TZ, 6, scale=3),
+        Column("C", Kind.TIME, 7, scale=9),
+        Column("Y", Kind.BINARY, 8),
+        Column("V", Kind.VARIANT, 9),
+        Column("MISSING", Kind.TEXT, 10),
+    ),
+)
+
+
+def parquet(**columns):
+    file = io.BytesIO()
+    pq.write_table(pa.table(columns), file)
+    return file.getvalue()
+
+
+def test_a_parquet_file_fills_columns_by_name():
+    data = parquet(
+        i=pa.array([1, None], pa.int64()),
+        r=pa.array([1.5, None], pa.float32()),
+        s=pa.array(["x", None]).dictionary_encode(),
+        d=pa.array([dt.date(2013, 1, 1), None]),
+        tn=pa.array([-1, None], pa.timestamp("ns")),
+        tz=pa.array([1_234_567, None], pa.timestamp("us", "Europe/Berlin")),
+        c=pa.array([1_234, None], pa.time64("ns")),
+        y=pa.array([b"\xff", None]),
+        v=pa.array([{"k": [1]}, None]),
+    )
+    first, second = load("parquet", data, MANY, size=100)[0]
+    before = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999)
+    instant = dt.datetime(1970, 1, 1, 0, 0, 1, 234_000, tzinfo=dt.UTC)
+    assert first == (
+        Decimal("1.0"), 1.5, "x", dt.date(2013, 1, 1), before, 999, instant, 0,
+        dt.time(0, 0, 0, 1), 234, b"\xff", '{"k":[1]}', None,
+    )  # fmt: skip
+    assert set(second) == {None}
+
+
+def test_a_parquet_value_that_does_not_fit_rejects_its_row():
+    rows, rejects = load("parquet", parquet(i=[1, 10**7, 3], s=["abcd", "b", "c"]), MANY)
+    assert [row[:3:2] for row in rows] == [(1, "abc"), (3, "c")]
+    assert (rejects[0].record, rejects[0].column) == (2, "I")
+    assert rejects[0].data == b'{"i":10000000,"s":"b"}'
+
+
+def test_a_broken_parquet_file_fails_with_its_reason():
+    for data in (parquet(i=[1])[:-9], b"garbage"):
+        with pytest.raises(PhaseFailed, match="not a Parquet file, or broken"):
+            load("parquet", data, MANY)
+    with pytest.raises(PhaseFailed, match="none of the columns; it has q"):
+        load("parquet", parquet(q=[1]), MANY)

@@ -1,0 +1,137 @@
+"""Filters as generators and plain functions, and each way of writing one turned into the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from snowmelt.errors import LoadRefused, PhaseFailed
+from snowmelt.load.phases import Reader
+from snowmelt.load.udx.filters import HostedFilter, StateMachine
+from snowmelt.load.udx.instance import Host
+from support.user_code import filtered, library
+
+CODE = """
+import datetime
+
+class Repeat:
+    def __init__(self, times: int = 2, *, mark: str | None = None):
+        self.times, self.mark = times, (mark or "").encode()
+    def run(self, reader):
+        while line := reader.read(3):
+            yield line * self.times
+        yield self.mark
+
+def lines(reader, ending: str = "|"):
+    for piece in reader:
+        yield piece.replace(b"\\n", ending.encode())
+
+def backwards(data):
+    return data[::-1]
+
+def broken(reader):
+    yield reader.read(2)
+    raise ValueError("enough")
+
+def texts(reader):
+    yield "text"
+
+def strange(reader, *, what: list):
+    yield b""
+
+def two(reader):
+    yield reader.read(2)
+
+constant = 5
+"""
+
+
+def build(name: str, **given):
+    return library(CODE).filter(name).build(given)
+
+
+def test_generators_and_functions_are_filters_with_parameters():
+    assert filtered(build("Repeat"), b"abcd", b"e") == b"abcabcdede"
+    assert filtered(build("Repeat", times=1, MARK="!"), b"abcd", b"e") == b"abcde!"
+    assert filtered(build("lines", ending=";"), b"a\n", b"b\n") == b"a;b;"
+
+
+def test_a_function_of_bytes_gets_the_whole_input_unless_told_otherwise():
+    assert filtered(build("backwards"), b"ab", b"cd") == b"dcba"
+    assert filtered(build("backwards", whole_input=False), b"ab", b"cd") == b"badc"
+
+
+def test_errors_tell_the_place_in_the_file_and_in_the_input():
+    with pytest.raises(PhaseFailed, match=r"ValueError: enough \(lib/code.py, line \d+\)") as info:
+        filtered(build("broken"), b"abc")
+    assert info.value.fields["offset"] == 2
+    with pytest.raises(PhaseFailed, match="yielded str, not bytes"):
+        filtered(build("texts"), b"abc")
+
+
+def test_leaving_early_closes_what_came_before():
+    closed = []
+
+    def pieces():
+        try:
+            yield b"abc"
+            yield b"def"
+        finally:
+            closed.append(True)
+
+    assert list(build("two").run(Reader(pieces()))) == [b"ab"]
+    assert closed == [True]
+
+
+def test_what_is_no_filter_is_refused():
+    for name, reason in (
+        ("constant", "no method prepare, process or run"),
+        ("strange", "parameter what is none of str, int"),
+        ("nobody", "has no nobody; it has Repeat, lines, backwards"),
+    ):
+        with pytest.raises(LoadRefused, match=reason):
+            build(name)
+    with pytest.raises(LoadRefused, match="there is no parameter tims; it takes times, mark"):
+        build("Repeat", tims=3)
+
+
+@settings(max_examples=settings.default.max_examples // 2)
+@given(st.lists(st.binary(max_size=20), max_size=8), st.integers(1, 16))
+def test_a_generator_does_the_same_as_a_state_machine(pieces, chunk):
+    data = b"".join(pieces)
+    machine = StateMachine(build("Repeat"))
+    host = Host("filter f()")
+    host = replace(host, limits=replace(host.limits, chunk_bytes=chunk))
+    hosted = HostedFilter(host, lambda: machine)
+    for _ in range(2):
+        assert filtered(hosted, *pieces) == filtered(build("Repeat"), data)
+
+
+def test_a_generator_as_a_state_machine_ends_early_and_passes_errors_on():
+    hosted = HostedFilter(Host("filter f()"), lambda: StateMachine(build("two")))
+    assert filtered(hosted, b"abc", b"def") == b"ab"
+    broken = HostedFilter(Host("filter f()"), lambda: StateMachine(build("broken")))
+    with pytest.raises(PhaseFailed, match="enough"):
+        filtered(broken, b"abc")
+
+
+def test_after_a_failure_a_new_object_is_made():
+    code = """
+    class F:
+        def __init__(self):
+            self.fed = 0
+        def process(self, srv, inp, state, out):
+            self.fed += inp.getSize()
+            if inp.read() == b"!":
+                raise ValueError("no")
+            out.write(b"%d" % self.fed)
+            return StreamState.DONE
+    """
+    phase = library(code).filter("F").build({})
+    assert (filtered(phase, b"ab"), filtered(phase, b"c")) == (b"2", b"3")
+    with pytest.raises(PhaseFailed):
+        filtered(phase, b"!")
+    assert filtered(phase, b"abcd") == b"4"

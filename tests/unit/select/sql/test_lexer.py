@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snowmelt.select.errors import SelectError
+from snowmelt.select.sql.lexer import Kind, tokens_of
+from support.reference_select import refusal
+
+
+def texts(statement, is_name=None):
+    return [token.text for token in tokens_of(statement, is_name)][:-1]
+
+
+def test_statement_is_cut_into_its_words():
+    assert texts("select _1,'it''s' from s where a>=1.5e3;") == [
+        *("select", "_1", ",", "it's", "from", "s", "where", "a", ">=", "1.5e3", ";")
+    ]
+    kinds = [token.kind for token in tokens_of("a 1 'b' \"c\" `2010T` +")]
+    assert kinds == [
+        *(Kind.WORD, Kind.NUMBER, Kind.STRING, Kind.QUOTED, Kind.TIMESTAMP, Kind.SYMBOL, Kind.END)
+    ]
+
+
+def test_longest_name_with_hyphens_is_taken():
+    names = {"a-b", "a-b-c", "x-1"}
+    assert texts("a-b-c-d a-b-d a-c x-1 2-a-b", names.__contains__) == [
+        *("a-b-c", "-", "d", "a-b", "-", "d", "a", "-", "c", "x-1", "2", "-", "a-b")
+    ]
+
+
+def test_path_stands_after_from_only():
+    assert texts("select a/b from /tmp/x y.csv;") == [
+        *("select", "a", "/", "b", "from", "/tmp/x", "y", ".", "csv", ";")
+    ]
+
+
+@pytest.mark.parametrize("opening", ["'", '"', "`"])
+def test_what_is_not_closed_is_named(opening):
+    with pytest.raises(SelectError, match=r"not closed.*\(line 2, column 3\)"):
+        tokens_of(f"a\n  {opening}b")
+
+
+@given(st.text(max_size=40))
+def test_strings_may_hold_anything(text):
+    written = text.replace("'", "''")
+    assert texts(f"'{written}'") == [text]
+
+
+def test_no_comments():
+    assert texts("1--1") == ["1", "-", "-", "1"]
+    assert refusal("select 1 /* x */ from stdin") is not None

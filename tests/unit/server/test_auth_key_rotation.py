@@ -1,0 +1,56 @@
+"""A user's key is exchanged by SQL while clients go on: the second first, then the first away."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+
+import jwt
+import pytest
+
+from fixtures.service import KeyPair
+from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.security import access_control
+from snowmelt.catalog.security.encryption_keys import KeyRing
+from snowmelt.clock import ManualClock
+from snowmelt.errors import AuthenticationFailed
+from snowmelt.server.auth import RECHECK_S, Authenticator
+
+NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
+
+
+def headers_of(key: KeyPair, fingerprint: str) -> dict[bytes, bytes]:
+    at = int(NOW.timestamp())
+    claims = {"iss": f"127.ANN.{fingerprint}", "sub": "127.ANN", "iat": at, "exp": at + 3540}
+    text = jwt.encode(claims, key.private_pem, algorithm="RS256")
+    return {b"authorization": b"Bearer " + text.encode()}
+
+
+@pytest.mark.slow
+def test_either_key_signs_until_it_is_unset(tmp_path, key_pair):
+    clock = ManualClock(NOW)
+    other = KeyPair.generate()
+    with contextlib.closing(open_database(str(tmp_path / "catalog.db"), clock=clock)) as database:
+
+        def run(text: str) -> None:
+            execute(database, text, clock=clock)
+
+        run(f"CREATE USER ann RSA_PUBLIC_KEY = '{key_pair.public_base64}'")
+        run(f"ALTER USER ann SET RSA_PUBLIC_KEY_2 = '{other.public_base64}'")
+        with database.reading() as connection:
+            first, second = access_control.user_by_name(connection, "ANN").fingerprints
+        old, new = headers_of(key_pair, first), headers_of(other, second)
+        authenticator = Authenticator(database, KeyRing(bytes(32)), clock)
+        assert [authenticator.authenticate(each) for each in (old, new)] == ["ANN", "ANN"]
+        run("ALTER USER ann UNSET RSA_PUBLIC_KEY")
+        clock.advance(RECHECK_S)
+        with pytest.raises(AuthenticationFailed):
+            authenticator.authenticate(old)
+        assert authenticator.authenticate(new) == "ANN"
+        run(f"ALTER USER ann SET RSA_PUBLIC_KEY = '{key_pair.public_base64}'")
+        run("ALTER USER ann UNSET RSA_PUBLIC_KEY_2")
+        clock.advance(RECHECK_S)
+        assert authenticator.authenticate(old) == "ANN"
+        with pytest.raises(AuthenticationFailed):
+            authenticator.authenticate(new)

@@ -1,0 +1,198 @@
+"""A stream's batches, without Spark: each row once whatever is done to the table in between."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import random
+
+import pyarrow as pa
+import pytest
+
+from fixtures.chunks import NUMBERS, numbers
+from snowmelt.clock import ManualClock, SystemClock
+from snowmelt.errors import LoadRefused, TableNotFound
+from snowmelt.spark.datasource.connection import Connection
+from snowmelt.spark.datasource.reader import schema_asked
+from snowmelt.spark.datasource.stream_reader import TableStreamReader
+from snowmelt.spark.datasource.write_commit import Once, commit_written, target_of
+from snowmelt.spark.datasource.write_task import write_rows
+from snowmelt.table.compaction import compact
+from snowmelt.table.garbage_collection import collect
+from snowmelt.table.maintenance import MaintenanceSettings
+
+TABLE = "demo.public.numbers"
+
+
+class Query:
+    """What Spark does with a source: offsets go through JSON, a batch may be asked for twice."""
+
+    def __init__(self, lakehouse, **options):
+        self.lakehouse, self.options = lakehouse, {"table": TABLE, **options}
+        self.connection = Connection(
+            catalog=lakehouse.database.url,
+            stage=lakehouse.stage.url,
+            warehouse=lakehouse.warehouse.url,
+            keys=lakehouse.folder / "keys",
+        )
+        self.schema = schema_asked(self.connection, {"table": TABLE, "columns": "n"})
+        self.restart()
+        self.offset = self.reader.initialOffset()
+
+    def restart(self):
+        self.reader = TableStreamReader(self.connection, self.options, self.schema)
+
+    def rows(self, start, end):
+        return sorted(
+            int(value)
+            for part in self.reader.partitions(start, end)
+            for batch in self.reader.read(part)
+            for value in batch.column(0).to_pylist()
+        )
+
+    def batch(self):
+        """Read one batch, None where there is none."""
+        end = self.reader.latestOffset(self.offset, self.reader.getDefaultReadLimit())
+        if end == self.offset:
+            return None
+        start, end = (json.loads(json.dumps(each)) for each in (self.offset, end))
+        found = self.rows(start, end)
+        self.restart()
+        assert self.rows(start, end) == found
+        self.offset = end
+        return found
+
+    def all(self):
+        batches = iter(self.batch, None)
+        return [batch for batch in batches if batch]
+
+
+def load(query, first, count, once=None):
+    """Write rows as a task and the driver of Spark do; tell whether it was done."""
+    target = target_of(query.connection, NUMBERS, ["n"], "test")
+    batch = pa.record_batch([pa.array(range(first, first + count))], names=["n"])
+    return commit_written(target, [write_rows(target.plan, [batch])], once=once)
+
+
+def join_files(lakehouse):
+    settings = MaintenanceSettings(lakehouse.warehouse.url, min_files=2)
+    compact(lakehouse.database, NUMBERS, settings, clock=SystemClock())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_each_row_comes_once_whatever_happens_between_batches(lakehouse, seed):
+    pick = random.Random(seed)
+    lakehouse.create()
+    options = [{}, {"maxChunksPerTrigger": "2"}, {"maxRowsPerTrigger": "25"}][seed % 3]
+    query = Query(lakehouse, **options)
+    written, read = 0, []
+    for _ in range(30):
+        step = pick.choice(["put", "put", "load", "migrate", "join", "read", "read"])
+        if step == "put":
+            lakehouse.put(numbers(written, 10))
+            written += 10
+        elif step == "load":
+            load(query, written, 7)
+            written += 7
+        elif step == "migrate":
+            lakehouse.migrate()
+        elif step == "join":
+            join_files(lakehouse)
+        else:
+            found = query.batch()
+            read += found or []
+    read += [row for batch in query.all() for row in batch]
+    assert sorted(read) == list(range(written))
+
+
+@pytest.mark.slow
+def test_chunks_are_kept_until_streams_have_read_them(lakehouse):
+    lakehouse.create()
+    query = Query(lakehouse)
+    lakehouse.put(numbers(0, 10))
+    assert query.all() == [list(range(10))]
+    query.reader.commit(query.offset)
+    for start in range(10, 50, 10):
+        lakehouse.put(numbers(start, 10))
+    lakehouse.migrate()
+    load(query, 100, 5)
+    assert lakehouse.collect(retention_s=0.0).blobs == 1
+    query.restart()
+    assert query.all() == [[*range(10, 50), *range(100, 105)]]
+    query.reader.commit(query.offset)
+    assert lakehouse.collect(retention_s=0.0).blobs == 4
+
+
+def gone(lakehouse):
+    """Clean up two days later: streams are not waited for any more."""
+    later = ManualClock(lakehouse.clock.now() + dt.timedelta(days=2))
+    house = lakehouse.warehouse.store
+    collect(lakehouse.database, lakehouse.stage, house, clock=later, retention_s=0.0)
+
+
+@pytest.mark.slow
+def test_what_migrations_took_is_found_in_their_files_after_chunks_are_gone(lakehouse):
+    lakehouse.create()
+    query = Query(lakehouse)
+    lakehouse.put(numbers(0, 10))
+    lakehouse.migrate()
+    assert query.all() == [list(range(10))]
+    for start in range(10, 50, 10):
+        lakehouse.put(numbers(start, 10))
+        if start != 20:
+            lakehouse.migrate()
+    load(query, 100, 5)
+    gone(lakehouse)
+    query.restart()
+    assert query.all() == [[*range(10, 50), *range(100, 105)]]
+
+
+@pytest.mark.slow
+def test_a_range_that_is_not_to_be_told_from_others_is_refused(lakehouse):
+    lakehouse.create()
+    query = Query(lakehouse, startingOffset="0", maxChunksPerTrigger="1")
+    for start in range(0, 30, 10):
+        lakehouse.put(numbers(start, 10))
+    assert query.batch() == list(range(10))
+    lakehouse.migrate()
+    gone(lakehouse)
+    with pytest.raises(LoadRefused, match=r"commits 1 to 3 were migrated as one.*startingOffset"):
+        query.batch()
+    lakehouse.create(replace=True)
+    with pytest.raises(TableNotFound, match="Start the stream with a new checkpoint"):
+        query.batch()
+
+
+@pytest.mark.slow
+def test_a_stream_begins_where_it_is_told_and_ends_with_what_is_there(lakehouse):
+    lakehouse.create()
+    for start in range(0, 30, 10):
+        lakehouse.put(numbers(start, 10))
+    latest, second = Query(lakehouse, startingOffset="latest"), Query(lakehouse, startingOffset="2")
+    assert latest.all() == []
+    now = Query(lakehouse, where="n >= 15")
+    now.reader.prepareForTriggerAvailableNow()
+    lakehouse.put(numbers(30, 10))
+    start, limit = now.reader.initialOffset(), now.reader.getDefaultReadLimit()
+    assert now.rows(start, now.reader.latestOffset(start, limit)) == list(range(15, 30))
+    assert latest.all() == [list(range(30, 40))]
+    assert second.all() == [list(range(20, 40))]
+    for options, why in (
+        ({"startingOffset": "9"}, "the last commit of DEMO.PUBLIC.NUMBERS is number 4"),
+        ({"startingOffset": "soon"}, "it is earliest, latest or the number of a commit"),
+        ({"maxRowsPerTrigger": "0"}, "a whole number from 1 on"),
+        ({"maxRows": "1"}, "Option maxRows"),
+    ):
+        with pytest.raises(LoadRefused, match=why):
+            Query(lakehouse, **options).batch()
+
+
+def test_a_batch_is_committed_once(lakehouse):
+    lakehouse.create()
+    query = Query(lakehouse)
+    assert load(query, 0, 3, Once("spark:a", 0))
+    assert not load(query, 0, 3, Once("spark:a", 0))
+    assert load(query, 0, 3, Once("spark:b", 0))
+    assert load(query, 3, 3, Once("spark:a", 1))
+    assert sorted(lakehouse.read_numbers()) == [0, 0, 1, 1, 2, 2, 3, 4, 5]

@@ -1,0 +1,56 @@
+"""What Spark does with a stream's writer: tasks write by one, the commit is another's, made later."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from pyspark.sql.types import DecimalType, StructField, StructType
+
+from fixtures.chunks import numbers
+from snowmelt.catalog.commands.executor import execute
+from snowmelt.errors import LoadOvertaken
+from snowmelt.spark.datasource.connection import Connection
+from snowmelt.spark.datasource.writer import StreamWriter
+
+SCHEMA = StructType([StructField("N", DecimalType(18, 0))])
+
+
+@pytest.fixture
+def writer(numbers_table):
+    """Makes a writer as each of Spark's processes does."""
+    lake = Connection(
+        catalog=numbers_table.database.url,
+        stage=numbers_table.stage.url,
+        warehouse=numbers_table.warehouse.url,
+        keys=numbers_table.folder / "keys",
+    )
+    return lambda: StreamWriter(lake, {"table": "demo.public.numbers"}, SCHEMA, overwrite=False)
+
+
+def written(by):
+    [batch] = numbers(0, 10).select(["N"]).to_batches()
+    # Which query it is Spark tells its tasks only.
+    return replace(by.write(iter([batch])), query_id="some query")
+
+
+def test_rows_written_for_a_table_that_was_dropped_are_not_committed_to_the_next(
+    numbers_table, writer
+):
+    outcome = written(writer())
+    numbers_table.create(replace=True)
+    with pytest.raises(LoadOvertaken, match="dropped"):
+        writer().commit([outcome], 0)
+    assert numbers_table.read_numbers() == []
+    writer().commit([written(writer())], 0)
+    assert sorted(numbers_table.read_numbers()) == list(range(10))
+
+
+def test_rows_written_before_the_table_was_altered_are_committed_as_what_they_are(
+    numbers_table, writer
+):
+    outcome = written(writer())
+    execute(numbers_table.database, "ALTER TABLE demo.public.numbers ADD COLUMN later INT")
+    for _ in range(2):
+        writer().commit([outcome], 0)
+    assert sorted(numbers_table.read_numbers()) == list(range(10))

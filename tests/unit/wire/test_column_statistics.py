@@ -1,0 +1,206 @@
+"""Statistics survive the wire: bounds hold, and statistics that cannot be true are refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snowmelt.schema.statistics import ChunkStatistics, ColumnStatistics, collect
+from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.wire import column_statistics
+from snowmelt.wire.streaming import ColumnStatistics as Sent
+from snowmelt.wire.streaming import ResponseCode, Statistics
+from support.chunk_data import chunks, every_type, relaxed
+
+TEXT = Column("T", Kind.TEXT, 4, length=100, byte_length=400)
+REAL = Column("r", Kind.REAL, 5)
+FIXED = Column("N", Kind.FIXED, 6, precision=38, scale=0)
+
+
+def sent_of(column: Column, minimum, maximum, *, nulls: int = 0, rows: int = 2) -> Sent:
+    collected = ChunkStatistics(rows, (ColumnStatistics(minimum, maximum, nulls, 1),))
+    wire = column_statistics.to_wire(TableSchema(1, (column,)), collected)
+    return wire.columns[column.display_name]
+
+
+@pytest.mark.parametrize(
+    ("maximum", "expected"),
+    [
+        (b"abc", b"abc".hex()),
+        (b"", ""),
+        (b"\xff" * 32, "ff" * 32),
+        (b"a" * 32, "61" * 32),
+        (b"a" * 33, "61" * 31 + "62"),
+        (b"a" * 31 + b"\xff" + b"z", "61" * 30 + "6200"),
+        (b"\xff" * 33, "Z"),
+    ],
+)
+def test_a_long_maximum_is_cut_and_raised(maximum, expected):
+    assert sent_of(TEXT, b"", maximum).maxStrValue == expected
+
+
+def test_a_long_minimum_is_cut():
+    assert sent_of(TEXT, b"m" * 40, b"n").minStrValue == b"m".hex() * 32
+
+
+def test_numbers_of_any_size_are_sent_as_json_numbers():
+    sent = sent_of(FIXED, -(10**38) + 1, 10**38 - 1)
+    again = msgspec.json.decode(msgspec.json.encode(sent), type=Sent)
+    assert (again.minIntValue, again.maxIntValue) == (-(10**38) + 1, 10**38 - 1)
+    assert (again.minStrValue, again.minRealValue, again.columnId) == (None, 0.0, 6)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity")]
+)
+def test_special_reals_are_texts(value, expected):
+    sent = sent_of(REAL, value, value)
+    assert (sent.minRealValue, sent.maxRealValue) == (expected, expected)
+
+
+def test_keys_are_display_names():
+    collected = ChunkStatistics(1, (ColumnStatistics(1.0, 1.0, 0),))
+    assert list(column_statistics.to_wire(TableSchema(1, (REAL,)), collected).columns) == ['"r"']
+
+
+def test_a_column_without_values_has_no_bounds():
+    for column in (TEXT, REAL, FIXED):
+        sent = sent_of(column, None, None, nulls=2)
+        wire = Statistics(rows=2, columns={column.display_name: sent})
+        schema = TableSchema(1, (column,))
+        assert column_statistics.check(schema, wire, 2) is None
+        assert column_statistics.from_wire(schema, wire) == {
+            column.ordinal: column_statistics.Bounds(None, None, 2)
+        }
+
+
+@given(part=chunks())
+@relaxed
+def test_what_is_collected_passes_the_check_and_bounds_every_value(part):
+    schema, table = part
+    collected = collect(table, schema)
+    wire = column_statistics.to_wire(schema, collected)
+    text = msgspec.json.encode(wire)
+    wire = msgspec.json.decode(text, type=Statistics)
+    assert column_statistics.check(schema, wire, table.num_rows) is None
+    bounds = column_statistics.from_wire(schema, wire)
+    stored = column_statistics.StoredStatistics(text)
+    assert {column.ordinal: stored.bounds(column) for column in schema.columns} == bounds
+    for column, found in zip(schema.columns, collected.columns, strict=True):
+        bound = bounds[column.ordinal]
+        assert bound.null_count == found.null_count
+        for value in (found.minimum, found.maximum):
+            if isinstance(value, float) and math.isnan(value):
+                assert bound.maximum is None
+            elif value is not None:
+                assert bound.minimum is None or bound.minimum <= value
+                assert bound.maximum is None or value <= bound.maximum
+
+
+@given(low=st.binary(max_size=50), high=st.binary(max_size=50))
+def test_cut_texts_still_bound(low, high):
+    low, high = sorted((low, high))
+    wire = Statistics(rows=2, columns={"T": sent_of(TEXT, low, high)})
+    bound = column_statistics.from_wire(TableSchema(1, (TEXT,)), wire)[4]
+    assert bound.minimum <= low
+    assert bound.maximum is None or bound.maximum >= high
+    assert column_statistics.check(TableSchema(1, (TEXT,)), wire, 2) is None
+
+
+def test_a_column_that_was_not_sent_is_unknown():
+    wire = Statistics(rows=2, columns={})
+    unknown = column_statistics.Bounds(None, None, None)
+    assert column_statistics.from_wire(TableSchema(1, (TEXT,)), wire) == {4: unknown}
+    assert column_statistics.StoredStatistics(msgspec.json.encode(wire)).bounds(TEXT) == unknown
+
+
+def good() -> dict[str, Sent]:
+    return {
+        "T": sent_of(TEXT, b"a", b"b"),
+        '"r"': sent_of(REAL, -1.0, 2.0),
+        "N": sent_of(FIXED, 1, 2),
+    }
+
+
+REQUIRED = TableSchema(1, (dataclasses.replace(TEXT, nullable=False), REAL, FIXED))
+
+
+def refusal(rows: int = 2, **changes) -> int | None:
+    columns = good()
+    for name, fields in changes.items():
+        key = '"r"' if name == "r" else name
+        if fields is None:
+            del columns[key]
+        else:
+            columns[key] = msgspec.structs.replace(columns.get(key, Sent()), **fields)
+    problem = column_statistics.check(REQUIRED, Statistics(rows=rows, columns=columns), 2)
+    return None if problem is None else problem[0]
+
+
+def test_good_statistics_are_taken():
+    assert refusal() is None
+    assert refusal(N=None) is None
+    assert refusal(N={"columnId": None}) is None
+    assert refusal(r={"minRealValue": -0.0, "maxRealValue": 0.0}) is None
+    assert refusal(r={"minRealValue": "NaN", "maxRealValue": "NaN"}) is None
+    assert refusal(T={"maxStrValue": "Z"}) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"rows": 3}, ResponseCode.EP_ROW_COUNT_INVALID),
+        ({"T": None}, ResponseCode.EP_COLUMN_MISSING),
+        ({"X": {}}, ResponseCode.EP_COLUMN_INVALID),
+        ({"N": {"columnId": 7}}, ResponseCode.EP_COLUMN_INVALID),
+        ({"N": {"nullCount": 3}}, ResponseCode.EP_INVALID),
+        ({"N": {"nullCount": -1}}, ResponseCode.EP_INVALID),
+        ({"N": {"distinctValues": 3}}, ResponseCode.EP_INVALID),
+        ({"T": {"nullCount": 1}}, ResponseCode.EP_INVALID),
+        ({"N": {"minIntValue": 3}}, ResponseCode.EP_VALUE_INVALID),
+        ({"N": {"maxIntValue": 2**127}}, ResponseCode.EP_VALUE_INVALID),
+        ({"T": {"minStrValue": "63"}}, ResponseCode.EP_VALUE_INVALID),
+        ({"T": {"minStrValue": "no hex"}}, ResponseCode.EP_VALUE_INVALID),
+        ({"T": {"minStrValue": None}}, ResponseCode.EP_VALUE_INVALID),
+        ({"T": {"minStrValue": "Z"}}, ResponseCode.EP_VALUE_INVALID),
+        ({"T": {"maxStrValue": "62" * 33}}, ResponseCode.EP_VALUE_INVALID),
+        ({"r": {"minRealValue": "nan"}}, ResponseCode.EP_VALUE_INVALID),
+        ({"r": {"minRealValue": "NaN"}}, ResponseCode.EP_VALUE_INVALID),
+        ({"r": {"minRealValue": 0.0, "maxRealValue": -0.0}}, ResponseCode.EP_VALUE_INVALID),
+    ],
+)
+def test_statistics_that_cannot_be_true_are_refused(changes, code):
+    assert refusal(**changes) == code
+
+
+def test_the_reason_names_the_column():
+    columns = good() | {'"r"': Sent(nullCount=9)}
+    _, reason = column_statistics.check(REQUIRED, Statistics(rows=2, columns=columns), 2)
+    assert '"r"' in reason
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([column.name for column in every_type().columns]),
+        st.builds(
+            Sent,
+            minStrValue=st.none() | st.text(max_size=5),
+            maxStrValue=st.none() | st.text(max_size=5),
+            minIntValue=st.integers(),
+            maxIntValue=st.integers(),
+            minRealValue=st.floats() | st.text(max_size=4),
+            maxRealValue=st.floats() | st.text(max_size=4),
+            nullCount=st.integers(-3, 3),
+        ),
+    )
+)
+@relaxed
+def test_any_statistics_are_judged_without_failing(columns):
+    wire = Statistics(rows=2, columns=columns)
+    column_statistics.check(every_type(), wire, 2)
+    column_statistics.from_wire(every_type(), wire)

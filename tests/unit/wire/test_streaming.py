@@ -1,0 +1,31 @@
+"""A column goes over the wire and comes back the same."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from snowmelt.errors import Unsupported
+from snowmelt.schema.types import Column, Kind
+from snowmelt.wire import streaming as columns
+from snowmelt.wire.streaming import ColumnMetadata
+from support.chunk_data import every_type
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+def test_every_type_comes_back(nullable):
+    for column in every_type(nullable=nullable).columns:
+        encoded = msgspec.json.encode(columns.to_wire(column))
+        assert columns.from_wire(msgspec.json.decode(encoded, type=ColumnMetadata)) == column
+
+
+def test_names_are_sent_as_sql_writes_them():
+    column = Column('a"b', Kind.REAL, 1)
+    assert columns.to_wire(column).name == '"a""b"'
+    assert columns.from_wire(columns.to_wire(column)) == column
+
+
+def test_a_collation_is_unsupported():
+    sent = msgspec.structs.replace(columns.to_wire(Column("A", Kind.REAL, 1)), collation="en")
+    with pytest.raises(Unsupported):
+        columns.from_wire(sent)
