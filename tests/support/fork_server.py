@@ -22,7 +22,7 @@ from pathlib import Path
 
 # What costs, without numba and PySpark: few commands need these.
 _IMPORTED = (
-    "fix_copy",
+    "fixtures.copy",
     "httpx",
     "snowmelt.client",
     "snowmelt.cli.main",
