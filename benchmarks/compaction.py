@@ -95,7 +95,7 @@ def _median_s(lake: Snowmelt, text: str, turns: int) -> tuple[float, str]:
 def _maintain(settings: Settings, table: str) -> tuple[float, float]:
     """Run the command; return its processor seconds and the most memory it held, in MiB."""
     command = [sys.executable, "-m", "snowmelt", "maintain", "--full", "--table", table]
-    process = subprocess.Popen(command, env=os.environ | settings.environment())
+    process = subprocess.Popen(command, env=os.environ | settings.to_environment())
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f"maintain failed: {status}")

@@ -25,7 +25,7 @@ from report import Report
 from workload import DDL, rows
 
 from snowmelt.catalog import model
-from snowmelt.embedded import Embedded
+from snowmelt.embedded import EmbeddedService
 from snowmelt.schema.types import TableName
 from snowmelt.table.migration import MigrationSettings, abandon_migration, plan_migration
 from snowmelt.table.pruning import Comparison, prune_chunks
@@ -55,7 +55,7 @@ def _timed(work: Callable[[], object], turns: int = TURNS) -> float:
 class Grown:
     """A service whose table has so many chunks and channels as are asked for."""
 
-    def __init__(self, embedded: Embedded) -> None:
+    def __init__(self, embedded: EmbeddedService) -> None:
         self.embedded = embedded
         self.service = embedded.service
         embedded.sql("CREATE DATABASE bench")
@@ -195,7 +195,7 @@ def main() -> None:
         with (
             tempfile.TemporaryDirectory(prefix="snowmelt-bench-") as folder,
             catalog(postgres=options.postgres) as url,
-            Embedded(Path(folder), catalog_url=url) as embedded,
+            EmbeddedService(Path(folder), catalog_url=url) as embedded,
         ):
             grown = Grown(embedded)
             grow = grown.grow_chunks if what == "chunks" else grown.grow_channels

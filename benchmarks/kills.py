@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from report import RESULTS, Report, commit
 
-from snowmelt.failpoints import Point
+from snowmelt.failpoints import Failpoint
 from snowmelt.testing.crash_harness import (
     CLIENT_POINTS,
     MIGRATION_POINTS,
@@ -58,7 +58,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--engine", choices=sorted(ENGINES), default="local")
-    parser.add_argument("--point", type=Point, action="append")
+    parser.add_argument("--point", type=Failpoint, action="append")
     options = parser.parse_args()
     bad = 0
     with (

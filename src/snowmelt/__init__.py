@@ -24,7 +24,7 @@ __all__ = [
     "stream",
 ]
 
-_HOMES = {
+_EXPORT_MODULES = {
     "Channel": "snowmelt.client.channel",
     "Client": "snowmelt.client.client",
     "InsertResult": "snowmelt.client.channel",
@@ -42,8 +42,8 @@ def __getattr__(name: str) -> object:
         value: object = import_module("importlib.metadata").version("snowmelt")
     elif name == "errors":
         value = import_module("snowmelt.errors")
-    elif name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
+    elif name in _EXPORT_MODULES:
+        value = getattr(import_module(_EXPORT_MODULES[name]), name)
     else:
         raise AttributeError(f"module 'snowmelt' has no attribute {name!r}")
     globals()[name] = value
@@ -54,13 +54,13 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-class _Package(ModuleType):
+class _PackageModule(ModuleType):
     """Keeps the function `snowmelt.embedded` from being hidden by the module of that name."""
 
     def __setattr__(self, name: str, value: object) -> None:
         # The import system binds a submodule to its package after loading it.
-        if not (name in _HOMES and isinstance(value, ModuleType)):
+        if not (name in _EXPORT_MODULES and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
 
 
-sys.modules[__name__].__class__ = _Package
+sys.modules[__name__].__class__ = _PackageModule

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
 
 
-class Patience:
+class Backoff:
     """One deadline with growing pauses before it; not for several threads at once.
 
     The pauses double from `first_s` to `longest_s`, each shortened by up to a quarter at random,
@@ -17,33 +17,38 @@ class Patience:
     """
 
     def __init__(
-        self, seconds: float, clock: Clock, *, first_s: float = 0.05, longest_s: float = 4.0
+        self,
+        timeout_s: float,
+        clock: Clock,
+        *,
+        initial_delay_s: float = 0.05,
+        max_delay_s: float = 4.0,
     ) -> None:
-        self.seconds = seconds
+        self.timeout_s = timeout_s
         self._clock = clock
-        self._first_s = first_s
-        self._longest_s = longest_s
-        self.renew()
+        self._initial_delay_s = initial_delay_s
+        self._max_delay_s = max_delay_s
+        self.reset()
 
-    def renew(self) -> None:
+    def reset(self) -> None:
         """Start over: full time, shortest pause."""
-        self._deadline = self._clock.monotonic() + self.seconds
-        self._pause_s = self._first_s
+        self._deadline = self._clock.monotonic() + self.timeout_s
+        self._next_delay_s = self._initial_delay_s
 
-    def extend(self) -> None:
+    def extend_deadline(self) -> None:
         """Have the full time again, but no shorter pauses: whoever is asked lives and is busy."""
-        self._deadline = self._clock.monotonic() + self.seconds
+        self._deadline = self._clock.monotonic() + self.timeout_s
 
     @property
-    def is_over(self) -> bool:
+    def is_expired(self) -> bool:
         """Whether the deadline has passed."""
         return self._clock.monotonic() >= self._deadline
 
-    def next_pause_s(self) -> float | None:
+    def next_delay_s(self) -> float | None:
         """Return the seconds to wait before trying again, None when the time is over."""
         left_s = self._deadline - self._clock.monotonic()
         if left_s <= 0:
             return None
-        pause_s = self._pause_s * random.uniform(0.75, 1.0)  # noqa: S311 - no secret
-        self._pause_s = min(self._pause_s * 2, self._longest_s)
+        pause_s = self._next_delay_s * random.uniform(0.75, 1.0)  # noqa: S311 - no secret
+        self._next_delay_s = min(self._next_delay_s * 2, self._max_delay_s)
         return min(pause_s, left_s)

@@ -45,7 +45,7 @@ class SystemClock:
 
     async def pause(self, seconds: float) -> None:
         """Let other tasks of the event loop run."""
-        await _asyncio().sleep(max(seconds, 0.0))
+        await _import_asyncio().sleep(max(seconds, 0.0))
 
 
 class ManualClock:
@@ -76,7 +76,7 @@ class ManualClock:
     async def pause(self, seconds: float) -> None:
         """Advance both times by `seconds`, and let other tasks run once."""
         self.advance(max(seconds, 0.0))
-        await _asyncio().sleep(0)
+        await _import_asyncio().sleep(0)
 
     def advance(self, seconds: float) -> None:
         """Move wall clock and monotonic time forward."""
@@ -90,13 +90,13 @@ class ManualClock:
             self._now = now
 
 
-def _asyncio() -> ModuleType:
+def _import_asyncio() -> ModuleType:
     """Load the event loop only where there is one: most that need a clock have none."""
     import asyncio
 
     return asyncio
 
 
-def milliseconds(instant: dt.datetime) -> int:
+def to_epoch_ms(timestamp: dt.datetime) -> int:
     """Return milliseconds since 1970 of an aware instant."""
-    return round(instant.timestamp() * 1000)
+    return round(timestamp.timestamp() * 1000)

@@ -15,16 +15,16 @@ from snowmelt.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_PREFIX = "SNOWMELT_"
-_TRUE = frozenset({"1", "true", "yes", "on"})
-_FALSE = frozenset({"0", "false", "no", "off", ""})
-_CHOICES = {
+_VARIABLE_PREFIX = "SNOWMELT_"
+_TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
+_FALSE_WORDS = frozenset({"0", "false", "no", "off", ""})
+_ALLOWED_VALUES = {
     "select_dialect": ("aws", "ceph", "ceph-2020"),
     "log_level": ("debug", "info", "warning", "error"),
     "log_format": ("text", "json"),
 }
 # With 0 of these nothing would ever be done, or something over and over.
-_ABOVE_ZERO = frozenset(
+_POSITIVE_SETTINGS = frozenset(
     {
         "select_queries",
         "stage_credentials_s",
@@ -38,14 +38,14 @@ _ABOVE_ZERO = frozenset(
         "cleanup_interval_s",
     }
 )
-_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+_LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
-_Default = TypeVar("_Default")
+_SettingT = TypeVar("_SettingT")
 
 
-def _setting(default: _Default, about: str) -> _Default:
-    return field(default=default, metadata={"about": about})
+def _setting_field(default: _SettingT, description: str) -> _SettingT:
+    return field(default=default, metadata={"about": description})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,45 +59,61 @@ class Settings:
         default=Path("snowmelt-data"),
         metadata={"about": "Folder of catalog, stage, warehouse and keys"},
     )
-    host: str = _setting("127.0.0.1", "Address to listen on")
-    port: int = _setting(8080, "Port to listen on; 0 takes a free one")
-    public_hosts: str = _setting(
+    host: str = _setting_field("127.0.0.1", "Address to listen on")
+    port: int = _setting_field(8080, "Port to listen on; 0 takes a free one")
+    public_hosts: str = _setting_field(
         "", "Names by which a proxy on this machine is reached; commas between"
     )
-    tls_cert: str = _setting("", "File with the certificate of both ports; they speak HTTPS then")
-    tls_key: str = _setting("", "File with the certificate's key")
-    s3_port: int = _setting(9000, "Port of the S3 endpoint; 0 leaves it out")
-    s3_region: str = _setting(
+    tls_cert: str = _setting_field(
+        "", "File with the certificate of both ports; they speak HTTPS then"
+    )
+    tls_key: str = _setting_field("", "File with the certificate's key")
+    s3_port: int = _setting_field(9000, "Port of the S3 endpoint; 0 leaves it out")
+    s3_region: str = _setting_field(
         "us-east-1", "Region that requests to the S3 endpoint are signed for; empty takes any"
     )
-    s3_domains: str = _setting(
+    s3_domains: str = _setting_field(
         "localhost", "Names that a bucket's may stand before in the Host header; commas between"
     )
-    s3_backend: str = _setting(
+    s3_backend: str = _setting_field(
         "", "Places that buckets stand in front of: URLs or folders, [name=]url; commas between"
     )
-    select_dialect: str = _setting("aws", "SQL of a select that names none: aws, ceph or ceph-2020")
-    select_queries: int = _setting(64, "Selects that run at a time; more are asked to try again")
-    select_threads: int = _setting(0, "Threads that all selects share; 0: one for each processor")
-    select_record_bytes: int = _setting(16 * 1024 * 1024, "Longest record of a select, bytes")
-    select_group_memory_bytes: int = _setting(
+    select_dialect: str = _setting_field(
+        "aws", "SQL of a select that names none: aws, ceph or ceph-2020"
+    )
+    select_queries: int = _setting_field(
+        64, "Selects that run at a time; more are asked to try again"
+    )
+    select_threads: int = _setting_field(
+        0, "Threads that all selects share; 0: one for each processor"
+    )
+    select_record_bytes: int = _setting_field(16 * 1024 * 1024, "Longest record of a select, bytes")
+    select_group_memory_bytes: int = _setting_field(
         128 * 1024 * 1024, "Memory of one GROUP BY or DISTINCT"
     )
-    select_sort_memory_bytes: int = _setting(128 * 1024 * 1024, "Memory of one ORDER BY, bytes")
-    select_document_bytes: int = _setting(64 * 1024 * 1024, "Largest JSON value outside lines")
-    select_row_group_bytes: int = _setting(256 * 1024 * 1024, "Largest Parquet row group, bytes")
-    catalog_url: str = _setting("", "Catalog database: sqlite:///… or postgresql+psycopg://…")
-    stage_url: str = _setting("", "Where clients put blobs: a folder or an s3://, gs://, az:// URL")
-    stage_endpoint: str = _setting(
+    select_sort_memory_bytes: int = _setting_field(
+        128 * 1024 * 1024, "Memory of one ORDER BY, bytes"
+    )
+    select_document_bytes: int = _setting_field(
+        64 * 1024 * 1024, "Largest JSON value outside lines"
+    )
+    select_row_group_bytes: int = _setting_field(
+        256 * 1024 * 1024, "Largest Parquet row group, bytes"
+    )
+    catalog_url: str = _setting_field("", "Catalog database: sqlite:///… or postgresql+psycopg://…")
+    stage_url: str = _setting_field(
+        "", "Where clients put blobs: a folder or an s3://, gs://, az:// URL"
+    )
+    stage_endpoint: str = _setting_field(
         "", "Address of the S3 endpoint as clients reach it, where it is not port and name of ours"
     )
-    stage_credentials_s: float = _setting(
+    stage_credentials_s: float = _setting_field(
         3600.0, "How long credentials for the stage are good, s; the official client asks hourly"
     )
-    stage_role: str = _setting(
+    stage_role: str = _setting_field(
         "", "ARN of a role that our clients upload to an S3 stage with, narrowed to their prefix"
     )
-    warehouse_url: str = _setting("", "Where native files lie")
+    warehouse_url: str = _setting_field("", "Where native files lie")
     keys_dir: Path = field(
         default=Path(),
         metadata={"about": "Folder of the master key, outside the stage; or the key's file"},
@@ -110,85 +126,101 @@ class Settings:
         default=Path(),
         metadata={"about": "Folder of the files that secrets of integrations name with file:"},
     )
-    verify: str = _setting(
+    verify: str = _setting_field(
         "full", "How a chunk is checked before it counts: full, footer, or (to measure only) off"
     )
-    unverified_users: str = _setting(
+    unverified_users: str = _setting_field(
         "", "Users whose chunks are checked by their footer alone, with commas between them"
     )
-    dev: bool = _setting(False, "Accept requests without a token as ACCOUNTADMIN; loopback only")
-    group_pause_ms: int = _setting(2, "Least time between two registration transactions, ms")
-    group_limit: int = _setting(512, "Most requests in one registration transaction")
-    queue_limit: int = _setting(20_000, "Most registrations waiting; more are asked to try again")
-    verify_threads: int = _setting(2, "Threads that hand blobs to the processes that verify them")
-    verify_processes: int = _setting(1, "Processes that decode blobs before they are registered")
-    max_body_bytes: int = _setting(64 * 1024 * 1024, "Largest request body, bytes")
-    rows_timezone: str = _setting(
+    dev: bool = _setting_field(
+        False, "Accept requests without a token as ACCOUNTADMIN; loopback only"
+    )
+    group_pause_ms: int = _setting_field(2, "Least time between two registration transactions, ms")
+    group_limit: int = _setting_field(512, "Most requests in one registration transaction")
+    queue_limit: int = _setting_field(
+        20_000, "Most registrations waiting; more are asked to try again"
+    )
+    verify_threads: int = _setting_field(
+        2, "Threads that hand blobs to the processes that verify them"
+    )
+    verify_processes: int = _setting_field(
+        1, "Processes that decode blobs before they are registered"
+    )
+    max_body_bytes: int = _setting_field(64 * 1024 * 1024, "Largest request body, bytes")
+    rows_timezone: str = _setting_field(
         "UTC", "Row API: zone of TIMESTAMP_LTZ and TIMESTAMP_TZ values that name none"
     )
-    rows_max_body_bytes: int = _setting(
+    rows_max_body_bytes: int = _setting_field(
         32 * 1024 * 1024, "Row API: largest request as it is sent, bytes"
     )
-    rows_max_bytes: int = _setting(
+    rows_max_bytes: int = _setting_field(
         256 * 1024 * 1024, "Row API: largest request without its compression, bytes"
     )
-    rows_max_file_bytes: int = _setting(
+    rows_max_file_bytes: int = _setting_field(
         256 * 1024 * 1024, "Row API: largest file of rows as it is stored, bytes"
     )
-    rows_held_bytes: int = _setting(
+    rows_held_bytes: int = _setting_field(
         1024 * 1024 * 1024, "Row API: memory of all rows on their way, bytes; others wait"
     )
-    rows_requests_per_s: int = _setting(
+    rows_requests_per_s: int = _setting_field(
         0, "Row API: most requests of a channel in a second; 0: any number"
     )
-    rows_flush_ms: int = _setting(
+    rows_flush_ms: int = _setting_field(
         0, "Row API: how long the official SDK gathers rows, ms; 0: as long as it likes"
     )
-    migrate: bool = _setting(True, "Migrate in the background while serving")
-    migrate_interval_s: float = _setting(30.0, "Time between two looks for chunks to migrate, s")
-    migrate_min_bytes: int = _setting(16 * 1024 * 1024, "Backlog that is migrated, bytes of chunks")
-    migrate_max_chunks: int = _setting(500, "Backlog that is migrated, in chunks")
-    migrate_max_age_s: float = _setting(60.0, "Age of the oldest chunk that is migrated, s")
-    compact: bool = _setting(True, "Join small native files in the migrator's process")
-    compact_interval_s: float = _setting(300.0, "Time between two looks for small files, s")
-    compact_target_bytes: int = _setting(128 * 1024 * 1024, "Size of a native file aimed at, bytes")
-    compact_min_files: int = _setting(8, "Small files of about a size that are joined")
-    compact_memory_bytes: int = _setting(
+    migrate: bool = _setting_field(True, "Migrate in the background while serving")
+    migrate_interval_s: float = _setting_field(
+        30.0, "Time between two looks for chunks to migrate, s"
+    )
+    migrate_min_bytes: int = _setting_field(
+        16 * 1024 * 1024, "Backlog that is migrated, bytes of chunks"
+    )
+    migrate_max_chunks: int = _setting_field(500, "Backlog that is migrated, in chunks")
+    migrate_max_age_s: float = _setting_field(60.0, "Age of the oldest chunk that is migrated, s")
+    compact: bool = _setting_field(True, "Join small native files in the migrator's process")
+    compact_interval_s: float = _setting_field(300.0, "Time between two looks for small files, s")
+    compact_target_bytes: int = _setting_field(
+        128 * 1024 * 1024, "Size of a native file aimed at, bytes"
+    )
+    compact_min_files: int = _setting_field(8, "Small files of about a size that are joined")
+    compact_memory_bytes: int = _setting_field(
         256 * 1024 * 1024, "Rows that are held while files are joined, bytes"
     )
-    lease_s: float = _setting(60.0, "How long a migrator that died keeps others waiting, s")
-    retention_s: float = _setting(
+    lease_s: float = _setting_field(60.0, "How long a migrator that died keeps others waiting, s")
+    retention_s: float = _setting_field(
         3600.0, "How long migrated blobs and old snapshots are kept, s; more than 3000"
     )
-    channel_idle_s: float = _setting(
+    channel_idle_s: float = _setting_field(
         30 * 86_400.0, "After how long without rows a channel expires with its token, s; 0: never"
     )
-    history_retention_s: float = _setting(
+    history_retention_s: float = _setting_field(
         30 * 86_400.0, "How long it is kept who opened and dropped which channel, s"
     )
-    cleanup_interval_s: float = _setting(60.0, "Time between two clean-ups, s")
-    backlog_max_chunks: int = _setting(
+    cleanup_interval_s: float = _setting_field(60.0, "Time between two clean-ups, s")
+    backlog_max_chunks: int = _setting_field(
         0, "Chunks waiting in a table from which on it asks clients to wait; 0: any number"
     )
-    backlog_max_bytes: int = _setting(
+    backlog_max_bytes: int = _setting_field(
         0, "Bytes waiting in a table from which on it asks clients to wait; 0: any number"
     )
-    metrics_token_file: str = _setting(
+    metrics_token_file: str = _setting_field(
         "", "File with the token that readers of /metrics present; empty: everybody may read"
     )
-    drain_s: float = _setting(10.0, "How long a stopping service waits for open requests, s")
-    user_code_memory_bytes: int = _setting(
+    drain_s: float = _setting_field(10.0, "How long a stopping service waits for open requests, s")
+    user_code_memory_bytes: int = _setting_field(
         4 * 1024 * 1024 * 1024, "COPY: memory of the process that runs code of users, bytes"
     )
-    user_code_output_bytes: int = _setting(
+    user_code_output_bytes: int = _setting_field(
         1024 * 1024 * 1024,
         "COPY: most that a user's filter emits beyond 1,000 times its input, bytes",
     )
-    user_code_call_s: float = _setting(
+    user_code_call_s: float = _setting_field(
         600.0, "COPY: longest time that code of users runs without returning, s"
     )
-    log_level: str = _setting("info", "debug, info, warning or error")
-    log_format: str = _setting("text", "How the log is written: text, or json (an object a line)")
+    log_level: str = _setting_field("info", "debug, info, warning or error")
+    log_format: str = _setting_field(
+        "text", "How the log is written: text, or json (an object a line)"
+    )
 
     @classmethod
     def load(cls, data_dir: str | os.PathLike[str] | None = None, **overrides: object) -> Settings:
@@ -209,15 +241,15 @@ class Settings:
         fields = {each.name: each for each in dataclasses.fields(cls)}
         values: dict[str, object] = {}
         for name, each in fields.items():
-            text = environment.get(variable_of(name))
+            text = environment.get(variable_for_setting(name))
             if text is not None:
-                values[name] = _parse(name, text, each.default)
+                values[name] = _parse_value(name, text, each.default)
         for name, value in overrides.items():
             if name not in fields:
                 raise ConfigurationError(setting=name, reason="there is no such setting")
             if value is not None:
-                values[name] = _parse(name, value, fields[name].default)
-        return _checked(cls(**_placed(values)))  # type: ignore[arg-type]
+                values[name] = _parse_value(name, value, fields[name].default)
+        return _validate_settings(cls(**_fill_path_defaults(values)))  # type: ignore[arg-type]
 
     @property
     def public_host_names(self) -> frozenset[str]:
@@ -228,9 +260,9 @@ class Settings:
     @property
     def listens_on_loopback(self) -> bool:
         """Whether only this machine can reach the service."""
-        return self.host in _LOOPBACK or self.host.startswith("127.")
+        return self.host in _LOOPBACK_HOSTS or self.host.startswith("127.")
 
-    def own_places(self) -> tuple[str, ...]:
+    def deployment_paths(self) -> tuple[str, ...]:
         """Return the files and folders of the deployment, in which no output may lie."""
         catalog = self.catalog_url.partition("?")[0]
         files = [catalog.removeprefix("sqlite:///")] if catalog.startswith("sqlite:///") else []
@@ -239,74 +271,74 @@ class Settings:
         places += [f"{file}{ending}" for file in files for ending in ("-wal", "-shm")]
         return tuple(dict.fromkeys(places))
 
-    def environment(self) -> dict[str, str]:
+    def to_environment(self) -> dict[str, str]:
         """Return the variables with which a child process gets the same settings."""
         texts: dict[str, str] = {}
         for each in dataclasses.fields(self):
             value = getattr(self, each.name)
-            texts[variable_of(each.name)] = (
+            texts[variable_for_setting(each.name)] = (
                 str(int(value)) if isinstance(value, bool) else str(value)
             )
         return texts
 
 
 # Set for children of a service: their standard input is a pipe that closes with the service.
-PARENT_PIPE = "SNOWMELT_PARENT_PIPE"
+PARENT_PIPE_VARIABLE = "SNOWMELT_PARENT_PIPE"
 
 
 def has_parent_pipe() -> bool:
     """Tell whether a service started this process and holds the other end of standard input."""
-    return PARENT_PIPE in os.environ
+    return PARENT_PIPE_VARIABLE in os.environ
 
 
-def inherited_environment() -> dict[str, str]:
+def copy_environment() -> dict[str, str]:
     """Return a copy of this process's environment, to start a child with."""
     return dict(os.environ)
 
 
 # Settings of tests and of single parts, which are read where they are used.
-_OTHER_VARIABLES = frozenset({PARENT_PIPE, "SNOWMELT_FAULT"})
+_NON_SETTING_VARIABLES = frozenset({PARENT_PIPE_VARIABLE, "SNOWMELT_FAULT"})
 
 
-def unknown_variables() -> list[str]:
+def find_unknown_variables() -> list[str]:
     """Return the variables of the environment that look like settings and are none, sorted."""
-    known = {variable_of(each.name) for each in dataclasses.fields(Settings)}
+    known = {variable_for_setting(each.name) for each in dataclasses.fields(Settings)}
     return sorted(
         name
         for name in os.environ
-        if name.startswith(_PREFIX) and name not in known | _OTHER_VARIABLES
+        if name.startswith(_VARIABLE_PREFIX) and name not in known | _NON_SETTING_VARIABLES
     )
 
 
-def variable_of(setting: str) -> str:
+def variable_for_setting(setting: str) -> str:
     """Return the environment variable that a setting is given in."""
-    return _PREFIX + setting.upper()
+    return _VARIABLE_PREFIX + setting.upper()
 
 
-def environment_value(name: str) -> str | None:
+def read_environment_variable(name: str) -> str | None:
     """Return a variable that somebody refers to by its name, None where it is not set."""
     return os.environ.get(name)
 
 
-_COMPILED = "NUMBA_CACHE_DIR"
+_NUMBA_CACHE_VARIABLE = "NUMBA_CACHE_DIR"
 
 
-def keep_compiled_code(folder: Path, *, package: Path = Path(__file__).parent / "select") -> None:
+def set_numba_cache_dir(folder: Path, *, package: Path = Path(__file__).parent / "select") -> None:
     """Let compiled queries be kept in a folder where they cannot lie beside the package.
 
     To be called before numba is first imported; where `NUMBA_CACHE_DIR` is set, that stands.
     """
-    if _COMPILED in os.environ:
+    if _NUMBA_CACHE_VARIABLE in os.environ:
         return
     beside = package / "__pycache__"
     try:
         beside.mkdir(exist_ok=True)
         tempfile.TemporaryFile(dir=beside).close()
     except OSError:
-        os.environ[_COMPILED] = str(folder)
+        os.environ[_NUMBA_CACHE_VARIABLE] = str(folder)
 
 
-def _placed(values: dict[str, object]) -> dict[str, object]:
+def _fill_path_defaults(values: dict[str, object]) -> dict[str, object]:
     """Fill the places that depend on the data folder; all of them absolute."""
     data_dir = Path(str(values.get("data_dir", "snowmelt-data"))).expanduser().absolute()
 
@@ -327,7 +359,7 @@ def _placed(values: dict[str, object]) -> dict[str, object]:
     }
 
 
-def _checked(settings: Settings) -> Settings:
+def _validate_settings(settings: Settings) -> Settings:
     if settings.verify not in {"footer", "full", "off"}:
         raise ConfigurationError(setting="verify", reason="it is either full or footer")
     if settings.verify == "off" and not settings.listens_on_loopback:
@@ -337,32 +369,32 @@ def _checked(settings: Settings) -> Settings:
     for setting, port in (("port", settings.port), ("s3_port", settings.s3_port)):
         if not 0 <= port < 65536:
             raise ConfigurationError(setting=setting, reason="it lies between 0 and 65535")
-    for setting, choices in _CHOICES.items():
+    for setting, choices in _ALLOWED_VALUES.items():
         if getattr(settings, setting) not in choices:
             reason = f"it is {', '.join(choices[:-1])} or {choices[-1]}"
             raise ConfigurationError(setting=setting, reason=reason)
     for each in dataclasses.fields(settings):
-        _check_number(each.name, getattr(settings, each.name))
+        _validate_number(each.name, getattr(settings, each.name))
     return settings
 
 
-def _check_number(name: str, value: object) -> None:
+def _validate_number(name: str, value: object) -> None:
     if not isinstance(value, int | float):
         return
     if not math.isfinite(value):
         raise ConfigurationError(setting=name, reason=f"{value} is not a number")
     if value < 0:
         raise ConfigurationError(setting=name, reason="it cannot be negative")
-    if name in _ABOVE_ZERO and not value:
+    if name in _POSITIVE_SETTINGS and not value:
         raise ConfigurationError(setting=name, reason="it must be more than 0")
 
 
-def _parse(name: str, value: object, default: object) -> object:
+def _parse_value(name: str, value: object, default: object) -> object:
     """Return `value` (often text) in the type of the default."""
     try:
         match default:
             case bool():
-                return _boolean(value)
+                return _parse_boolean(value)
             case int():
                 return int(str(value))
             case float():
@@ -376,8 +408,8 @@ def _parse(name: str, value: object, default: object) -> object:
         raise ConfigurationError(setting=name, reason=f"{value!r} is not {wanted}") from None
 
 
-def _boolean(value: object) -> bool:
+def _parse_boolean(value: object) -> bool:
     text = str(value).strip().lower()
-    if text not in _TRUE | _FALSE:
+    if text not in _TRUE_WORDS | _FALSE_WORDS:
         raise ValueError(text)
-    return text in _TRUE
+    return text in _TRUE_WORDS

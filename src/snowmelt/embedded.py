@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.server.app import Service
 
-USER = "EMBEDDED"
+EMBEDDED_USER = "EMBEDDED"
 _KEY_FILE = "embedded.pem"
 
 
-class Embedded:
+class EmbeddedService:
     """A service in a thread of this process, listening on a free port of 127.0.0.1.
 
     Its user is EMBEDDED, who may do everything; the key lies in the data folder's `keys`.
@@ -66,7 +66,7 @@ class Embedded:
         } | settings
         self._settings = Settings.load(data_dir, **chosen)
         self._running = RunningService(self._settings, clock=clock)
-        self._private_key = _prepare_user(self._running.service, self._settings.keys_dir)
+        self._private_key = _ensure_embedded_user(self._running.service, self._settings.keys_dir)
         self._thread = threading.Thread(target=self._running.run, name="snowmelt", daemon=True)
         self._thread.start()
 
@@ -98,7 +98,7 @@ class Embedded:
         """Return a new client of user EMBEDDED; options as for `snowmelt.Client`."""
         return Client(
             self.url,
-            user=USER,
+            user=EMBEDDED_USER,
             private_key=self._private_key,
             role=ACCOUNTADMIN,
             **options,
@@ -130,11 +130,11 @@ class EmbeddedClient(Client):
         **options: Unpack[Options],
     ) -> None:
         """Start a service on `data_dir` and connect to it; options as for `snowmelt.Client`."""
-        self._embedded = Embedded(data_dir)
+        self._embedded = EmbeddedService(data_dir)
         try:
             super().__init__(
                 self._embedded.url,
-                user=USER,
+                user=EMBEDDED_USER,
                 private_key=self._embedded._private_key,  # noqa: SLF001 - same module
                 role=ACCOUNTADMIN,
                 **options,
@@ -144,7 +144,7 @@ class EmbeddedClient(Client):
             raise
 
     @property
-    def service(self) -> Embedded:
+    def service(self) -> EmbeddedService:
         """The service it owns."""
         return self._embedded
 
@@ -171,9 +171,9 @@ def embedded(
     return EmbeddedClient(data_dir, **options)
 
 
-def _prepare_user(service: Service, folder: Path) -> str:
+def _ensure_embedded_user(service: Service, keys_dir: Path) -> str:
     """Create the user if need be, and return the private key, the same one every time."""
-    path = folder / _KEY_FILE
+    path = keys_dir / _KEY_FILE
     if path.exists():
         pem = path.read_text()
     else:
@@ -190,11 +190,11 @@ def _prepare_user(service: Service, folder: Path) -> str:
     )
     with service.database.writing() as connection:
         try:
-            access_control.user_by_name(connection, USER)
+            access_control.user_by_name(connection, EMBEDDED_USER)
         except NotFound:
             access_control.create_user(
-                connection, USER, default_role=ACCOUNTADMIN, now=service.clock.now()
+                connection, EMBEDDED_USER, default_role=ACCOUNTADMIN, now=service.clock.now()
             )
-        access_control.set_public_key(connection, USER, public_key.decode())
-        access_control.grant_role(connection, ACCOUNTADMIN, USER)
+        access_control.set_public_key(connection, EMBEDDED_USER, public_key.decode())
+        access_control.grant_role(connection, ACCOUNTADMIN, EMBEDDED_USER)
     return pem

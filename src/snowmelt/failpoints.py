@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Point(StrEnum):
+class Failpoint(StrEnum):
     """Every fault point; the value is what `SNOWMELT_FAULT` names."""
 
     ROWS_BUFFERED = "client.rows_buffered"
@@ -65,43 +65,43 @@ class Point(StrEnum):
 
 _lock = threading.Lock()
 # Empty unless something is armed: for where even a call would be too much.
-armed: dict[str, tuple[int, Callable[[], None]]] = {}
+armed_failpoints: dict[str, tuple[int, Callable[[], None]]] = {}
 
 
-def _kill() -> None:
+def _kill_process() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _disk_full() -> None:
+def _raise_disk_full() -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _disk_broken() -> None:
+def _raise_io_error() -> None:
     raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
-def _fail() -> None:
+def _raise_runtime_error() -> None:
     raise RuntimeError("fault point: failed on purpose")
 
 
 _ACTIONS: dict[str, Callable[[], None]] = {
-    "kill": _kill,
-    "enospc": _disk_full,
-    "eio": _disk_broken,
-    "raise": _fail,
+    "kill": _kill_process,
+    "enospc": _raise_disk_full,
+    "eio": _raise_io_error,
+    "raise": _raise_runtime_error,
 }
 
 
-def arm(point: Point, action: Callable[[], None], *, passage: int = 1) -> None:
-    """Run `action` at the `passage`-th time (from 1) that `point` is reached, once."""
+def arm(point: Failpoint, action: Callable[[], None], *, passage: int = 1) -> None:
+    """Run `action` at the `passage`-th time (from 1) that `hit_failpoint` is reached, once."""
     with _lock:
-        armed[point.value] = (passage, action)
+        armed_failpoints[point.value] = (passage, action)
 
 
 def disarm() -> None:
     """Forget every armed point."""
     with _lock:
-        armed.clear()
+        armed_failpoints.clear()
 
 
 def arm_from_environment(environment: str | None = None) -> None:
@@ -116,22 +116,22 @@ def arm_from_environment(environment: str | None = None) -> None:
         action, _, passage = what.partition(":")
         if action not in _ACTIONS:
             raise ValueError(f"SNOWMELT_FAULT: no action {action!r}; use {', '.join(_ACTIONS)}")
-        arm(Point(name), _ACTIONS[action], passage=int(passage or 1))
+        arm(Failpoint(name), _ACTIONS[action], passage=int(passage or 1))
 
 
-def point(where: Point) -> None:
+def hit_failpoint(failpoint: Failpoint) -> None:
     """Mark a place where a test may interrupt; costs one dictionary look-up when not armed."""
-    if not armed:
+    if not armed_failpoints:
         return
     with _lock:
-        found = armed.get(where.value)
+        found = armed_failpoints.get(failpoint.value)
         if found is None:
             return
         passages, action = found
         if passages > 1:
-            armed[where.value] = (passages - 1, action)
+            armed_failpoints[failpoint.value] = (passages - 1, action)
             return
-        del armed[where.value]
+        del armed_failpoints[failpoint.value]
     action()
 
 

@@ -17,27 +17,27 @@ from numba import njit
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_Kernel = TypeVar("_Kernel", bound="Callable[..., object]")
+_KernelT = TypeVar("_KernelT", bound="Callable[..., object]")
 
 
-def kernel(function: _Kernel) -> _Kernel:
+def jit_kernel(function: _KernelT) -> _KernelT:
     """Compile a function when it is first called; where no folder can be written, each time."""
     try:
         compiled: Any = njit(function, nogil=True, cache=True)
     except RuntimeError:
-        return cast("_Kernel", njit(function, nogil=True))
+        return cast("_KernelT", njit(function, nogil=True))
     # numba looks at the function's own file; what the function calls may stand in others.
     kept = compiled._cache._cache_file  # noqa: SLF001 - there is no other way to say it
-    kept._source_stamp = (kept._source_stamp, _sources(_folder(function)))  # noqa: SLF001
-    return cast("_Kernel", compiled)
+    kept._source_stamp = (kept._source_stamp, _digest_kernel_sources(_find_source_folder(function)))  # noqa: SLF001
+    return cast("_KernelT", compiled)
 
 
-def _folder(function: Callable[..., object]) -> Path:
+def _find_source_folder(function: Callable[..., object]) -> Path:
     return Path(function.__code__.co_filename).parent
 
 
 @functools.cache
-def _sources(folder: Path) -> str:
+def _digest_kernel_sources(folder: Path) -> str:
     """Return a digest of all files of a folder that hold kernels."""
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.py")):

@@ -16,62 +16,64 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-_API = "opentelemetry.trace"
-_SAMPLED = 1
-HEADER = "traceparent"
+_OTEL_TRACE_MODULE = "opentelemetry.trace"
+_SAMPLED_FLAG = 1
+TRACEPARENT_HEADER = "traceparent"
 
 
-def is_on() -> bool:
+def is_enabled() -> bool:
     """Tell whether somebody has loaded OpenTelemetry in this process."""
-    return _API in sys.modules
+    return _OTEL_TRACE_MODULE in sys.modules
 
 
 @contextlib.contextmanager
-def span(name: str, path: str | None = None, **attributes: str | int) -> Iterator[None]:
+def span(name: str, blob_path: str | None = None, **attributes: str | int) -> Iterator[None]:
     """Make a span of what the block does: in the trace of a blob, or of the span under way."""
-    if not is_on():
+    if not is_enabled():
         yield
         return
-    context = None if path is None else _of_path(path)
-    if path is not None:
-        attributes["snowmelt.blob"] = path
-    with _tracer().start_as_current_span(name, context, attributes=attributes):
+    context = None if blob_path is None else _make_blob_context(blob_path)
+    if blob_path is not None:
+        attributes["snowmelt.blob"] = blob_path
+    with _get_tracer().start_as_current_span(name, context, attributes=attributes):
         yield
 
 
-def mark(
-    name: str, paths: Iterable[str], since_ns: int | None = None, **attributes: str | int
+def record_blob_spans(
+    name: str, blob_paths: Iterable[str], started_at_ns: int | None = None, **attributes: str | int
 ) -> None:
     """Add a span to the trace of each of these blobs that ends now and began at an instant, or now."""
-    if not is_on():
+    if not is_enabled():
         return
-    for path in sorted(set(paths)):
+    for path in sorted(set(blob_paths)):
         told = {**attributes, "snowmelt.blob": path}
-        _tracer().start_span(name, _of_path(path), attributes=told, start_time=since_ns).end()
+        _get_tracer().start_span(
+            name, _make_blob_context(path), attributes=told, start_time=started_at_ns
+        ).end()
 
 
-def header() -> dict[str, str]:
+def make_traceparent_header() -> dict[str, str]:
     """Return the W3C header that a request carries on the span under way, if there is one."""
-    if not is_on():
+    if not is_enabled():
         return {}
-    context = sys.modules[_API].get_current_span().get_span_context()
+    context = sys.modules[_OTEL_TRACE_MODULE].get_current_span().get_span_context()
     if not context.is_valid:
         return {}
     flags = f"{int(context.trace_flags):02x}"
-    return {HEADER: f"00-{context.trace_id:032x}-{context.span_id:016x}-{flags}"}
+    return {TRACEPARENT_HEADER: f"00-{context.trace_id:032x}-{context.span_id:016x}-{flags}"}
 
 
-class Answering:
+class DeferredSpan:
     """The span of a request that is answered later, from another thread; nothing where it is off."""
 
     def __init__(self, name: str, headers: Mapping[bytes, bytes]) -> None:
         """Begin, as part of what the request's header names; without one nothing is begun."""
-        parent = headers.get(HEADER.encode()) if is_on() else None
-        context = None if parent is None else _of_header(parent)
+        parent = headers.get(TRACEPARENT_HEADER.encode()) if is_enabled() else None
+        context = None if parent is None else _parse_traceparent(parent)
         self._span: Any = None
         if context is not None:
-            server = sys.modules[_API].SpanKind.SERVER
-            self._span = _tracer().start_span(name, context, kind=server)
+            server = sys.modules[_OTEL_TRACE_MODULE].SpanKind.SERVER
+            self._span = _get_tracer().start_span(name, context, kind=server)
 
     def end(self, *, is_visible: bool, **attributes: str | int) -> None:
         """End; `is_visible` says that queries see the rows from now on."""
@@ -82,17 +84,19 @@ class Answering:
             self._span.end()
 
 
-def _tracer() -> Any:
-    return sys.modules[_API].get_tracer("snowmelt")
+def _get_tracer() -> Any:
+    return sys.modules[_OTEL_TRACE_MODULE].get_tracer("snowmelt")
 
 
-def _of_path(path: str) -> Any:
-    digest = hashlib.sha256(b"snowmelt trace\0" + path.encode()).digest()
-    return _context(int.from_bytes(digest[:16], "big"), int.from_bytes(digest[16:24], "big"))
+def _make_blob_context(blob_path: str) -> Any:
+    digest = hashlib.sha256(b"snowmelt trace\0" + blob_path.encode()).digest()
+    return _make_span_context(
+        int.from_bytes(digest[:16], "big"), int.from_bytes(digest[16:24], "big")
+    )
 
 
-def _of_header(header: bytes) -> Any | None:
-    parts = header.decode("latin-1").split("-")
+def _parse_traceparent(traceparent: bytes) -> Any | None:
+    parts = traceparent.decode("latin-1").split("-")
     lengths = [len(part) for part in parts[:4]]
     if lengths != [2, 32, 16, 2]:
         return None
@@ -100,10 +104,10 @@ def _of_header(header: bytes) -> Any | None:
         trace_id, span_id, flags = (int(part, 16) for part in parts[1:4])
     except ValueError:
         return None
-    return _context(trace_id, span_id, flags)
+    return _make_span_context(trace_id, span_id, flags)
 
 
-def _context(trace_id: int, span_id: int, flags: int = _SAMPLED) -> Any:
-    api = sys.modules[_API]
+def _make_span_context(trace_id: int, span_id: int, flags: int = _SAMPLED_FLAG) -> Any:
+    api = sys.modules[_OTEL_TRACE_MODULE]
     parent = api.SpanContext(trace_id, span_id, is_remote=True, trace_flags=api.TraceFlags(flags))
     return api.set_span_in_context(api.NonRecordingSpan(parent))

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from snowmelt.catalog.streaming import row_channels
-from snowmelt.clock import milliseconds
+from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import RowsBusy
 from snowmelt.ingest.rows.binary_encoding import ByteForms
 from snowmelt.ingest.rows.targets import PipePath, SdkClient
@@ -28,7 +28,7 @@ class Asking:
     def token(self, name, born=None):
         """Return a client with a token that is issued now."""
         self.world.clock.advance(0.001)
-        now = milliseconds(self.world.now)
+        now = to_epoch_ms(self.world.now)
         return SdkClient(name, now, now if born is None else born)
 
     def target(self):

@@ -15,7 +15,7 @@ from snowmelt.catalog.jobs.loads import FileKey, LoadState, OffsetAdvance
 from snowmelt.catalog.objects.tables import add_schema_version
 from snowmelt.clock import ManualClock
 from snowmelt.errors import LeaseLost, LoadOvertaken, LoadRefused, UnknownOutcome
-from snowmelt.failpoints import Point
+from snowmelt.failpoints import Failpoint
 from snowmelt.schema.types import Column, Kind, TableName
 from snowmelt.table.load_commit import (
     LoadRequest,
@@ -231,7 +231,7 @@ def test_what_is_not_known_is_looked_up(house):
 
     load = begin(house)
     done = result([written(house, load, 0, 10)], "a.csv")
-    failpoints.arm(Point.LOAD_INSIDE_COMMIT, broken)
+    failpoints.arm(Failpoint.LOAD_INSIDE_COMMIT, broken)
     with pytest.raises(UnknownOutcome, match="did not end clearly: the line broke"):
         commit_load(house.database, load, done, clock=house.clock)
     assert not is_committed(house.database, load.load_id)
@@ -255,7 +255,7 @@ def test_a_commit_by_a_machine_whose_clock_is_ahead_keeps_its_files_from_clean_u
         lease_s=1e9,
     )
     files = [written(house, load, 10, 10)]
-    failpoints.arm(Point.LOAD_STAGED, lambda: house.collect(60))
+    failpoints.arm(Failpoint.LOAD_STAGED, lambda: house.collect(60))
     commit_load(house.database, load, result(files), clock=ahead)
     assert sorted(house.read_numbers()) == list(range(20))
     load_numbers(house, 20, 10, "b.csv")

@@ -13,7 +13,7 @@ import pytest
 
 from fixtures.chunks import NUMBERS, Lakehouse
 from snowmelt.clock import ManualClock
-from snowmelt.failpoints import Point
+from snowmelt.failpoints import Failpoint
 from snowmelt.table.compaction import compact
 from snowmelt.table.maintenance import MaintenanceSettings, expire
 from snowmelt.table.snapshot import take_snapshots
@@ -26,13 +26,13 @@ HOUR = 3600.0
 KILLS = 2
 
 BEFORE = [
-    Point.COMPACTION_PLANNED,
-    Point.COMPACTION_FILE,
-    Point.COMPACTION_WRITTEN,
-    Point.COMPACTION_STAGED,
-    Point.COMPACTION_INSIDE_COMMIT,
+    Failpoint.COMPACTION_PLANNED,
+    Failpoint.COMPACTION_FILE,
+    Failpoint.COMPACTION_WRITTEN,
+    Failpoint.COMPACTION_STAGED,
+    Failpoint.COMPACTION_INSIDE_COMMIT,
 ]
-POINTS = [*BEFORE, Point.COMPACTION_COMMITTED]
+POINTS = [*BEFORE, Failpoint.COMPACTION_COMMITTED]
 
 CHILD = """
 import datetime as dt, sys
@@ -48,7 +48,7 @@ compact(house.database, NUMBERS, MaintenanceSettings(house.warehouse.url, min_fi
 """
 
 
-def killed(folder: Path, point: Point, later_s: float) -> None:
+def killed(folder: Path, point: Failpoint, later_s: float) -> None:
     """Run a compaction in a process of its own that is really killed at `point`."""
     done = forked_processes.run(
         [sys.executable, "-c", CHILD, str(folder), str(later_s)],

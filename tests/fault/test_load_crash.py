@@ -14,7 +14,7 @@ import pytest
 from fixtures.chunks import Lakehouse
 from fixtures.copy import Copying
 from snowmelt.clock import ManualClock
-from snowmelt.failpoints import Point
+from snowmelt.failpoints import Failpoint
 from snowmelt.schema.types import TableName
 from snowmelt.table.snapshot import take_snapshots
 from support import forked_processes
@@ -24,14 +24,14 @@ pytestmark = pytest.mark.slow
 TESTS = Path(__file__).parent.parent
 REJECTS = TableName("DEMO", "PUBLIC", "REJECTS")
 BEFORE = [
-    Point.LOAD_BEGUN,
-    Point.LOAD_TASK,
-    Point.LOAD_REJECTS_PUBLISHED,
-    Point.LOAD_WRITTEN,
-    Point.LOAD_STAGED,
-    Point.LOAD_INSIDE_COMMIT,
+    Failpoint.LOAD_BEGUN,
+    Failpoint.LOAD_TASK,
+    Failpoint.LOAD_REJECTS_PUBLISHED,
+    Failpoint.LOAD_WRITTEN,
+    Failpoint.LOAD_STAGED,
+    Failpoint.LOAD_INSIDE_COMMIT,
 ]
-AFTER = [Point.LOAD_COMMITTED]
+AFTER = [Failpoint.LOAD_COMMITTED]
 
 CHILD = """
 import datetime as dt, sys

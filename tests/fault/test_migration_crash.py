@@ -13,7 +13,7 @@ import pytest
 
 from fixtures.chunks import Lakehouse
 from snowmelt.clock import ManualClock
-from snowmelt.failpoints import Point
+from snowmelt.failpoints import Failpoint
 from snowmelt.table.snapshot import take_snapshots
 from support import forked_processes
 
@@ -24,14 +24,14 @@ HOUR = 3600.0
 KILLS = 2
 
 MIGRATION = [
-    Point.MIGRATION_PLANNED,
-    Point.MIGRATION_TASK,
-    Point.MIGRATION_WRITTEN,
-    Point.MIGRATION_STAGED,
-    Point.MIGRATION_INSIDE_COMMIT,
-    Point.MIGRATION_COMMITTED,
+    Failpoint.MIGRATION_PLANNED,
+    Failpoint.MIGRATION_TASK,
+    Failpoint.MIGRATION_WRITTEN,
+    Failpoint.MIGRATION_STAGED,
+    Failpoint.MIGRATION_INSIDE_COMMIT,
+    Failpoint.MIGRATION_COMMITTED,
 ]
-CLEANUP = [Point.CLEANUP_MARKED, Point.CLEANUP_DELETED]
+CLEANUP = [Failpoint.CLEANUP_MARKED, Failpoint.CLEANUP_DELETED]
 
 CHILD = """
 import datetime as dt, sys
@@ -45,7 +45,7 @@ house.migrate() if work == "migrate" else house.collect(3600)
 """
 
 
-def killed(folder: Path, point: Point, work: str, later_s: float) -> None:
+def killed(folder: Path, point: Failpoint, work: str, later_s: float) -> None:
     """Run a migration or clean-up in a process of its own that is really killed at `point`."""
     done = forked_processes.run(
         [sys.executable, "-c", CHILD, str(folder), work, str(later_s)],

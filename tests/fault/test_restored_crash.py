@@ -14,7 +14,7 @@ import pytest
 from fixtures.chunks import NUMBERS, Lakehouse
 from snowmelt.clock import ManualClock
 from snowmelt.errors import NotRestorable
-from snowmelt.failpoints import Point
+from snowmelt.failpoints import Failpoint
 from snowmelt.schema.types import TableName
 from support import forked_processes
 
@@ -36,7 +36,7 @@ Lakehouse(Path(folder), clock).collect(3600.0)
 """
 
 
-def killed(folder: Path, point: Point, later_s: float) -> None:
+def killed(folder: Path, point: Failpoint, later_s: float) -> None:
     """Clean up in a process of its own, whose clock is ahead, and which is killed at `point`."""
     done = forked_processes.run(
         [sys.executable, "-c", CHILD, str(folder), str(later_s)],
@@ -48,7 +48,7 @@ def killed(folder: Path, point: Point, later_s: float) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
 
 
-@pytest.mark.parametrize("point", [Point.CLEANUP_MARKED, Point.CLEANUP_DELETED])
+@pytest.mark.parametrize("point", [Failpoint.CLEANUP_MARKED, Failpoint.CLEANUP_DELETED])
 def test_a_clean_up_killed_at(point, tmp_path):
     clock = ManualClock(dt.datetime.now(dt.UTC))
     with contextlib.closing(Lakehouse(tmp_path, clock)) as house:

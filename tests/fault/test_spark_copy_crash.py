@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from fixtures.chunks import Lakehouse
-from snowmelt.failpoints import Point
+from snowmelt.failpoints import Failpoint
 from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 # Executors have nothing to do at the other points; those are killed without Spark.
-STEPS = [Point.LOAD_TASK, Point.LOAD_INSIDE_COMMIT]
+STEPS = [Failpoint.LOAD_TASK, Failpoint.LOAD_INSIDE_COMMIT]
 FILES = 4
 ROWS = 50
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from fixtures.chunks import Lakehouse
-from snowmelt.failpoints import Point
+from snowmelt.failpoints import Failpoint
 from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 # Before its tasks, in the midst of them, and when only the driver is at work.
-STEPS = [Point.MIGRATION_PLANNED, Point.MIGRATION_TASK, Point.MIGRATION_INSIDE_COMMIT]
+STEPS = [Failpoint.MIGRATION_PLANNED, Failpoint.MIGRATION_TASK, Failpoint.MIGRATION_INSIDE_COMMIT]
 CHUNKS = 6
 ROWS = 50
 

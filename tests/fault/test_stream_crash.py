@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.failpoints import Point
+from snowmelt.failpoints import Failpoint
 from snowmelt.testing.crash_harness import (
     CLIENT_POINTS,
     MIGRATION_POINTS,
@@ -40,7 +40,7 @@ def spark_site(tmp_path_factory):
 # benchmarks/kills.py kills it twenty times at all six.
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("point", [Point.MIGRATION_INSIDE_COMMIT])
+@pytest.mark.parametrize("point", [Failpoint.MIGRATION_INSIDE_COMMIT])
 def test_every_committed_row_is_there_once_after_kills_of_spark_at(spark_site, point):
     outcome = spark_site.run(point, kills=1)
     assert outcome.rows > 0

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from snowmelt.client.line_source import CsvRows
-from snowmelt.embedded import Embedded
+from snowmelt.embedded import EmbeddedService
 from snowmelt.loaders.error_replay import Lake, Replay, ReplayOptions
 from snowmelt.schema.types import TableName
 from snowmelt.spark import Snowmelt
@@ -22,7 +22,7 @@ def test_refused_rows_are_queried_and_replayed(tmp_path, spark):
     file = tmp_path / "numbers.csv"
     file.write_text("10|ten\n11|eleven\n")
     with contextlib.ExitStack() as opened:
-        service = opened.enter_context(Embedded(tmp_path / "data"))
+        service = opened.enter_context(EmbeddedService(tmp_path / "data"))
         service.sql("CREATE DATABASE demo")
         service.sql(
             "CREATE TABLE demo.public.t (n NUMBER, word VARCHAR(3)) ERROR_TABLE = demo.public.bad"

@@ -10,7 +10,7 @@ import pytest
 from fixtures.chunks import NUMBERS
 from snowmelt import failpoints
 from snowmelt.catalog.commands.executor import execute
-from snowmelt.failpoints import Point
+from snowmelt.failpoints import Failpoint
 from snowmelt.schema.chunk_types import chunk_schema
 from snowmelt.schema.types import Column, Kind
 from snowmelt.spark import Snowmelt
@@ -56,7 +56,9 @@ def altered(lakehouse):
     alter(lakehouse, "RENAME COLUMN word TO name")
     alter(lakehouse, "ADD COLUMN gone VARCHAR")
     put(lakehouse, ID=Decimal(10**11), COST=Decimal("3.75"), NAME="new", GONE="here")
-    failpoints.arm(Point.COMPACTION_WRITTEN, lambda: alter(lakehouse, "ADD COLUMN late BOOLEAN"))
+    failpoints.arm(
+        Failpoint.COMPACTION_WRITTEN, lambda: alter(lakehouse, "ADD COLUMN late BOOLEAN")
+    )
     settings = MaintenanceSettings(lakehouse.warehouse.url, min_files=2)
     done = compact(lakehouse.database, NUMBERS, settings, clock=lakehouse.clock)
     assert (done.rows, done.files_before, done.files_after) == (3, 3, 1)

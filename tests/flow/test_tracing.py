@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from snowmelt.embedded import Embedded
+from snowmelt.embedded import EmbeddedService
 from snowmelt.schema.types import TableName
 from snowmelt.table.migration import MigrationSettings, migrate_locally
 
@@ -27,7 +27,7 @@ def exporter():
 
 
 def test_a_rows_way_is_one_trace(exporter, tmp_path):
-    with Embedded(tmp_path / "data") as embedded, embedded.client() as client:
+    with EmbeddedService(tmp_path / "data") as embedded, embedded.client() as client:
         embedded.sql("CREATE DATABASE demo")
         embedded.sql("CREATE TABLE demo.public.t (a INT)")
         with client.open_channel("c", table="demo.public.t") as channel:

@@ -29,9 +29,9 @@ from snowmelt import failpoints
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.streaming.channels import find_channel
 from snowmelt.clock import ManualClock
-from snowmelt.embedded import Embedded
+from snowmelt.embedded import EmbeddedService
 from snowmelt.errors import ChannelFenced, ChannelInvalid
-from snowmelt.failpoints import Point
+from snowmelt.failpoints import Failpoint
 from snowmelt.schema.types import TableName
 from snowmelt.table.garbage_collection import collect
 from snowmelt.table.migration import MigrationSettings, migrate_locally
@@ -46,9 +46,14 @@ SLOTS = (0, 1)
 LAG = dt.timedelta(minutes=10)  # nothing is flushed but by a rule
 SOON = dt.timedelta(seconds=200)
 COLUMNS = "channel VARCHAR(16) NOT NULL, number NUMBER(9,0) NOT NULL"
-IN_FLIGHT = (Point.BLOB_BUILT, Point.STAGE_WRITE, Point.BLOB_STAGED, Point.REGISTERED)
-MIGRATION = tuple(point for point in Point if point.value.startswith("migration."))
-CLEANUP = (Point.CLEANUP_MARKED, Point.CLEANUP_DELETED)
+IN_FLIGHT = (
+    Failpoint.BLOB_BUILT,
+    Failpoint.STAGE_WRITE,
+    Failpoint.BLOB_STAGED,
+    Failpoint.REGISTERED,
+)
+MIGRATION = tuple(point for point in Failpoint if point.value.startswith("migration."))
+CLEANUP = (Failpoint.CLEANUP_MARKED, Failpoint.CLEANUP_DELETED)
 EXAMPLES, STEPS = 44, 130
 
 
@@ -59,7 +64,7 @@ class Killed(BaseException):
 class Death:
     """Arms a fault point so that the thread which reaches it dies there."""
 
-    def __init__(self, point: Point) -> None:
+    def __init__(self, point: Failpoint) -> None:
         self.happened = threading.Event()
         failpoints.arm(point, self._die)
 
@@ -80,7 +85,7 @@ class House:
         self.embedded.sql("CREATE DATABASE model")
 
     def begin(self):
-        self.embedded = Embedded(self.folder, port=self.port)
+        self.embedded = EmbeddedService(self.folder, port=self.port)
         self.service = self.embedded.service
 
     def restart(self):
@@ -227,7 +232,7 @@ class Streaming(RuleBasedStateMachine):
         for name, writer in owners.items():
             self.model.committed[name] = self.committed_token(name)
             assert self.model.committed[name] in {before[name], writer.last}
-        if point is not Point.REGISTERED:
+        if point is not Failpoint.REGISTERED:
             assert self.model.committed == before
         elif waiting == owners:
             assert all(self.model.committed[name] == w.last for name, w in owners.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from snowmelt.config import Settings, variable_of
+from snowmelt.config import Settings, variable_for_setting
 
 # Headings, each with the first setting beneath it.
 HEADINGS = {
@@ -59,6 +59,10 @@ def table() -> str:
                 "| setting | default | |",
                 "| --- " * 3 + "|",
             ]
-        cells = (f"`{variable_of(field.name)}`", default_of(field), field.metadata["about"])
+        cells = (
+            f"`{variable_for_setting(field.name)}`",
+            default_of(field),
+            field.metadata["about"],
+        )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from snowmelt.cli.commands import replay
-from snowmelt.config import Settings, keep_compiled_code
+from snowmelt.config import Settings, set_numba_cache_dir
 from snowmelt.errors import ConfigurationError
 from snowmelt.schema.types import DEFAULT_ZONE, Compatibility
 
@@ -52,18 +52,18 @@ def test_a_value_that_does_not_fit_is_one_sentence_naming_the_setting(
 
 def test_a_child_gets_the_same_settings_through_its_environment(tmp_path: Path) -> None:
     settings = Settings.from_environment({}, data_dir=tmp_path, dev=True, migrate_interval_s=0.5)
-    assert Settings.from_environment(settings.environment()) == settings
+    assert Settings.from_environment(settings.to_environment()) == settings
 
 
 def test_compiled_code_goes_elsewhere_only_where_the_package_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "environ", {})
-    keep_compiled_code(tmp_path / "compiled", package=tmp_path)
+    set_numba_cache_dir(tmp_path / "compiled", package=tmp_path)
     assert os.environ == {}
-    keep_compiled_code(tmp_path / "compiled", package=Path("/proc/self"))
+    set_numba_cache_dir(tmp_path / "compiled", package=Path("/proc/self"))
     assert os.environ == {"NUMBA_CACHE_DIR": str(tmp_path / "compiled")}
-    keep_compiled_code(tmp_path / "another", package=Path("/proc/self"))
+    set_numba_cache_dir(tmp_path / "another", package=Path("/proc/self"))
     assert os.environ == {"NUMBA_CACHE_DIR": str(tmp_path / "compiled")}
 
 

@@ -129,7 +129,7 @@ class IndexedBucket:
                 objects.put_object(connection, bucket_id, row, condition=said.condition)
                 if said.also is not None:
                     said.also(connection)
-                faults.point(faults.Point.OBJECT_INDEXING)
+                faults.hit_failpoint(faults.Failpoint.OBJECT_INDEXING)
         except ObjectChanged:
             raise S3Refusal("PreconditionFailed") from None
         except ObjectMissing:
@@ -167,7 +167,7 @@ class IndexedIncoming:
     def write(self, data: Readable) -> None:
         """Append bytes."""
         self._writer.write(data)
-        faults.point(faults.Point.OBJECT_WRITING)
+        faults.hit_failpoint(faults.Failpoint.OBJECT_WRITING)
 
     def append(self, source: OpenObject, start: int = 0, end: int | None = None) -> None:
         """Append bytes of another object."""
@@ -176,7 +176,7 @@ class IndexedIncoming:
     def finish(self, publication: Publication) -> Facts:
         """Make the file durable, then point to it."""
         info = self._writer.finish()
-        faults.point(faults.Point.OBJECT_WRITTEN)
+        faults.hit_failpoint(faults.Failpoint.OBJECT_WRITTEN)
         try:
             facts = self._bucket.publish(
                 self._key, self._headers, self._file, info.size, publication
@@ -185,7 +185,7 @@ class IndexedIncoming:
             # Any other error may hide a commit: then the file must stay.
             self._bucket.discard(self._file)
             raise
-        faults.point(faults.Point.OBJECT_INDEXED)
+        faults.hit_failpoint(faults.Failpoint.OBJECT_INDEXED)
         return facts
 
     def abort(self) -> None:

@@ -484,7 +484,7 @@ def _packages(extra: str, packages: tuple[str, ...]) -> Check:
 
 
 def _java() -> Check:
-    from snowmelt.config import environment_value
+    from snowmelt.config import read_environment_variable
     from snowmelt.spark.java import packaged_java, system_java
 
     try:
@@ -492,7 +492,7 @@ def _java() -> Check:
         home = system or packaged_java()
     except SnowmeltError as error:
         return note("java", str(error))
-    named = environment_value("JAVA_HOME")
+    named = read_environment_variable("JAVA_HOME")
     if named and Path(named) != home:
         return note(
             "java",

@@ -187,7 +187,7 @@ class Calls:
         try:
             return self._transport.ask(path, message, kind, patience)
         except ServiceUnavailable as error:
-            if not patience.is_over:
+            if not patience.is_expired:
                 raise
             reason = f"{error.fields['reason']}. To wait longer, raise request_timeout"
             raise self._transport.unavailable(reason) from error

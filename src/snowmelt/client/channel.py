@@ -171,8 +171,8 @@ class Channel:
             return self._insert_exactly(row, offset_token)
         if self._backlog.insert_quick(state, form, values, offset_token):
             self._desk.start()
-        if failpoints.armed:
-            failpoints.point(failpoints.Point.ROWS_BUFFERED)
+        if failpoints.armed_failpoints:
+            failpoints.hit_failpoint(failpoints.Failpoint.ROWS_BUFFERED)
         return _ALL_GOOD
 
     def _insert_exactly(self, row: Mapping[str, object], offset_token: str | None) -> InsertResult:
@@ -415,7 +415,7 @@ class Channel:
     def _insert(self, batch: Batch, aside: tuple[ChannelState, Batch] | None = None) -> None:
         self._backlog.insert(self._state, batch, aside)
         self._desk.start()
-        failpoints.point(failpoints.Point.ROWS_BUFFERED)
+        failpoints.hit_failpoint(failpoints.Failpoint.ROWS_BUFFERED)
 
     def _checked(self, rows: list[Mapping[str, object]]) -> LaterRows | None:
         """Check the rows of a call without converting them; None if some may be refused."""

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from snowmelt import failpoints, tracing
-from snowmelt.backoff import Patience
+from snowmelt.backoff import Backoff
 from snowmelt.blob.bdec import BDEC_VERSION, blob_path
 from snowmelt.blob.writer import Blob, BlobChunk, ChunkSource, build_blob
 from snowmelt.client import chunk_planner
 from snowmelt.client.channel_state import Failure
 from snowmelt.client.chunk_planner import ChunkPlan, plan_blobs, torn
 from snowmelt.client.row_buffer import fitted, joint_tables
-from snowmelt.clock import milliseconds
+from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import SnowmeltError, StageUnavailable
 from snowmelt.schema.chunk_types import chunk_schema
 from snowmelt.schema.conversion.arrow_input import pieced
@@ -166,7 +166,7 @@ class Encoder:
         started_at = self._clock.now()
         path = blob_path(started_at, self._client_prefix, _THREAD_ID, next(self._counter))
         first_ms = min(entry.portion.first_insert_ms for plan in plans for entry in plan.entries)
-        tracing.mark("snowmelt.insert", [path], first_ms * 1_000_000)
+        tracing.record_blob_spans("snowmelt.insert", [path], first_ms * 1_000_000)
         with tracing.span("snowmelt.flush", path):
             return self._staged_at(path, started_at, plans, tables, parts)
 
@@ -192,12 +192,12 @@ class Encoder:
         tables.clear()
         del sources
         built_at = self._clock.monotonic()
-        failpoints.point(failpoints.Point.BLOB_BUILT)
+        failpoints.hit_failpoint(failpoints.Failpoint.BLOB_BUILT)
         with tracing.span("snowmelt.put", bytes=len(blob.data)):
             self._put(blob)
-        failpoints.point(failpoints.Point.BLOB_STAGED)
+        failpoints.hit_failpoint(failpoints.Failpoint.BLOB_STAGED)
         stats = BlobStats(
-            flush_start_ms=milliseconds(started_at),
+            flush_start_ms=to_epoch_ms(started_at),
             build_duration_ms=round((built_at - built_from) * 1000),
             upload_duration_ms=round((self._clock.monotonic() - built_at) * 1000),
         )
@@ -208,10 +208,10 @@ class Encoder:
 
     def _put(self, blob: Blob) -> None:
         """Put until it works or patience ends; the rows are kept meanwhile."""
-        patience = Patience(self._give_up_s, self._clock)
+        patience = Backoff(self._give_up_s, self._clock)
         while True:
             try:
-                failpoints.point(failpoints.Point.STAGE_WRITE)
+                failpoints.hit_failpoint(failpoints.Failpoint.STAGE_WRITE)
                 self._stage.put(blob.path, blob.data)
             except (StageUnavailable, OSError) as error:
                 failure = error if isinstance(error, StageUnavailable) else _unavailable(error)
@@ -221,7 +221,7 @@ class Encoder:
             if self.trouble is None and self.on_trouble is not None:
                 self.on_trouble(failure)
             self.trouble = failure
-            pause_s = patience.next_pause_s()
+            pause_s = patience.next_delay_s()
             _log.warning("%s Trying again.", failure)
             if pause_s is None or self._stopping.wait(pause_s):
                 raise failure

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from snowmelt.client.chunk_planner import MAX_CHUNK_BYTES
 from snowmelt.client.row_buffer import LARGE, Batch, as_tables
 from snowmelt.client.status import ClientStatus, Counts
-from snowmelt.clock import Clock, milliseconds
+from snowmelt.clock import Clock, to_epoch_ms
 from snowmelt.errors import BufferFull, CommitTimeout, SnowmeltError
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Backlog:
                 self._add(*aside)
                 touched.append(aside[0])
                 if not batch.rows and batch.end_token is not None and state.takes_rowless:
-                    state.buffer.send(milliseconds(self._clock.now()))
+                    state.buffer.send(to_epoch_ms(self._clock.now()))
                     touched.append(state)
             self._schedule(touched)
 
@@ -155,7 +155,7 @@ class Backlog:
         batch = _settled(batch, state)
         if batch.rows:
             self._bytes += batch.size_bytes
-        state.buffer.add(batch, milliseconds(self._clock.now()))
+        state.buffer.add(batch, to_epoch_ms(self._clock.now()))
 
     def insert_quick(
         self, state: ChannelState, form: QuickForm, values: Values, token: str | None
@@ -192,7 +192,7 @@ class Backlog:
         size_bytes = values[-1]
         self._admit(state, size_bytes)
         self._bytes += size_bytes
-        state.buffer.add_quick(form, values, token, milliseconds(self._clock.now()))
+        state.buffer.add_quick(form, values, token, to_epoch_ms(self._clock.now()))
         self._schedule([state])
 
     def adopt(
@@ -369,12 +369,12 @@ class Backlog:
     def status(self, state: ChannelState) -> ChannelStatus:
         """Return how a channel is doing."""
         with self._lock:
-            return state.status(milliseconds(self._clock.now()))
+            return state.status(to_epoch_ms(self._clock.now()))
 
     def client_status(self, trouble: SnowmeltError | None) -> ClientStatus:
         """Return how all are doing."""
         with self._lock:
-            now_ms = milliseconds(self._clock.now())
+            now_ms = to_epoch_ms(self._clock.now())
             states = [state for state in self._states.values() if not state.is_aside]
             each = tuple(state.status(now_ms) for state in states)
             counts = [self._detached, *(state.counts for state in states)]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from snowmelt import failpoints as faults
 from snowmelt import tracing
-from snowmelt.backoff import Patience
+from snowmelt.backoff import Backoff
 from snowmelt.client.channel_state import Failure
 from snowmelt.client.chunk_planner import MAX_CHUNKS, ChunkPlan, plan_chunks
 from snowmelt.client.row_buffer import misfit
@@ -177,7 +177,7 @@ class Registrar:
     def _rebuilt(self, plan: ChunkPlan | None) -> list[StagedChunk]:
         return self._encoder.stage_all([plan]) if plan is not None else []
 
-    def _attempt(self, chunks: list[StagedChunk], patience: Patience) -> list[StagedChunk]:
+    def _attempt(self, chunks: list[StagedChunk], patience: Backoff) -> list[StagedChunk]:
         """Send one request; return the chunks that must be sent (again)."""
         for chunk in chunks:
             chunk.sent = True
@@ -199,9 +199,9 @@ class Registrar:
                 return self._apart(chunks, error)
             self._wait(error, chunks, patience)
             return chunks
-        faults.point(faults.Point.REGISTERED)
+        faults.hit_failpoint(faults.Failpoint.REGISTERED)
         verdicts = verdicts_of(answer)
-        patience.renew()
+        patience.reset()
         again: list[StagedChunk] = []
         for chunk in chunks:
             judged = [(entry, verdict_on(entry, verdicts)) for entry in chunk.plan.entries]
@@ -226,7 +226,7 @@ class Registrar:
         self._lanes.set_aside(chunk, trouble, is_busy=is_busy)
 
     def _wait(
-        self, trouble: SnowmeltError, chunks: Sequence[StagedChunk], patience: Patience
+        self, trouble: SnowmeltError, chunks: Sequence[StagedChunk], patience: Backoff
     ) -> None:
         if not isinstance(trouble, ServiceUnavailable):
             trouble = self._transport.unavailable(str(trouble).rstrip("."))
@@ -395,7 +395,7 @@ class _Lane:
     `due_at` is None while they are asked for; `trouble` is why they wait.
     """
 
-    patience: Patience
+    patience: Backoff
     first: list[StagedChunk] = field(default_factory=list)
     later: deque[list[StagedChunk]] = field(default_factory=deque)
     due_at: float | None = None
@@ -437,12 +437,12 @@ class Lanes:
         unit = chunk.plan.target.unit
         lane = self._lanes.get(unit)
         if lane is None:
-            lane = self._lanes[unit] = _Lane(Patience(self._give_up_s, self._clock))
+            lane = self._lanes[unit] = _Lane(Backoff(self._give_up_s, self._clock))
             self._backlog.hold(unit)
         lane.first.append(chunk)
         lane.trouble = trouble
         if is_busy:
-            lane.patience.extend()
+            lane.patience.extend_deadline()
 
     def take_due(self) -> list[StagedChunk]:
         """Return what is to be asked for again, chunks of one blob behind each other."""
@@ -464,7 +464,7 @@ class Lanes:
         for unit, lane in list(self._lanes.items()):
             if lane.due_at is not None:
                 continue
-            pause_s = lane.patience.next_pause_s() if lane.first else None
+            pause_s = lane.patience.next_delay_s() if lane.first else None
             if pause_s is not None:
                 lane.due_at = now + pause_s
                 continue
@@ -473,7 +473,7 @@ class Lanes:
             if lane.later:
                 lane.first = lane.later.popleft()
                 lane.due_at = now
-                lane.patience.renew()
+                lane.patience.reset()
             else:
                 del self._lanes[unit]
                 self._backlog.release(unit)

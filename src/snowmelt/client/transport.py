@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from snowmelt import errors, tracing
-from snowmelt.backoff import Patience
+from snowmelt.backoff import Backoff
 from snowmelt.errors import (
     AuthenticationFailed,
     ConfigurationError,
@@ -132,12 +132,12 @@ class Transport:
             "X-Snowmelt-Client": version,
         }
 
-    def patience(self, seconds: float) -> Patience:
+    def patience(self, seconds: float) -> Backoff:
         """Return a deadline for one or more requests."""
-        return Patience(seconds, self._clock)
+        return Backoff(seconds, self._clock)
 
     def ask(
-        self, path: str, message: msgspec.Struct, kind: type[AnswerType], patience: Patience
+        self, path: str, message: msgspec.Struct, kind: type[AnswerType], patience: Backoff
     ) -> AnswerType:
         """Send `message` until it is answered, and return an answer whose status is 0.
 
@@ -166,7 +166,7 @@ class Transport:
                 raise refusal
             self.pause(patience, self.unavailable(str(refusal)))
 
-    def pause(self, patience: Patience, failure: ServiceUnavailable) -> None:
+    def pause(self, patience: Backoff, failure: ServiceUnavailable) -> None:
         """Wait before the next attempt.
 
         Raises:
@@ -175,10 +175,10 @@ class Transport:
         if self.trouble is None and self.on_trouble is not None:
             self.on_trouble(failure)
         self.trouble = failure
-        pause_s = patience.next_pause_s()
+        pause_s = patience.next_delay_s()
         if pause_s is None:
             said = str(failure.fields["reason"]).rstrip(".")
-            reason = f"{said}; given up after {patience.seconds:g} s"
+            reason = f"{said}; given up after {patience.timeout_s:g} s"
             raise self.unavailable(reason) from failure
         _log.debug("%s Trying again in %.2f s.", failure, pause_s)
         if self.stopping.wait(pause_s):
@@ -228,7 +228,7 @@ class Transport:
         return reply
 
     def _sent(self, path: str, body: bytes, token: str | None) -> _Reply:
-        headers = self._headers | tracing.header()
+        headers = self._headers | tracing.make_traceparent_header()
         if token is not None and self._tokens is not None:
             headers["Authorization"] = f"Bearer {token}"
             headers["X-Snowflake-Authorization-Token-Type"] = self._tokens.kind

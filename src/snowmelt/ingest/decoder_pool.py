@@ -201,7 +201,7 @@ class _Process:
             [sys.executable, "-m", "snowmelt.ingest.decoder_pool"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=config.inherited_environment(),
+            env=config.copy_environment(),
         )
         assert self._child.stdin is not None  # noqa: S101 - both were asked for
         assert self._child.stdout is not None  # noqa: S101

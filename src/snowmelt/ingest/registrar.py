@@ -217,14 +217,14 @@ class Registrar:
         ]
         verdicts: list[tuple[Verdict, ...]] = []
         if offers:
-            faults.point(faults.Point.BEFORE_REGISTRATION)
+            faults.hit_failpoint(faults.Failpoint.BEFORE_REGISTRATION)
             with self._database.writing(urgent=True) as connection:
                 # The time is read here: a group may have waited for others who write.
                 verdicts = registration.register(
                     connection, offers, now=self._clock.now(), remembered=self._remembered
                 )
-                faults.point(faults.Point.INSIDE_REGISTRATION)
-            faults.point(faults.Point.AFTER_REGISTRATION)
+                faults.hit_failpoint(faults.Failpoint.INSIDE_REGISTRATION)
+            faults.hit_failpoint(faults.Failpoint.AFTER_REGISTRATION)
             self._count(offers, verdicts)
         remaining = iter(verdicts)
         return [answer_of(request, candidates, remaining) for request, candidates in checked]

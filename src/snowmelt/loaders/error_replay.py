@@ -244,10 +244,10 @@ class Replay:
         self._mark(self._markers, table, number, said)
         if not taken:
             return
-        failpoints.point(failpoints.Point.REPLAY_MARKED)
+        failpoints.hit_failpoint(failpoints.Failpoint.REPLAY_MARKED)
         self._channel.insert_rows(list(taken.values()), str(number))
         self._channel.flush()
-        failpoints.point(failpoints.Point.REPLAY_INSERTED)
+        failpoints.hit_failpoint(failpoints.Failpoint.REPLAY_INSERTED)
         # Should the channel expire one day, its token goes, and this line stays.
         self._mark(self._markers, table, number, [(f"{_DONE}{number}", None)])
         self.done.inserted += len(taken)

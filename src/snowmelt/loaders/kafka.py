@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from snowmelt.backoff import Patience
+from snowmelt.backoff import Backoff
 from snowmelt.client.channel import OnError
 from snowmelt.errors import (
     BrokersSilent,
@@ -315,12 +315,14 @@ def run_frames(
     if ends is not None and not any(ends.values()):
         return  # no partition has ever had a message
     text = frames.statement(run.parallelism, ends)
-    patience = Patience(math.inf, context.clock, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
+    patience = Backoff(
+        math.inf, context.clock, initial_delay_s=_FIRST_PAUSE_S, max_delay_s=_LONGEST_PAUSE_S
+    )
     while not stop.is_set():
         ends_at = context.clock.monotonic() + frames.seconds
         try:
             copied = copy_into(context, text, run)
-            patience.renew()
+            patience.reset()
             if copied.load_id is not None:
                 yield copied
             elif once:
@@ -328,11 +330,11 @@ def run_frames(
             if once and copied.totals.bytes:
                 continue
         except LoadOvertaken:
-            patience.renew()
+            patience.reset()
         except BrokersSilent as error:
             if once:
                 raise
-            ends_at = context.clock.monotonic() + (patience.next_pause_s() or 0.0)
+            ends_at = context.clock.monotonic() + (patience.next_delay_s() or 0.0)
             _LOG.warning("%s Nothing is lost: it is tried again.", error)
         stop.wait(max(ends_at - context.clock.monotonic(), 0.0))
 

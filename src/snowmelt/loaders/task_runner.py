@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt import failpoints as faults
 from snowmelt.errors import LoadCancelled, LoadFailed, SnowmeltError, UserCodeFailed, UserError
-from snowmelt.failpoints import Point
+from snowmelt.failpoints import Failpoint
 from snowmelt.load.function_registry import Functions
 from snowmelt.load.stack import run_portion
 from snowmelt.load.task import Counts
@@ -152,7 +152,7 @@ def _run_here(
         attempt.close()
     if (done.error is not None or done.counts.limited) and not plan.tolerant:
         stop(plan)
-    faults.point(Point.LOAD_TASK)
+    faults.hit_failpoint(Failpoint.LOAD_TASK)
     return done
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from snowmelt.config import environment_value
+from snowmelt.config import read_environment_variable
 from snowmelt.errors import UserError
 from snowmelt.select.errors import SelectError
 from snowmelt.select.request import Compression, CsvInput, CsvOutput, JsonInput
@@ -25,7 +25,7 @@ _PATIENCE_S = 300
 
 
 def _region() -> str:
-    found = (environment_value(name) for name in _REGION_VARIABLES)
+    found = (read_environment_variable(name) for name in _REGION_VARIABLES)
     return next(filter(None, found), _REGION)
 
 

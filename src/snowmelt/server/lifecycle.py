@@ -12,7 +12,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from snowmelt.config import unknown_variables
+from snowmelt.config import find_unknown_variables
 from snowmelt.errors import ConfigurationError, DataFolderBusy
 from snowmelt.server.app import build_service, create_app
 from snowmelt.server.fast_path import Express
@@ -125,7 +125,7 @@ def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) 
     """
     configure_logging(settings)
     use_releasable_memory()
-    for name in unknown_variables():
+    for name in find_unknown_variables():
         _log.warning("%s is no setting (perhaps misspelt), and is not used", name)
     running = RunningService(settings)
     _tune_garbage_collection()

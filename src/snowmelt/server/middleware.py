@@ -250,7 +250,7 @@ def _call(path: str, caller: Caller | None, body: bytes, headers: Mapping[bytes,
 def before_body(*, is_interruptible: bool) -> None:
     """Pass the fault point between the head and the body of an answer."""
     if is_interruptible:
-        failpoints.point(failpoints.Point.ANSWERING)
+        failpoints.hit_failpoint(failpoints.Failpoint.ANSWERING)
 
 
 def check_host(host: bytes, public_hosts: Collection[str] = ()) -> None:

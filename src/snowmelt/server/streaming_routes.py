@@ -128,8 +128,8 @@ class StreamingRoutes:
         role = internal_name(asked) if asked else None
         sender = Sender(call.user, role)
         loop = asyncio.get_running_loop()
-        if tracing.is_on():
-            settle = _traced(settle, tracing.Answering("snowmelt.registration", call.headers))
+        if tracing.is_enabled():
+            settle = _traced(settle, tracing.DeferredSpan("snowmelt.registration", call.headers))
         self._registrar.submit(request, sender, self._mailbox.slot(loop, settle))
 
     async def telemetry(self, call: Call) -> Answer:
@@ -157,7 +157,9 @@ class StreamingRoutes:
         return json_answer(answer)
 
 
-def _traced(settle: Callable[[object], None], span: tracing.Answering) -> Callable[[object], None]:
+def _traced(
+    settle: Callable[[object], None], span: tracing.DeferredSpan
+) -> Callable[[object], None]:
     """Return what settles a registration and ends its span."""
 
     def settle_and_end(answer: object) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
-from snowmelt.config import environment_value
+from snowmelt.config import read_environment_variable
 from snowmelt.errors import ConfigurationError, ServiceBusy
 from snowmelt.ingest.stage_locations import Handout
 from snowmelt.wire.streaming import StageLocation
@@ -97,7 +97,9 @@ def role_handing(settings: Settings, others: Handing) -> RoleHanding:
     """
     parts = urlsplit(settings.stage_url)
     folder = unquote(parts.path).strip("/")
-    region = environment_value("AWS_REGION") or environment_value("AWS_DEFAULT_REGION")
+    region = read_environment_variable("AWS_REGION") or read_environment_variable(
+        "AWS_DEFAULT_REGION"
+    )
     if parts.scheme != "s3" or not _ROLE.match(settings.stage_role):
         _refuse("it is the ARN of a role, for a stage_url that begins with s3://")
     if _MEANS_MORE.search(folder):
@@ -106,10 +108,12 @@ def role_handing(settings: Settings, others: Handing) -> RoleHanding:
         _refuse("AWS_REGION is not set")
     if not _SHORTEST_S <= settings.stage_credentials_s <= _LONGEST_S:
         _refuse("stage_credentials_s lies between 900 and 43,200 then, as AWS has it")
-    store = environment_value("AWS_ENDPOINT") or environment_value("AWS_ENDPOINT_URL")
+    store = read_environment_variable("AWS_ENDPOINT") or read_environment_variable(
+        "AWS_ENDPOINT_URL"
+    )
     amazon = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
     return RoleHanding(
-        sts=_sts(region, environment_value("AWS_ENDPOINT_URL_STS") or store),
+        sts=_sts(region, read_environment_variable("AWS_ENDPOINT_URL_STS") or store),
         role=settings.stage_role,
         bucket=parts.netloc,
         folder=folder,

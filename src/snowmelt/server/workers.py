@@ -191,11 +191,11 @@ class Migrator:
             return any(table.pointer is not None for table in tables.tables_of(connection))
 
     def _start(self, now: float) -> None:
-        environment = config.inherited_environment() | self._settings.environment()
+        environment = config.copy_environment() | self._settings.to_environment()
         self._child = subprocess.Popen(
             [sys.executable, "-m", "snowmelt", "migrate", "--loop"],
             stdin=subprocess.PIPE,
-            env=environment | {config.PARENT_PIPE: "1"},
+            env=environment | {config.PARENT_PIPE_VARIABLE: "1"},
         )
         self._started_at = now
         _log.info("the migrator runs as process %d", self._child.pid)

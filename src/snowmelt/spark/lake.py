@@ -137,7 +137,7 @@ class Snowmelt:
         )
         self._limits = UserCodeLimits.of(settings)
         self._reserved = (
-            *settings.own_places(),
+            *settings.deployment_paths(),
             self._migration.stage_url,
             *(() if isinstance(keys, KeyRing) else (str(keys),)),
         )

@@ -113,7 +113,9 @@ class _Reader(DataSourceReader):
         self._table = table_of(schema)
         self._rejects = options.get("rejects")
         if self._rejects is not None:
-            check_output_place("rejects", self._rejects, reserved=Settings.load().own_places())
+            check_output_place(
+                "rejects", self._rejects, reserved=Settings.load().deployment_paths()
+            )
         self._ignored = options.get("ignore_rejects", "").lower() == "true"
         given = options.get(FUNCTIONS)
         # Only bytes that this very process's driver has pickled come here.

@@ -90,7 +90,7 @@ class DiskWatch:
         failure: OSError | None = None
         for held in tuple(self._held.values()):
             try:
-                failpoints.point(failpoints.Point.STORE_SYNC)
+                failpoints.hit_failpoint(failpoints.Failpoint.STORE_SYNC)
                 sync_filesystem(held.descriptor)
             except OSError as error:
                 # A file that was begun before this may have lost its beginning.

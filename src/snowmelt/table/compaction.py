@@ -21,7 +21,7 @@ from snowmelt.catalog.jobs.leases import renewed
 from snowmelt.catalog.jobs.maintenance import Maintained, MaintenanceKind
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.errors import TableInconsistent
-from snowmelt.failpoints import Point
+from snowmelt.failpoints import Failpoint
 from snowmelt.schema.native_types import native_schema
 from snowmelt.table.external_sort import Sorter, sort_keys
 from snowmelt.table.iceberg import native_files
@@ -121,7 +121,7 @@ def compact(
     with renewed(database, run.lease, ttl_s=settings.lease_s, clock=clock):
         try:
             groups = list(_within(_groups(native_files(run.native), settings), settings.run_bytes))
-            failpoints.point(Point.COMPACTION_PLANNED)
+            failpoints.hit_failpoint(Failpoint.COMPACTION_PLANNED)
             if not groups:
                 abandon_run(database, run, "Another run has joined the files.", clock=clock)
                 return None
@@ -129,7 +129,7 @@ def compact(
         except Exception as error:
             abandon_run(database, run, str(error), clock=clock)
             raise
-        failpoints.point(Point.COMPACTION_WRITTEN)
+        failpoints.hit_failpoint(Failpoint.COMPACTION_WRITTEN)
         return commit_run(
             database,
             run,
@@ -163,7 +163,7 @@ def _written(
     for group in groups:
         written = _rewrite(run, group)
         _check(run, group, written)
-        failpoints.point(Point.COMPACTION_FILE)
+        failpoints.hit_failpoint(Failpoint.COMPACTION_FILE)
         done += sum(file.size for file in group)
         if progress is not None:
             progress(done, whole)

@@ -35,7 +35,7 @@ from snowmelt.catalog.objects.tables import dropped_tables, forget_table, table_
 from snowmelt.catalog.streaming import channels, chunks, stages
 from snowmelt.catalog.streaming.stages import StagedBlob
 from snowmelt.errors import BlobInvalid, SnowmeltError, TableNotFound
-from snowmelt.failpoints import Point
+from snowmelt.failpoints import Failpoint
 from snowmelt.table.iceberg import current_files, load_native, retained_files
 from snowmelt.table.load_commit import close_dead_loads
 from snowmelt.table.maintenance import close_dead_runs
@@ -116,7 +116,7 @@ def collect(
         between()
         with _reported(table, problems):
             _retire(database, table, clock, before)
-    failpoints.point(Point.CLEANUP_MARKED)
+    failpoints.hit_failpoint(Failpoint.CLEANUP_MARKED)
     blobs = _delete_blobs(database, stage, clock, between)
     unregistered = _delete_unregistered(database, stage, clock, between)
     house = Warehouse(warehouse)
@@ -211,7 +211,7 @@ def _delete_blobs(
         for blob in blobs:
             between()
             stage.delete(f"{blob.prefix}/{blob.path}")
-        failpoints.point(Point.CLEANUP_DELETED)
+        failpoints.hit_failpoint(Failpoint.CLEANUP_DELETED)
         with database.writing() as connection:
             chunks.forget_blobs(connection, blobs, clock.now())
         deleted += len(blobs)

@@ -33,7 +33,7 @@ from snowmelt.catalog.objects.tables import (
 )
 from snowmelt.catalog.security.access_control import require_table
 from snowmelt.catalog.security.future_grants import give_table
-from snowmelt.clock import milliseconds
+from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import (
     CommitLost,
     ConflictError,
@@ -45,7 +45,7 @@ from snowmelt.errors import (
     TransactionConflict,
     UnknownOutcome,
 )
-from snowmelt.failpoints import Point
+from snowmelt.failpoints import Failpoint
 from snowmelt.table.iceberg import Append, Facts, commit_append
 from snowmelt.table.rejects import REJECT_SCHEMA
 from snowmelt.table.snapshot import native_of
@@ -184,7 +184,7 @@ def begin_load(
                 started_at=now,
             ),
         )
-    faults.point(Point.LOAD_BEGUN)
+    faults.hit_failpoint(Failpoint.LOAD_BEGUN)
     folder = f"{open_warehouse(warehouse_url).folder(table)}/data/{load_id}"
     return OpenLoad(load_id, table, rejects, lease, lease_s, warehouse_url, folder, errors)
 
@@ -213,7 +213,7 @@ def publish_rejects(
         _require_lease(connection, load)
 
     _append(database, load, load.rejects, files, inside, clock)
-    faults.point(Point.LOAD_REJECTS_PUBLISHED)
+    faults.hit_failpoint(Failpoint.LOAD_REJECTS_PUBLISHED)
 
 
 def commit_load(database: Database, load: OpenLoad, result: LoadResult, *, clock: Clock) -> None:
@@ -225,11 +225,11 @@ def commit_load(database: Database, load: OpenLoad, result: LoadResult, *, clock
         LeaseLost: Somebody has given this load up; nothing was changed.
         UnknownOutcome: It may have been committed; the history will tell.
     """
-    faults.point(Point.LOAD_WRITTEN)
+    faults.hit_failpoint(Failpoint.LOAD_WRITTEN)
 
     def inside(connection: sa.Connection, snapshot_id: int | None) -> None:
         close_committed(connection, load, result, snapshot_id, clock)
-        faults.point(Point.LOAD_INSIDE_COMMIT)
+        faults.hit_failpoint(Failpoint.LOAD_INSIDE_COMMIT)
 
     try:
         if result.files:
@@ -238,7 +238,7 @@ def commit_load(database: Database, load: OpenLoad, result: LoadResult, *, clock
             _without_files(database, load, inside, clock)
     except CommitLost as error:
         raise LoadOvertaken(load=load.load_id, reason=str(error).rstrip(".")) from error
-    faults.point(Point.LOAD_COMMITTED)
+    faults.hit_failpoint(Failpoint.LOAD_COMMITTED)
 
 
 def abandon_load(
@@ -388,7 +388,7 @@ def _append(
         current, native = current_of(database, load, table)
 
         def swap(location: str, snapshot_id: int) -> None:
-            faults.point(Point.LOAD_STAGED)
+            faults.hit_failpoint(Failpoint.LOAD_STAGED)
             with database.writing() as connection:
                 set_pointer(
                     connection,
@@ -493,7 +493,7 @@ def addition(
             total_rows=rows + (0 if before is None else before.total_rows),
             checksum="" if before is None else before.checksum,
         ),
-        now_ms=milliseconds(clock.now()),
+        now_ms=to_epoch_ms(clock.now()),
     )
 
 
@@ -519,13 +519,13 @@ def commit_with_refused(
     """
     if not refused or _is_gone(database, load):
         return commit_load(database, load, result, clock=clock)
-    faults.point(Point.LOAD_WRITTEN)
+    faults.hit_failpoint(Failpoint.LOAD_WRITTEN)
     both = _Both(database, load, result, refused, clock)
     try:
         repeated(load, both.attempt, lambda: is_committed(database, load.load_id), clock)
     except CommitLost as error:
         raise LoadOvertaken(load=load.load_id, reason=str(error).rstrip(".")) from error
-    faults.point(Point.LOAD_COMMITTED)
+    faults.hit_failpoint(Failpoint.LOAD_COMMITTED)
     return None
 
 
@@ -579,7 +579,7 @@ class _Both:
         return commit_append(addition(self._load, current, native, files, self._clock), swap)
 
     def _commit(self) -> None:
-        faults.point(Point.LOAD_STAGED)
+        faults.hit_failpoint(Failpoint.LOAD_STAGED)
         touched = {self._load.table.table_id, *(table.table_id for table, _ in self._moves)}
         with self._database.writing() as connection:
             if len(lock_tables(connection, touched)) < len(touched):
@@ -589,7 +589,7 @@ class _Both:
                 after = Pointer(location, current.migrated_seq)
                 set_pointer(connection, current, expected=before, new=after)
             close_committed(connection, self._load, self._result, self._snapshot_id, self._clock)
-            faults.point(Point.LOAD_INSIDE_COMMIT)
+            faults.hit_failpoint(Failpoint.LOAD_INSIDE_COMMIT)
 
 
 # --- The table that rejected records go to.

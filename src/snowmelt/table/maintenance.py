@@ -20,9 +20,9 @@ from snowmelt.catalog.jobs.leases import new_owner
 from snowmelt.catalog.jobs.maintenance import Maintained, MaintenanceKind, MaintenanceState
 from snowmelt.catalog.model.records import Pointer
 from snowmelt.catalog.objects.tables import find_table, set_pointer, table_by_id
-from snowmelt.clock import milliseconds
+from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import CommitLost, LeaseLost, TransactionConflict, UnknownOutcome
-from snowmelt.failpoints import Point
+from snowmelt.failpoints import Failpoint
 from snowmelt.table.file_io import file_io
 from snowmelt.table.iceberg import Append, begun_commit, expired_snapshots
 from snowmelt.table.native_writer import data_file
@@ -298,7 +298,7 @@ def _append(
         files=written,
         # None of its rows came with this run.
         facts=replace(native.facts, run_id=run.run_id, rows=0),
-        now_ms=milliseconds(clock.now()),
+        now_ms=to_epoch_ms(clock.now()),
         expire_before_ms=_before_ms(run.settings, clock),
     )
 
@@ -320,7 +320,7 @@ def _swap(
     database: Database, run: OpenRun, current: TableRecord, done: Maintained, clock: Clock
 ) -> Callable[[str, int], None]:
     def swap(location: str, snapshot_id: int) -> None:
-        failpoints.point(Point.COMPACTION_STAGED)
+        failpoints.hit_failpoint(Failpoint.COMPACTION_STAGED)
         with database.writing() as connection:
             set_pointer(
                 connection,
@@ -338,8 +338,8 @@ def _swap(
             if not closed:
                 raise LeaseLost(name=run.lease.name)
             leases.release(connection, run.lease)
-            failpoints.point(Point.COMPACTION_INSIDE_COMMIT)
-        failpoints.point(Point.COMPACTION_COMMITTED)
+            failpoints.hit_failpoint(Failpoint.COMPACTION_INSIDE_COMMIT)
+        failpoints.hit_failpoint(Failpoint.COMPACTION_COMMITTED)
 
     return swap
 
@@ -359,7 +359,7 @@ def _entries(native: NativeTable, addresses: frozenset[str]) -> list[DataFile]:
 
 
 def _before_ms(settings: MaintenanceSettings, clock: Clock) -> int:
-    return milliseconds(clock.now() - dt.timedelta(seconds=settings.retention_s))
+    return to_epoch_ms(clock.now() - dt.timedelta(seconds=settings.retention_s))
 
 
 def _close(database: Database, run_id: str, lease: Lease, reason: str, clock: Clock) -> bool:

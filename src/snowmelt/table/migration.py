@@ -30,7 +30,7 @@ from snowmelt.catalog.jobs.migrations import MigrationRecord, MigrationState, Wr
 from snowmelt.catalog.model.records import Pointer, TableRecord
 from snowmelt.catalog.objects.tables import find_table, set_pointer, table_by_id
 from snowmelt.catalog.streaming.chunks import chunks_between, quarantine
-from snowmelt.clock import SystemClock, milliseconds
+from snowmelt.clock import SystemClock, to_epoch_ms
 from snowmelt.errors import (
     CommitLost,
     ConflictError,
@@ -38,7 +38,7 @@ from snowmelt.errors import (
     TableInconsistent,
     UnknownOutcome,
 )
-from snowmelt.failpoints import Point
+from snowmelt.failpoints import Failpoint
 from snowmelt.table.iceberg import Append, Facts, NativeTable, commit_append
 from snowmelt.table.migration_task import MigrationTask, Outcome, Quarantined, grouped, write_task
 from snowmelt.table.native_writer import WrittenFile
@@ -143,7 +143,7 @@ def plan_migration(
     except Exception as error:
         _close(database, begun, str(error), clock)
         raise
-    failpoints.point(Point.MIGRATION_PLANNED)
+    failpoints.hit_failpoint(Failpoint.MIGRATION_PLANNED)
     return plan
 
 
@@ -165,7 +165,7 @@ def commit_migration(
         UnknownOutcome: It may have been committed; the next run will see.
     """
     clock = clock or SystemClock()
-    failpoints.point(Point.MIGRATION_WRITTEN)
+    failpoints.hit_failpoint(Failpoint.MIGRATION_WRITTEN)
     result = _result(plan, outcomes)
     try:
         _commit(database, plan, outcomes, result, clock)
@@ -183,7 +183,9 @@ def commit_migration(
     with database.writing() as connection:
         leases.release(connection, plan.lease)
     paths = (chunk.path for chunk in plan.chunks)
-    tracing.mark("snowmelt.migrated", paths, run=plan.run_id, table=str(plan.table.name))
+    tracing.record_blob_spans(
+        "snowmelt.migrated", paths, run=plan.run_id, table=str(plan.table.name)
+    )
     return result
 
 
@@ -395,7 +397,7 @@ def _append(
         schema=table.schema,
         files=sorted(files, key=lambda file: file.path),
         facts=facts,
-        now_ms=milliseconds(clock.now()),
+        now_ms=to_epoch_ms(clock.now()),
     )
 
 
@@ -403,7 +405,7 @@ def _swap(
     database: Database, plan: MigrationPlan, result: Migrated, clock: Clock
 ) -> Callable[[str, int], None]:
     def swap(location: str, snapshot_id: int) -> None:
-        failpoints.point(Point.MIGRATION_STAGED)
+        failpoints.hit_failpoint(Failpoint.MIGRATION_STAGED)
         with database.writing() as connection:
             set_pointer(
                 connection,
@@ -422,8 +424,8 @@ def _swap(
             )
             for chunk in result.quarantined:
                 quarantine(connection, plan.table.table_id, chunk.seq, chunk.reason)
-            failpoints.point(Point.MIGRATION_INSIDE_COMMIT)
-        failpoints.point(Point.MIGRATION_COMMITTED)
+            failpoints.hit_failpoint(Failpoint.MIGRATION_INSIDE_COMMIT)
+        failpoints.hit_failpoint(Failpoint.MIGRATION_COMMITTED)
 
     return swap
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from snowmelt import failpoints
 from snowmelt.errors import BlobCorrupt
-from snowmelt.failpoints import Point
+from snowmelt.failpoints import Failpoint
 from snowmelt.table.chunk_reader import ChunkTask, concatenated, read_task
 from snowmelt.table.external_sort import sort_keys
 from snowmelt.table.native_writer import WrittenFile, write_file
@@ -84,7 +84,7 @@ def write_task(task: MigrationTask) -> list[Outcome]:
             parts = []
     if parts:
         outcomes.append(_write(task, parts, len(outcomes)))
-    failpoints.point(Point.MIGRATION_TASK)
+    failpoints.hit_failpoint(Failpoint.MIGRATION_TASK)
     return outcomes
 
 

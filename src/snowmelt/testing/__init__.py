@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from snowmelt.clock import ManualClock
-from snowmelt.failpoints import Point, arm, disarm
+from snowmelt.failpoints import Failpoint, arm, disarm
 from snowmelt.testing.service import LocalService
 
-__all__ = ["LocalService", "ManualClock", "Point", "arm", "disarm"]
+__all__ = ["Failpoint", "LocalService", "ManualClock", "arm", "disarm"]

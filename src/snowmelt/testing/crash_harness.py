@@ -25,9 +25,9 @@ from snowmelt.catalog.db.database import Database, open_database
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.clock import SystemClock
-from snowmelt.config import Settings, inherited_environment
+from snowmelt.config import Settings, copy_environment
 from snowmelt.errors import InternalError, ServiceUnavailable
-from snowmelt.failpoints import Point
+from snowmelt.failpoints import Failpoint
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.table_reader import read_table
@@ -38,25 +38,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CLIENT_POINTS = (
-    Point.ROWS_BUFFERED,
-    Point.BLOB_BUILT,
-    Point.STAGE_WRITE,
-    Point.BLOB_STAGED,
-    Point.REGISTERED,
+    Failpoint.ROWS_BUFFERED,
+    Failpoint.BLOB_BUILT,
+    Failpoint.STAGE_WRITE,
+    Failpoint.BLOB_STAGED,
+    Failpoint.REGISTERED,
 )
 SERVICE_POINTS = (
-    Point.BEFORE_REGISTRATION,
-    Point.INSIDE_REGISTRATION,
-    Point.AFTER_REGISTRATION,
-    Point.ANSWERING,
+    Failpoint.BEFORE_REGISTRATION,
+    Failpoint.INSIDE_REGISTRATION,
+    Failpoint.AFTER_REGISTRATION,
+    Failpoint.ANSWERING,
 )
 MIGRATION_POINTS = (
-    Point.MIGRATION_PLANNED,
-    Point.MIGRATION_TASK,
-    Point.MIGRATION_WRITTEN,
-    Point.MIGRATION_STAGED,
-    Point.MIGRATION_INSIDE_COMMIT,
-    Point.MIGRATION_COMMITTED,
+    Failpoint.MIGRATION_PLANNED,
+    Failpoint.MIGRATION_TASK,
+    Failpoint.MIGRATION_WRITTEN,
+    Failpoint.MIGRATION_STAGED,
+    Failpoint.MIGRATION_INSIDE_COMMIT,
+    Failpoint.MIGRATION_COMMITTED,
 )
 
 _USER = "CRASH"
@@ -71,7 +71,7 @@ _WORKER_DIED = "Python worker exited unexpectedly"
 class Outcome:
     """What one point did: kills that happened, rows that should be there, lost, doubled."""
 
-    point: Point
+    point: Failpoint
     kills: int
     rows: int
     lost: int
@@ -138,7 +138,7 @@ class CrashSite:
         if self._database is not None:
             self._database.close()
 
-    def run(self, point: Point, kills: int) -> Outcome:
+    def run(self, point: Failpoint, kills: int) -> Outcome:
         """Kill at `point` that often while rows stream in, let it all end well, and count."""
         table = f"crash.public.{point.name}"
         self._execute(f"CREATE TABLE {table} ({DDL})")
@@ -151,14 +151,14 @@ class CrashSite:
             done = self._kill_migrations(point, table, kills)
         return self._count(point, table, kills, done)
 
-    def _kill_clients(self, point: Point, table: str, kills: int) -> int:
+    def _kill_clients(self, point: Failpoint, table: str, kills: int) -> int:
         for _ in range(kills):
             loader = self._start_loader(table, self._fault(point))
             self._until_dead(loader)
             _must_be_killed(loader, point)
         return self._finish(self._start_loader(table))
 
-    def _kill_services(self, point: Point, table: str, kills: int) -> int:
+    def _kill_services(self, point: Failpoint, table: str, kills: int) -> int:
         loader = self._start_loader(table)
         for _ in range(kills):
             self._stop_service()
@@ -168,7 +168,7 @@ class CrashSite:
         self._start_service()
         return self._finish(loader)
 
-    def _kill_migrations(self, point: Point, table: str, kills: int) -> int:
+    def _kill_migrations(self, point: Failpoint, table: str, kills: int) -> int:
         # Migrators take their time: what streams in meanwhile shall not outgrow them.
         loader = self._start_loader(table, lag_ms=1000 if self._engine == "spark" else 300)
         for _ in range(kills):
@@ -179,12 +179,12 @@ class CrashSite:
             raise InternalError(f"The migration after the kills at {point} failed: {self._tail()}")
         return done
 
-    def _kill_migration(self, point: Point, table: str) -> None:
+    def _kill_migration(self, point: Failpoint, table: str) -> None:
         """Migrate with the fault armed; the migrator waits until a dead one's lease has run out."""
         said = self._log.stat().st_size
         migration = self._migrate(table, self._engine, f"{point.value}=kill")
         migration.wait(_STEP_LIMIT_S)
-        if self._engine == "spark" and point is Point.MIGRATION_TASK:
+        if self._engine == "spark" and point is Failpoint.MIGRATION_TASK:
             # It strikes Spark's worker; the driver fails by itself.
             words = self._log.read_bytes()[said:].decode(errors="replace")
             if migration.returncode <= 0 or _WORKER_DIED not in words:
@@ -205,7 +205,7 @@ class CrashSite:
             raise InternalError(f"The last loader failed: {self._tail()}")
         return int(answer)
 
-    def _count(self, point: Point, table: str, kills: int, done: int) -> Outcome:
+    def _count(self, point: Failpoint, table: str, kills: int, done: int) -> Outcome:
         keyring = KeyRing(load_master_key(self.settings.keys_dir))
         stage = open_store(self.settings.stage_url)
         name = TableName(*table.upper().split("."))
@@ -215,14 +215,14 @@ class CrashSite:
         doubled = sum(count - 1 for count in seen.values())
         return Outcome(point, kills, done, lost, doubled)
 
-    def _fault(self, point: Point) -> str:
+    def _fault(self, point: Failpoint) -> str:
         # Batches come faster than flushes: some of them shall be committed before the kill.
-        passages = 20 if point is Point.ROWS_BUFFERED else 4
+        passages = 20 if point is Failpoint.ROWS_BUFFERED else 4
         return f"{point.value}=kill:{self._random.randint(1, passages)}"
 
     def _start_service(self, fault: str = "") -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "snowmelt", "serve"]
-        environment = self.settings.environment() | {"SNOWMELT_FAULT": fault}
+        environment = self.settings.to_environment() | {"SNOWMELT_FAULT": fault}
         self._service = self._start(command, environment)
         if not fault:
             self._until(self._service_answers)
@@ -255,13 +255,13 @@ class CrashSite:
         command = [sys.executable, "-m", "snowmelt", "--debug", "migrate", table]
         return self._start(
             [*command, "--engine", engine],
-            self.settings.environment() | {"SNOWMELT_FAULT": fault},
+            self.settings.to_environment() | {"SNOWMELT_FAULT": fault},
         )
 
     def _start(
         self, command: list[str], environment: dict[str, str], stdout: int | None = None
     ) -> subprocess.Popen[bytes]:
-        everywhere = inherited_environment() | {"JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA}
+        everywhere = copy_environment() | {"JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA}
         # Hundreds of processes are started: without bytecode each would compile what it imports.
         if everywhere.pop("PYTHONDONTWRITEBYTECODE", ""):
             everywhere.setdefault("PYTHONPYCACHEPREFIX", str(self._folder / "bytecode"))
@@ -299,7 +299,7 @@ class CrashSite:
         return self._log.read_text(errors="replace")[-2000:] if self._log.exists() else "no output"
 
 
-def _must_be_killed(process: subprocess.Popen[bytes], point: Point) -> None:
+def _must_be_killed(process: subprocess.Popen[bytes], point: Failpoint) -> None:
     if process.returncode != -signal.SIGKILL:
         raise InternalError(f"Nothing was killed at {point}: exit code {process.returncode}.")
 

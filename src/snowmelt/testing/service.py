@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.catalog.sql.parser import parse_table_name
 from snowmelt.clock import SystemClock
-from snowmelt.embedded import Embedded
+from snowmelt.embedded import EmbeddedService
 from snowmelt.errors import SnowmeltError
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.table_reader import read_table
@@ -44,7 +44,7 @@ class LocalService:
             folder = undo.enter_context(tempfile.TemporaryDirectory(prefix="snowmelt-"))
             self.folder = Path(folder)
             self._embedded = undo.enter_context(
-                Embedded(self.folder / "data", clock=self.clock, **settings)
+                EmbeddedService(self.folder / "data", clock=self.clock, **settings)
             )
             self._undo = undo.pop_all()
 
@@ -54,7 +54,7 @@ class LocalService:
         return self._embedded.url
 
     @property
-    def embedded(self) -> Embedded:
+    def embedded(self) -> EmbeddedService:
         """The service itself: its parts, settings and catalog."""
         return self._embedded
 

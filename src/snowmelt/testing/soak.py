@@ -235,11 +235,11 @@ class Together(CrashSite):
             self._add_file()
         statement = f"COPY {_TABLE} FROM '{self._inputs}/*.csv'"
         command = [sys.executable, "-m", "snowmelt", "--debug", "copy", statement]
-        return self._start(command, self.settings.environment())
+        return self._start(command, self.settings.to_environment())
 
     def _maintain(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "snowmelt", "--debug", "maintain", "--full"]
-        return self._start([*command, "--table", _TABLE], self.settings.environment())
+        return self._start([*command, "--table", _TABLE], self.settings.to_environment())
 
     @staticmethod
     def _close(process: subprocess.Popen[bytes]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from snowmelt import failpoints
-from snowmelt.embedded import Embedded
+from snowmelt.embedded import EmbeddedService
 from snowmelt.schema.types import TableName
 from snowmelt.table.migration import MigrationSettings, migrate_locally
 from snowmelt.table.table_reader import read_table
@@ -23,7 +23,7 @@ _requests = itertools.count()
 class Sender:
     """Tables of a service in this process, and its row API."""
 
-    def __init__(self, service: Embedded) -> None:
+    def __init__(self, service: EmbeddedService) -> None:
         self.service = service
         headers = {"content-type": "application/x-ndjson"}
         self.http = httpx.Client(base_url=service.url, timeout=60, headers=headers)
@@ -67,7 +67,7 @@ class Sender:
 @pytest.fixture(scope="module")
 def sender(tmp_path_factory):
     folder = tmp_path_factory.mktemp("altered")
-    with Embedded(folder, dev=True, backlog_max_chunks=2) as service:
+    with EmbeddedService(folder, dev=True, backlog_max_chunks=2) as service:
         service.sql("CREATE DATABASE demo")
         sender = Sender(service)
         with sender.http:
@@ -101,7 +101,7 @@ def test_rows_on_their_way_are_what_they_would_be_in_the_table_of_now(
         staged.append(name)
         sender.sql(f"ALTER TABLE demo.public.{name} {change}")
 
-    failpoints.arm(failpoints.Point.ROWS_STAGED, alter)
+    failpoints.arm(failpoints.Failpoint.ROWS_STAGED, alter)
     assert sender.send(name, token, *sent).status_code == 200
     assert staged == [name]
     assert sender.rows(name) == stored
@@ -128,7 +128,7 @@ def test_refused_rows_follow_their_table_too(sender):
     def rename() -> None:
         sender.sql("ALTER TABLE demo.public.unkept RENAME TO demo.public.kept")
 
-    failpoints.arm(failpoints.Point.ROWS_STAGED, rename)
+    failpoints.arm(failpoints.Failpoint.ROWS_STAGED, rename)
     assert sender.send("WATCHED", sender.open("WATCHED"), {"id": "x"}, {"id": 1}).is_success
     assert sender.rows("WATCHED") == [{"ID": 1}]
     assert [row["ROW_DATA"] for row in sender.rows("KEPT")] == ['{"id": "x"}']
@@ -162,7 +162,7 @@ def test_a_table_of_the_same_name_gets_nothing_of_one_that_went(
         for text in changes:
             sender.sql(text.format(name))
 
-    failpoints.arm(failpoints.Point.ROWS_STAGED, change)
+    failpoints.arm(failpoints.Failpoint.ROWS_STAGED, change)
     answer = sender.send(name, token, {"id": 1})
     assert answer.json()["code"] == code, answer.text
     assert re.search(reason, answer.json()["message"])

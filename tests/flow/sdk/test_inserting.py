@@ -22,7 +22,7 @@ from snowmelt.errors import (
     InvalidValue,
     TokenNotInserted,
 )
-from snowmelt.failpoints import Point
+from snowmelt.failpoints import Failpoint
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.table_reader import read_table
@@ -43,8 +43,8 @@ def test_a_flush_that_is_encoded_first_is_not_registered_first(connect, ids, mon
     monkeypatch.setattr(pending_rows, "MAX_CHANNEL_BYTES", 1)
     staged = threading.Event()
     found = []
-    failpoints.arm(Point.BLOB_BUILT, lambda: found.append(staged.wait(SOON.total_seconds())))
-    failpoints.arm(Point.BLOB_STAGED, staged.set)
+    failpoints.arm(Failpoint.BLOB_BUILT, lambda: found.append(staged.wait(SOON.total_seconds())))
+    failpoints.arm(Failpoint.BLOB_STAGED, staged.set)
     channel = connect(max_client_lag=LATE).open_channel("c", table=T)
     for first in range(0, 40, 10):
         channel.insert_arrow(pa.table({"id": range(first, first + 10)}), str(first + 9))

@@ -9,7 +9,7 @@ import sys
 
 from snowmelt import failpoints
 from snowmelt.client import chunk_planner
-from snowmelt.failpoints import Point
+from snowmelt.failpoints import Failpoint
 from support.faulty_proxy import Proxy
 from support.sdk_table import LATE, T, blobs, rows
 
@@ -47,9 +47,9 @@ def test_nothing_of_it_is_there_before_a_damaged_part_is_written_anew(
         for path in blobs(service):
             if path not in before:
                 path.write_bytes(b"torn")
-        failpoints.arm(Point.REGISTERED, lambda: found.append(ids()))
+        failpoints.arm(Failpoint.REGISTERED, lambda: found.append(ids()))
 
-    failpoints.arm(Point.BLOB_STAGED, damage, passage=2)
+    failpoints.arm(Failpoint.BLOB_STAGED, damage, passage=2)
     channel = connect(max_client_lag=LATE).open_channel("c", table=T)
     channel.insert_rows(rows(0, 300), "299")
     channel.flush()

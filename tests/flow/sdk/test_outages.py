@@ -115,10 +115,10 @@ def test_inserts_wait_while_too_much_is_uncommitted(connect, service, ids):
 
 def test_a_full_stage_is_tried_again(connect, ids):
     def full():
-        failpoints.arm(failpoints.Point.STAGE_WRITE, lambda: None)
+        failpoints.arm(failpoints.Failpoint.STAGE_WRITE, lambda: None)
         raise OSError(28, "No space left on device")
 
-    failpoints.arm(failpoints.Point.STAGE_WRITE, full)
+    failpoints.arm(failpoints.Failpoint.STAGE_WRITE, full)
     channel = connect().open_channel("c", table=T)
     channel.insert_rows(rows(0, 10), "9")
     channel.flush()
@@ -130,10 +130,10 @@ def test_a_stage_that_stays_full_makes_the_channel_invalid(connect, service):
     channel = client.open_channel("c", table=T)
 
     def full():
-        failpoints.arm(failpoints.Point.STAGE_WRITE, full)
+        failpoints.arm(failpoints.Failpoint.STAGE_WRITE, full)
         raise OSError(28, "No space left on device")
 
-    failpoints.arm(failpoints.Point.STAGE_WRITE, full)
+    failpoints.arm(failpoints.Failpoint.STAGE_WRITE, full)
     channel.insert_rows(rows(0, 10), "9")
     with pytest.raises(ChannelInvalid, match="stage cannot be written: No space left"):
         channel.flush()
@@ -147,7 +147,7 @@ def test_a_blob_changed_on_the_stage_is_written_anew(connect, service, ids):
         blob = max(blobs(service), key=lambda path: path.stat().st_mtime_ns)
         blob.write_bytes(blob.read_bytes()[:-100])
 
-    failpoints.arm(failpoints.Point.BLOB_STAGED, damage)
+    failpoints.arm(failpoints.Failpoint.BLOB_STAGED, damage)
     for number, channel in enumerate(channels):
         channel.insert_rows(rows(number * 10, number * 10 + 10), "9")
     client.flush()
@@ -159,11 +159,11 @@ def test_a_stage_that_damages_every_blob_makes_the_channel_invalid(connect, serv
     channel = connect().open_channel("c", table=T)
 
     def damage():
-        failpoints.arm(failpoints.Point.BLOB_STAGED, damage)
+        failpoints.arm(failpoints.Failpoint.BLOB_STAGED, damage)
         blob = max(blobs(service), key=lambda path: path.stat().st_mtime_ns)
         blob.write_bytes(blob.read_bytes()[:-100])
 
-    failpoints.arm(failpoints.Point.BLOB_STAGED, damage)
+    failpoints.arm(failpoints.Failpoint.BLOB_STAGED, damage)
     channel.insert_rows(rows(0, 10), "9")
     with pytest.raises(ChannelInvalid, match=r"\.bdec"):
         channel.flush()

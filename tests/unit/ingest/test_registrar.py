@@ -92,7 +92,7 @@ def test_waiting_registrations_share_a_transaction(world, registrar) -> None:
     # The first one opens a group of its own; the others wait out the pause after it.
     requests = several(world, 8)
     passages = []
-    failpoints.arm(failpoints.Point.AFTER_REGISTRATION, lambda: passages.append(1), passage=3)
+    failpoints.arm(failpoints.Failpoint.AFTER_REGISTRATION, lambda: passages.append(1), passage=3)
     assert register(registrar, *requests) == [[0]] * 8
     assert stored(world) == 8
     assert not passages, "eight registrations took at most two transactions"
@@ -100,7 +100,7 @@ def test_waiting_registrations_share_a_transaction(world, registrar) -> None:
 
 def test_a_failing_group_is_registered_one_by_one(world, registrar) -> None:
     requests = several(world)
-    failpoints.arm(failpoints.Point.INSIDE_REGISTRATION, raising(RuntimeError("on purpose")))
+    failpoints.arm(failpoints.Failpoint.INSIDE_REGISTRATION, raising(RuntimeError("on purpose")))
     answers = register(registrar, *requests)
     # Only a registration that was alone in the failing transaction is asked to come again.
     assert all(answer in ([0], [10]) for answer in answers)
@@ -111,7 +111,7 @@ def test_a_failing_group_is_registered_one_by_one(world, registrar) -> None:
 
 def test_an_unknown_outcome_is_code_10_and_sending_again_settles_it(world, registrar) -> None:
     (request,) = several(world, 1)
-    failpoints.arm(failpoints.Point.AFTER_REGISTRATION, raising(UnknownOutcome()))
+    failpoints.arm(failpoints.Failpoint.AFTER_REGISTRATION, raising(UnknownOutcome()))
     assert register(registrar, request) == [[10]]
     assert register(registrar, request) == [[0]]
     assert stored(world) == 1
@@ -120,7 +120,7 @@ def test_an_unknown_outcome_is_code_10_and_sending_again_settles_it(world, regis
 def test_a_stage_that_cannot_be_made_durable_registers_nothing(world, registrar) -> None:
     (request,) = several(world, 1)
     failpoints.arm(
-        failpoints.Point.BEFORE_REGISTRATION, raising(StageUnavailable(reason="disk full"))
+        failpoints.Failpoint.BEFORE_REGISTRATION, raising(StageUnavailable(reason="disk full"))
     )
     (answer,) = register(registrar, request)
     assert isinstance(answer, StageUnavailable)
@@ -130,7 +130,9 @@ def test_a_stage_that_cannot_be_made_durable_registers_nothing(world, registrar)
 
 def test_a_catalog_that_is_away_is_an_outage_not_a_refusal(world, registrar) -> None:
     (request,) = several(world, 1)
-    failpoints.arm(failpoints.Point.INSIDE_REGISTRATION, raising(CatalogUnavailable(reason="gone")))
+    failpoints.arm(
+        failpoints.Failpoint.INSIDE_REGISTRATION, raising(CatalogUnavailable(reason="gone"))
+    )
     (answer,) = register(registrar, request)
     assert isinstance(answer, CatalogUnavailable)
     assert answer.retryable

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from snowmelt.embedded import Embedded
+from snowmelt.embedded import EmbeddedService
 from snowmelt.server.fast_path import Express
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ NO_CHUNKS = b'{"blobs": [{"path": "x", "chunks": []}]}'
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory) -> Iterator[int]:
-    with Embedded(tmp_path_factory.mktemp("express"), dev=True) as service:
+    with EmbeddedService(tmp_path_factory.mktemp("express"), dev=True) as service:
         yield int(service.url.rpartition(":")[2])
 
 

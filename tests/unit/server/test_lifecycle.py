@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from snowmelt.config import Settings
-from snowmelt.embedded import Embedded, embedded
+from snowmelt.embedded import EmbeddedService, embedded
 from snowmelt.errors import ConfigurationError, DataFolderBusy
 from snowmelt.server.lifecycle import RunningService, lock_folder
 
@@ -53,7 +53,7 @@ def test_nothing_is_deleted_while_a_query_may_still_read_it(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_a_taken_port_is_one_sentence_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    with Embedded(tmp_path / "a") as first:
+    with EmbeddedService(tmp_path / "a") as first:
         port = int(first.url.rpartition(":")[2])
         with pytest.raises(ConfigurationError, match="cannot be listened on"):
             RunningService(settings(tmp_path / "b", port=port))
@@ -63,18 +63,18 @@ def test_a_taken_port_is_one_sentence_and_leaves_nothing_behind(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_in_development_no_token_is_needed(tmp_path: Path) -> None:
-    with Embedded(tmp_path, dev=True) as service:
+    with EmbeddedService(tmp_path, dev=True) as service:
         answer = httpx.post(f"{service.url}/v1/streaming/client/configure/", json={})
         assert answer.json()["status_code"] == 0
         assert answer.json()["prefix"]
-    with Embedded(tmp_path) as service:
+    with EmbeddedService(tmp_path) as service:
         answer = httpx.post(f"{service.url}/v1/streaming/client/configure/", json={})
         assert answer.status_code == 401
 
 
 @pytest.mark.slow
 def test_keys_are_for_the_owner_only(tmp_path: Path) -> None:
-    with Embedded(tmp_path):
+    with EmbeddedService(tmp_path):
         assert stat.S_IMODE((tmp_path / "keys").stat().st_mode) == 0o700
         for file in (tmp_path / "keys").iterdir():
             assert stat.S_IMODE(file.stat().st_mode) == 0o600, file

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from snowmelt.embedded import Embedded
+from snowmelt.embedded import EmbeddedService
 from snowmelt.schema.types import TableName
 from snowmelt.table.migration import MigrationSettings, migrate_locally
 from support.ports import free_port
@@ -14,7 +14,7 @@ from support.ports import free_port
 
 @pytest.fixture
 def service(tmp_path):
-    with Embedded(tmp_path / "data", migrate=False) as running:
+    with EmbeddedService(tmp_path / "data", migrate=False) as running:
         running.sql("CREATE DATABASE demo")
         running.sql("CREATE TABLE demo.public.t (a INT)")
         running.sql("CREATE TABLE demo.public.idle (a INT)")
@@ -92,7 +92,9 @@ def test_paths_of_strangers_are_no_labels(service):
 
 @pytest.mark.slow
 def test_the_s3_port_is_counted_by_operation(tmp_path):
-    with Embedded(tmp_path / "data", migrate=False, s3_port=free_port(), dev=True) as service:
+    with EmbeddedService(
+        tmp_path / "data", migrate=False, s3_port=free_port(), dev=True
+    ) as service:
         url = service.service.settings.s3_port
         found = httpx.get(f"http://127.0.0.1:{url}/")
         requests = read(service.url)
@@ -105,7 +107,9 @@ def test_the_s3_port_is_counted_by_operation(tmp_path):
 def test_a_token_is_asked_for_where_one_is_set(tmp_path):
     secret = tmp_path / "token"
     secret.write_text("only-for-prometheus\n")
-    with Embedded(tmp_path / "data", migrate=False, metrics_token_file=str(secret)) as service:
+    with EmbeddedService(
+        tmp_path / "data", migrate=False, metrics_token_file=str(secret)
+    ) as service:
         for headers in ({}, {"authorization": "Bearer nonsense"}, {"authorization": "Basic x"}):
             assert httpx.get(f"{service.url}/metrics", headers=headers).status_code == 401
         headers = {"authorization": "Bearer only-for-prometheus"}

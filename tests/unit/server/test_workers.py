@@ -6,7 +6,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from snowmelt.embedded import Embedded
+from snowmelt.embedded import EmbeddedService
 from snowmelt.server.workers import Housekeeping
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ LONG_AGO = 1_000_000_000
 
 
 def test_a_round_ends_at_once_when_the_service_stops(tmp_path: Path) -> None:
-    with Embedded(tmp_path) as running:
+    with EmbeddedService(tmp_path) as running:
         files = [tmp_path / "stage" / "p" / f"{number}.ndjson" for number in range(3)]
         for file in files:
             file.parent.mkdir(exist_ok=True)

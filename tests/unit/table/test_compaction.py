@@ -15,7 +15,7 @@ from snowmelt.catalog.jobs import leases, maintenance
 from snowmelt.catalog.jobs.maintenance import MaintenanceKind, MaintenanceState
 from snowmelt.clock import ManualClock
 from snowmelt.errors import CommitLost, LeaseLost, TableInconsistent
-from snowmelt.failpoints import Point
+from snowmelt.failpoints import Failpoint
 from snowmelt.table.compaction import compact, plan_compaction, small_file_groups
 from snowmelt.table.iceberg import NativeFile, native_files
 from snowmelt.table.maintenance import MaintenanceSettings, expire, lease_name
@@ -91,7 +91,7 @@ def test_migrations_go_on_after_a_compaction_and_before_its_commit(house):
     def meanwhile():
         migrated(house, (200,))
 
-    failpoints.arm(Point.COMPACTION_WRITTEN, meanwhile)
+    failpoints.arm(Failpoint.COMPACTION_WRITTEN, meanwhile)
     assert compacted(house).files_before == 2
     migrated(house, (300,))
     assert sorted(house.read_numbers()) == list(range(400))
@@ -104,7 +104,7 @@ def test_migrations_go_on_after_a_compaction_and_before_its_commit(house):
 def test_a_migration_that_is_overtaken_by_a_compaction_commits_on_top_of_it(house):
     migrated(house, (0, 100))
     house.put_numbers(200, 100)
-    failpoints.arm(Point.MIGRATION_STAGED, lambda: compacted(house))
+    failpoints.arm(Failpoint.MIGRATION_STAGED, lambda: compacted(house))
     assert house.migrate().rows == 100
     assert sorted(house.read_numbers()) == list(range(300))
     assert len(snapshot_of(house).native_files()) == 2
@@ -173,7 +173,7 @@ def test_who_has_lost_the_lease_changes_nothing(house):
         house.clock.advance(61)
         assert compacted(house).files_before == 2
 
-    failpoints.arm(Point.COMPACTION_WRITTEN, taken_over)
+    failpoints.arm(Failpoint.COMPACTION_WRITTEN, taken_over)
     with pytest.raises((CommitLost, LeaseLost)):
         compacted(house)
     assert sorted(house.read_numbers()) == list(range(200))
@@ -183,7 +183,7 @@ def test_who_has_lost_the_lease_changes_nothing(house):
 @pytest.mark.slow
 def test_a_table_dropped_meanwhile_is_left_alone(house):
     migrated(house, (0, 100))
-    failpoints.arm(Point.COMPACTION_WRITTEN, house.drop)
+    failpoints.arm(Failpoint.COMPACTION_WRITTEN, house.drop)
     with pytest.raises(CommitLost):
         compacted(house)
     house.clock.advance(26 * HOUR)
@@ -195,7 +195,7 @@ def test_a_table_dropped_meanwhile_is_left_alone(house):
 def test_what_a_compaction_at_work_has_written_is_not_swept_and_goes_when_it_died(house):
     migrated(house, (0, 100))
     swept = []
-    failpoints.arm(Point.COMPACTION_WRITTEN, lambda: swept.append(house.collect(HOUR).files))
+    failpoints.arm(Failpoint.COMPACTION_WRITTEN, lambda: swept.append(house.collect(HOUR).files))
     assert compacted(house).files_after == 1
     assert swept == [0]
 
@@ -203,7 +203,7 @@ def test_what_a_compaction_at_work_has_written_is_not_swept_and_goes_when_it_die
         raise KeyboardInterrupt
 
     migrated(house, (200,))
-    failpoints.arm(Point.COMPACTION_WRITTEN, died)
+    failpoints.arm(Failpoint.COMPACTION_WRITTEN, died)
     with pytest.raises(KeyboardInterrupt):
         compacted(house)
     assert house.collect(HOUR).files == 0

@@ -20,7 +20,7 @@ from snowmelt.errors import (
     TableInconsistent,
     UnknownOutcome,
 )
-from snowmelt.failpoints import Point
+from snowmelt.failpoints import Failpoint
 from snowmelt.table.iceberg import MAX_SNAPSHOTS
 from snowmelt.table.migration import (
     MigrationSettings,
@@ -188,7 +188,7 @@ def test_a_commit_whose_answer_is_lost_is_found_by_its_run(numbers_table):
     house = numbers_table
     house.put_numbers(0, 10)
     found = plan(house)
-    failpoints.arm(Point.MIGRATION_COMMITTED, lose_the_answer)
+    failpoints.arm(Failpoint.MIGRATION_COMMITTED, lose_the_answer)
     assert commit_migration(house.database, found, written(found)).rows == 10
     assert house.read_numbers() == list(range(10))
 
@@ -197,7 +197,7 @@ def test_a_commit_that_did_not_happen_is_reported_as_unknown_and_made_up_for(num
     house = numbers_table
     house.put_numbers(0, 10)
     found = plan(house)
-    failpoints.arm(Point.MIGRATION_INSIDE_COMMIT, lose_the_answer)
+    failpoints.arm(Failpoint.MIGRATION_INSIDE_COMMIT, lose_the_answer)
     with pytest.raises(UnknownOutcome):
         commit_migration(house.database, found, written(found))
     assert snapshot(house).watermark == 0
@@ -215,7 +215,7 @@ def test_a_commit_whose_files_may_not_be_on_the_disk_commits_nothing(numbers_tab
     def fail() -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    failpoints.arm(Point.STORE_SYNC, fail)
+    failpoints.arm(Failpoint.STORE_SYNC, fail)
     with pytest.raises(UnknownOutcome, match="Input/output error"):
         commit_migration(house.database, found, files)
     assert snapshot(house).watermark == 0

@@ -31,7 +31,7 @@ def test_a_fault_is_armed_once(snowmelt_service, snowmelt_client, snowmelt_table
     def fail():
         raise RuntimeError("on purpose")
 
-    snowmelt_faults(testing.Point.BLOB_BUILT, fail)
+    snowmelt_faults(testing.Failpoint.BLOB_BUILT, fail)
     channel.insert_row({"id": 1}, "1")
     with pytest.raises(ChannelInvalid, match="on purpose"):
         channel.flush()

@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write ca.pem, ca.key, server.pem and server.key."""
     folder: Path = options.out
-    check_output_place("--out", str(folder), reserved=settings_of(options).own_places())
+    check_output_place("--out", str(folder), reserved=settings_of(options).deployment_paths())
     folder.mkdir(parents=True, exist_ok=True)
     now = SystemClock().now()
     _check_replaced(folder)

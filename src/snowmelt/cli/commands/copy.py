@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
             None if options.schema is None else internal_name(options.schema),
             settings.lease_s,
             limits=UserCodeLimits.of(settings),
-            reserved=(*settings.own_places(), *_given_files(options)),
+            reserved=(*settings.deployment_paths(), *_given_files(options)),
         )
         with plain_errors():
             copied = copy_into(context, text, runner, progress=progress)

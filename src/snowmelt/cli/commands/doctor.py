@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from snowmelt.cli.connections import settings_of
 from snowmelt.cli.health_checks import Check, Finding, fine, note, wrong
 from snowmelt.clock import SystemClock
-from snowmelt.config import Settings, unknown_variables, variable_of
+from snowmelt.config import Settings, find_unknown_variables, variable_for_setting
 from snowmelt.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ def _checks(options: argparse.Namespace) -> Iterator[Check]:
 
 
 def _variables() -> Iterator[Check]:
-    names = [variable_of(field.name) for field in dataclasses.fields(Settings)]
-    for name in unknown_variables():
+    names = [variable_for_setting(field.name) for field in dataclasses.fields(Settings)]
+    for name in find_unknown_variables():
         # All begin alike, which says nothing.
         near = difflib.get_close_matches(name, names, n=1, cutoff=_ALIKE)
         hint = f"; {near[0]} is meant?" if near else ""

@@ -302,7 +302,7 @@ def _record(options: argparse.Namespace) -> int:
     from snowmelt.storage.output_paths import Output, check_outputs
 
     output = Output("--out", options.out, appends=True)
-    check_outputs([output], reserved=settings_of(options).own_places())
+    check_outputs([output], reserved=settings_of(options).deployment_paths())
     recorder = Recorder(options.url, options.out, host=options.host, port=options.port)
     return _run(recorder.server, f"Recording {options.url} into {options.out}")
 

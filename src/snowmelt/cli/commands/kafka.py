@@ -157,7 +157,7 @@ def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
             following(database),
             lease_s=settings.lease_s,
             limits=UserCodeLimits.of(settings),
-            reserved=settings.own_places(),
+            reserved=settings.deployment_paths(),
         )
         for copied in run_frames(frames, context, LocalRunner(), stop, once=options.once):
             show(copied, "table")
@@ -193,7 +193,7 @@ def _checked_errors(options: argparse.Namespace) -> Path | None:
     path: Path | None = options.errors
     if path is not None:
         output = Output("--errors", str(path), appends=True)
-        check_outputs([output], reserved=settings_of(options).own_places())
+        check_outputs([output], reserved=settings_of(options).deployment_paths())
     return path
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.cli.connections import settings_of
 from snowmelt.cli.output import add_format, print_rows
-from snowmelt.config import Settings, environment_value, variable_of
+from snowmelt.config import Settings, read_environment_variable, variable_for_setting
 
 if TYPE_CHECKING:
     import argparse
@@ -57,8 +57,10 @@ def _given(options: argparse.Namespace) -> dict[str, str]:
 def _rows(settings: Settings, *, given: dict[str, str]) -> Iterator[tuple[str, ...]]:
     usual = Settings.from_environment({}, data_dir=settings.data_dir)
     for each in dataclasses.fields(settings):
-        name, variable = each.name, variable_of(each.name)
-        origin = given.get(name) or ("default" if environment_value(variable) is None else variable)
+        name, variable = each.name, variable_for_setting(each.name)
+        origin = given.get(name) or (
+            "default" if read_environment_variable(variable) is None else variable
+        )
         default = each.default if name == "data_dir" else getattr(usual, name)
         value = _SECRET.sub(r"\1:***", _text(getattr(settings, name)))
         yield name, value, _text(default), origin, each.metadata["about"]

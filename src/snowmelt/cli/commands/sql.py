@@ -131,7 +131,7 @@ class _Runner:
             None if schema is None else internal_name(schema),
             self._settings.lease_s,
             limits=UserCodeLimits.of(self._settings),
-            reserved=self._settings.own_places(),
+            reserved=self._settings.deployment_paths(),
         )
         show(copy_into(context, text, LocalRunner()), self._options.format)
 

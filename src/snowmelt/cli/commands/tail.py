@@ -120,7 +120,7 @@ def _check_outputs(options: argparse.Namespace) -> None:
     """Verify that --errors and --move-to change no followed file and none of a deployment."""
     from snowmelt.loaders.file_tail import is_followed
 
-    reserved = settings_of(options).own_places()
+    reserved = settings_of(options).deployment_paths()
     if options.errors is not None:
         output = Output("--errors", str(options.errors), appends=True)
         check_outputs([output], reserved=reserved)

@@ -110,7 +110,7 @@ def _add(options: argparse.Namespace) -> int:
     role = None if options.role is None else internal_name(options.role)
     path = options.key_out or Path(f"{options.name.lower()}.pem")
     settings = settings_of(options)
-    check_output_place("--key-out", str(path), reserved=settings.own_places())
+    check_output_place("--key-out", str(path), reserved=settings.deployment_paths())
     private, public = _key_pair()
     with (
         _new_file(path, private),

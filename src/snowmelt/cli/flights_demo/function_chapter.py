@@ -14,7 +14,7 @@ from rich.table import Table
 
 from snowmelt.cli.flights_demo import dataset
 from snowmelt.cli.flights_demo.raw_files import rows_of
-from snowmelt.config import inherited_environment
+from snowmelt.config import copy_environment
 from snowmelt.errors import ServiceUnavailable
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class AirportService:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and modules
                 [sys.executable, "-m", "snowmelt", "functions", "serve", str(file), "--port", "0"],
-                env=inherited_environment(),
+                env=copy_environment(),
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,

@@ -14,7 +14,7 @@ from snowmelt.catalog.commands.executor import execute
 from snowmelt.catalog.db.database import open_database
 from snowmelt.cli.flights_demo import dataset
 from snowmelt.clock import SystemClock
-from snowmelt.config import inherited_environment
+from snowmelt.config import copy_environment
 from snowmelt.errors import ServiceUnavailable
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class DemoService:
     def __enter__(self) -> Self:
         self._create_objects()
         log = (self._settings.data_dir / "service.log").open("ab")
-        environment = inherited_environment() | self._settings.environment()
+        environment = copy_environment() | self._settings.to_environment()
         command = [sys.executable, "-m", "snowmelt", "serve"]
         with log:
             self._start(command, environment, log)
@@ -66,7 +66,7 @@ class DemoService:
             *("--rows-per-s", str(rows_per_s)),
         ]
         with (self._settings.data_dir / "loader.log").open("ab") as log:
-            return self._start(command, inherited_environment(), log)
+            return self._start(command, copy_environment(), log)
 
     def _start(
         self, command: list[str], environment: dict[str, str], log: BinaryIO

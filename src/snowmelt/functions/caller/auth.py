@@ -47,7 +47,7 @@ class Secrets:
         kind, _, name = reference.partition(":")
         match kind:
             case "env":
-                found = config.environment_value(name)
+                found = config.read_environment_variable(name)
                 if found is None:
                     raise SecretMissing(reference=reference, reason="the variable is not set")
             case "file":

@@ -12,7 +12,7 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.streaming import row_channels
-from snowmelt.clock import milliseconds
+from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import RowsBusy
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class ByteForms:
         if told is None or client is None:
             return False
         if (str(target.path.name), client.token) in self._known:
-            return client.born_ms <= milliseconds(told)
+            return client.born_ms <= to_epoch_ms(told)
         with self._database.reading() as connection:
             return self._may_write(connection, target.path, told, client)
 
@@ -106,7 +106,7 @@ class ByteForms:
     ) -> bool:
         if told is None:
             return False
-        if client.born_ms <= milliseconds(told):
+        if client.born_ms <= to_epoch_ms(told):
             return True
         now, name = self._clock.now(), str(path.name)
         since = row_channels.knows_digits(connection, name, client.token)

@@ -151,14 +151,14 @@ class RowWriter:
             RowsBusy: A sync has failed since there had been so many `failures`.
         """
         staged = self._stager.stage_all(plans_of(group))
-        failpoints.point(failpoints.Point.ROWS_STAGED)
+        failpoints.hit_failpoint(failpoints.Failpoint.ROWS_STAGED)
         # Never register what a failed sync may have lost: the rows are staged again, elsewhere.
         if (staged or aside) and not self._durability.sync(failures):
             raise RowsBusy(reason="its stage failed; its log says how")
         with self._database.writing(urgent=True) as connection:
             outcomes = _Transaction(self, connection, staged, aside).outcomes(group)
-            failpoints.point(failpoints.Point.ROWS_INSIDE_COMMIT)
-        failpoints.point(failpoints.Point.ROWS_COMMITTED)
+            failpoints.hit_failpoint(failpoints.Failpoint.ROWS_INSIDE_COMMIT)
+        failpoints.hit_failpoint(failpoints.Failpoint.ROWS_COMMITTED)
         explained = self._explained(group, outcomes)
         self._count(group, staged, explained)
         return explained

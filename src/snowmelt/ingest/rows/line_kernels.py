@@ -12,7 +12,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.extending import intrinsic
 
-from snowmelt.jit import kernel
+from snowmelt.jit import jit_kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -286,7 +286,7 @@ def _past_key(data, at, safe, keys, begin, end):
     return at
 
 
-@kernel
+@jit_kernel
 def read_lines(
     letters: Bytes,
     keys: Bytes,

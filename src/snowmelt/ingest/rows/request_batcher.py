@@ -12,7 +12,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.streaming import row_channels
-from snowmelt.clock import milliseconds
+from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import PipeNotFound, RequestMalformed, RowsBusy
 from snowmelt.ingest.rows.append import parse_continuation
 from snowmelt.ingest.rows.group_commit import standing
@@ -131,7 +131,7 @@ class Intake:
         converted = self._desk.conversions.convert_all(
             rows, target.table, target.copy, from_sdk=from_sdk
         )
-        inserted_ms = milliseconds(self._clock.now())
+        inserted_ms = to_epoch_ms(self._clock.now())
         is_current = self._is_current(target, converted)
         appends: list[Append] = []
         for (each, data), made in zip(bodies, converted, strict=True):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.objects.channel_tombstones import left_at
 from snowmelt.catalog.streaming import channels, row_channels
-from snowmelt.clock import milliseconds
+from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import (
     ChannelGone,
     ChannelNotFound,
@@ -273,7 +273,7 @@ class RowDesk:
             respond(outcome)
             return
         target, converted = self._converted(request, target, rows)
-        inserted_ms = milliseconds(self.clock.now())
+        inserted_ms = to_epoch_ms(self.clock.now())
         self.writer.submit_all(
             [append_of(request, target, channel, converted, inserted_ms, respond)]
         )
@@ -405,12 +405,12 @@ def status_of(path: PipePath, channel: str, known: RowChannel | None) -> Channel
     if known is None:
         return status
     status.last_committed_offset_token = known.offset_token
-    status.created_on_ms = milliseconds(known.opened_at)
+    status.created_on_ms = to_epoch_ms(known.opened_at)
     status.rows_inserted = known.rows_inserted
     status.rows_parsed = known.rows_parsed
     status.rows_error_count = known.rows_error
     status.last_error_message = known.last_error
     status.last_error_offset_upper_bound = known.last_error_offset
     if known.last_error_at is not None:
-        status.last_error_timestamp_ms = milliseconds(known.last_error_at)
+        status.last_error_timestamp_ms = to_epoch_ms(known.last_error_at)
     return status

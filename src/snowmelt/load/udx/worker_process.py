@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from snowmelt.clock import SystemClock
-from snowmelt.config import inherited_environment
+from snowmelt.config import copy_environment
 from snowmelt.errors import UserCodeFailed
 from snowmelt.load.udx import worker_progress
 from snowmelt.load.udx.worker_progress import ProgressPage, UserCodeLimits
@@ -260,7 +260,7 @@ def _surroundings() -> tuple[int, str, dict[str, str], list[str]]:
         folder = str(Path.cwd())
     except OSError:
         folder = ""
-    return os.getpid(), folder, inherited_environment(), list(sys.path)
+    return os.getpid(), folder, copy_environment(), list(sys.path)
 
 
 def _error_output() -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from snowmelt.jit import kernel
+from snowmelt.jit import jit_kernel
 from snowmelt.select.errors import SelectError
 from snowmelt.select.formats.blocks import (
     BlockLimits,
@@ -59,7 +59,7 @@ _CLASSES[_QUOTE] = _STRING
 _CLASSES[ord(",")] = _COMMA
 
 
-@kernel
+@jit_kernel
 def _walk(data: Bytes, start: int, end: int, bounds: Places, classes: Bytes) -> tuple[int, int]:
     """Find the root values in [start, end).
 

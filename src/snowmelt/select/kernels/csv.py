@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from snowmelt.jit import kernel
+from snowmelt.jit import jit_kernel
 from snowmelt.select.kernels.bitmask import (
     ONE,
     Marks,
@@ -250,7 +250,7 @@ def _line_end(data, at, end, marks):
     return end
 
 
-@kernel
+@jit_kernel
 def find_records(
     buffer: Bytes, at: int, end: int, marks: Marks, runs: Rows, ragged: bool, tables: Tables
 ) -> tuple[int, int, int, bool]:
@@ -364,7 +364,7 @@ def find_records(
     return count, total, at, False
 
 
-@kernel
+@jit_kernel
 def last_record_end(buffer: Bytes, at: int, end: int, marks: Marks) -> int:
     """Return the place behind the last whole record of data[at:end], `at` if there is none."""
     data = buffer.ctypes.data
@@ -419,7 +419,7 @@ class CountRules(NamedTuple):
     quoted_records: bool
 
 
-@kernel
+@jit_kernel
 def count_records(buffer: Bytes, at: int, end: int, rules: CountRules) -> tuple[int, bool]:
     """Count the records of data[at:end] by their delimiters, without looking at fields.
 
@@ -500,7 +500,7 @@ def _inside(quotes, before):
     return word ^ before
 
 
-@kernel
+@jit_kernel
 def first_bad_byte(buffer: Bytes, at: int, end: int) -> int:
     """Return the place of the first byte that breaks UTF-8, -1 if there is none."""
     data = buffer.ctypes.data

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from snowmelt.jit import kernel
+from snowmelt.jit import jit_kernel
 from snowmelt.select.kernels.bitmask import byte_at, inlined
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def _place_of(data: int, at: int, end: int, names: Names) -> int:
     return -1
 
 
-@kernel
+@jit_kernel
 def _record(data: int, at: int, end: int, names: Names, row: int, found: Found) -> int:
     """Read the object that begins at a place and note its wanted values.
 
@@ -287,7 +287,7 @@ def _record(data: int, at: int, end: int, names: Names, row: int, found: Found) 
     return at
 
 
-@kernel
+@jit_kernel
 def _lines(
     buffer: Bytes, start: int, end: int, names: Names, bounds: NDArray[np.int32], found: Found
 ) -> int:
@@ -315,7 +315,7 @@ def _lines(
             return -1
 
 
-@kernel
+@jit_kernel
 def _inside(
     buffer: Bytes, starts: Places, ends: Places, kinds: Bytes, names: Names, found: Found
 ) -> None:
@@ -421,7 +421,7 @@ def _number_end(data: int, at: int, end: int) -> tuple[int, bool]:
     return at, kept and not minus_zero and at - begin <= _LONGEST_NUMBER_JSON_COPYING
 
 
-@kernel
+@jit_kernel
 def copy_objects(
     buffer: Bytes, starts: Places, ends: Places, after: Bytes
 ) -> tuple[Bytes, NDArray[np.int64], Mask]:

@@ -13,7 +13,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.extending import intrinsic
 
-from snowmelt.jit import kernel
+from snowmelt.jit import jit_kernel
 from snowmelt.select.kernels.bitmask import byte_at
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def _one(data, start, end):
     return number, behind, point, negative, VALUE if good else TO_BE_EVALUATED
 
 
-@kernel
+@jit_kernel
 def _integers(buffer: Bytes, starts: Places, ends: Places) -> tuple[NDArray[np.int64], Bytes]:
     count = len(starts)
     values = np.empty(count, np.int64)
@@ -222,7 +222,7 @@ def _integers(buffer: Bytes, starts: Places, ends: Places) -> tuple[NDArray[np.i
     return values, status
 
 
-@kernel
+@jit_kernel
 def _floats(
     buffer: Bytes, starts: Places, ends: Places, powers: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], Bytes]:

@@ -18,7 +18,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from snowmelt.jit import kernel
+from snowmelt.jit import jit_kernel
 from snowmelt.select.kernels.bitmask import escaped_at, marks_at, ones
 from snowmelt.select.vectors import PADDING
 
@@ -70,7 +70,7 @@ def _copy_field(target, source, size):
         _copy_some(target + np.uint64(done), source + np.uint64(done))
 
 
-@kernel
+@jit_kernel
 def gather_csv(
     buffer: Bytes,
     starts: Places,
@@ -145,7 +145,7 @@ def gather_csv(
     return out[:at], row_ends
 
 
-@kernel
+@jit_kernel
 def gather_rows(
     buffer: Bytes,
     starts: Places,
@@ -185,7 +185,7 @@ def gather_rows(
     return out, row_ends
 
 
-@kernel
+@jit_kernel
 def gather_json(
     buffer: Bytes,
     starts: Places,
@@ -252,7 +252,7 @@ def gather_json(
     return out[:at], row_ends
 
 
-@kernel
+@jit_kernel
 def _write_string(buffer: Bytes, start: int, end: int, out: Bytes, at: int) -> int:
     """Write one JSON string, quotes and escapes included, at `at`; return where it ends."""
     out[at] = _DOUBLE_QUOTE
@@ -293,7 +293,7 @@ def _write_string(buffer: Bytes, start: int, end: int, out: Bytes, at: int) -> i
     return at + 1
 
 
-@kernel
+@jit_kernel
 def write_integers(values: NDArray[np.int64]) -> tuple[Bytes, Places, Places]:
     """Write integers in decimal; return the bytes and where each begins and ends."""
     count = len(values)
@@ -321,7 +321,7 @@ def write_integers(values: NDArray[np.int64]) -> tuple[Bytes, Places, Places]:
     return out, starts, ends
 
 
-@kernel
+@jit_kernel
 def split_items(text: Bytes, count: int) -> tuple[Places, Places]:
     """Return where each of `count` items of `[a,b,c]` begins and ends."""
     starts = np.empty(count, np.int32)

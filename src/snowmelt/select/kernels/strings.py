@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import njit
 
-from snowmelt.jit import kernel
+from snowmelt.jit import jit_kernel
 from snowmelt.select.vectors import Slices
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _ANY = 255
 _LOOKS_LIKE_ANY = "\udcff"
 
 
-@kernel
+@jit_kernel
 def _order(
     buffer: Bytes,
     starts: Places,
@@ -65,7 +65,7 @@ def _stands_at(buffer, at, pieces, first, last):
     return True
 
 
-@kernel
+@jit_kernel
 def _is_like(buffer: Bytes, starts: Places, ends: Places, pieces: Bytes, bounds: Places) -> Mask:
     """Return which texts are like a pattern whose piece p is pieces[bounds[p]:bounds[p + 1]].
 
@@ -153,7 +153,7 @@ def is_like(slices: Slices, pieces: Sequence[Sequence[str | None]]) -> tuple[Mas
 _LAST_ASCII = 127
 
 
-@kernel
+@jit_kernel
 def has_other_than_ascii(buffer: Bytes, starts: Places, ends: Places) -> Mask:
     """Return which texts hold a byte beyond ASCII."""
     found = np.zeros(len(starts), np.bool_)
@@ -165,7 +165,7 @@ def has_other_than_ascii(buffer: Bytes, starts: Places, ends: Places) -> Mask:
     return found
 
 
-@kernel
+@jit_kernel
 def has_byte(buffer: Bytes, starts: Places, ends: Places, wanted: int) -> Mask:
     """Return which texts hold a byte."""
     found = np.zeros(len(starts), np.bool_)
@@ -177,7 +177,7 @@ def has_byte(buffer: Bytes, starts: Places, ends: Places, wanted: int) -> Mask:
     return found
 
 
-@kernel
+@jit_kernel
 def _changed(
     buffer: Bytes, starts: Places, ends: Places, first: int, shift: int
 ) -> tuple[Bytes, Places, Places]:

@@ -13,7 +13,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.extending import intrinsic
 
-from snowmelt.jit import kernel
+from snowmelt.jit import jit_kernel
 from snowmelt.select.vectors import Instants, Mask
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _rest(buffer, at, end):
     return micros, -offset if buffer[at] == 45 else offset, True
 
 
-@kernel
+@jit_kernel
 def _parse(
     buffer: Bytes, starts: Places, ends: Places
 ) -> tuple[NDArray[np.int64], NDArray[np.int16], Mask]:
@@ -168,7 +168,7 @@ def _parse(
     return packed, offsets, odd
 
 
-@kernel
+@jit_kernel
 def _micros(packed: NDArray[np.int64], offsets: NDArray[np.int16]) -> NDArray[np.int64]:
     """Return microseconds since 1970 in UTC."""
     found = np.empty(len(packed), np.int64)
@@ -187,7 +187,7 @@ def _micros(packed: NDArray[np.int64], offsets: NDArray[np.int16]) -> NDArray[np
     return found
 
 
-@kernel
+@jit_kernel
 def _packed(micros: NDArray[np.int64]) -> NDArray[np.int64]:
     found = np.empty(len(micros), np.int64)
     for r in range(len(micros)):
@@ -214,14 +214,14 @@ def pack_micros(micros: NDArray[np.int64]) -> NDArray[np.int64]:
     return found
 
 
-@kernel
+@jit_kernel
 def _put(out, at, value, width):
     for place in range(at + width - 1, at - 1, -1):
         out[place] = 48 + value % 10
         value //= 10
 
 
-@kernel
+@jit_kernel
 def _print(packed: NDArray[np.int64], width: int, digits: int) -> Bytes:
     out = np.empty(len(packed) * width, np.uint8)
     for r in range(len(packed)):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from snowmelt.catalog.streaming import stages
-from snowmelt.clock import milliseconds
+from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import (
     BodyTooLarge,
     ObjectMissing,
@@ -141,7 +141,7 @@ class RowFiles:
         lasts = dt.timedelta(seconds=seconds if at_most_s is None else min(seconds, at_most_s))
         at = given.location
         return StageLocation(
-            expiry_time_ms=milliseconds(now + lasts),
+            expiry_time_ms=to_epoch_ms(now + lasts),
             location=at.location,
             region=at.region or "",
             creds=at.creds or {},

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from snowmelt.clock import milliseconds
+from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import AuthenticationFailed, ConfigurationError
 from snowmelt.ingest.rows.targets import Sender
 
@@ -60,7 +60,7 @@ class ScopedTokens:
 
     def issue(self, sender: Sender) -> str:
         """Return a new token; no two are equal, or the official client would ask on and on."""
-        issued_ms = milliseconds(self._clock.now())
+        issued_ms = to_epoch_ms(self._clock.now())
         now = issued_ms // 1000
         claims = Claims(
             sender.user, now, now + LIFETIME_S, secrets.token_hex(16), sender.role, issued_ms

@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from snowmelt.buckets.bucket_registry import Directory, mount, mount_stage
 from snowmelt.buckets.local_bucket import delete_dropped, sweep
 from snowmelt.buckets.multipart import Uploads
-from snowmelt.config import keep_compiled_code
+from snowmelt.config import set_numba_cache_dir
 from snowmelt.ingest.stage_locations import STAGE_BUCKET
 from snowmelt.server.app import DEVELOPER
 from snowmelt.server.listener import Listener
@@ -151,7 +151,7 @@ class S3Service:
 
 
 def _selecting(settings: Settings) -> Selecting | None:
-    keep_compiled_code(settings.data_dir / "compiled")
+    set_numba_cache_dir(settings.data_dir / "compiled")
     try:
         from snowmelt.server.s3.select_operation import Selecting
     except ModuleNotFoundError as error:

@@ -17,7 +17,7 @@ from pyspark import TaskContext
 
 from snowmelt import failpoints as faults
 from snowmelt.errors import InvalidRow, LoadFailed, LoadRefused
-from snowmelt.failpoints import Point
+from snowmelt.failpoints import Failpoint
 from snowmelt.loaders.spool import FileSpool, RowSpool
 from snowmelt.schema.conversion.arrow_values import python_values, zone_of
 from snowmelt.schema.conversion.column_converter import ColumnConverter
@@ -143,7 +143,7 @@ def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> Written:
         written = Written(spool.finish(), rows)
     finally:
         files.abort()
-    faults.point(Point.LOAD_TASK)
+    faults.hit_failpoint(Failpoint.LOAD_TASK)
     return written
 
 

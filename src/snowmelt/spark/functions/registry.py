@@ -327,7 +327,7 @@ class Functions:
             options=self._shared(called),
             request_translator=called.request_translator,
             response_translator=called.response_translator,
-            traceparent=tracing.header().get(tracing.HEADER),
+            traceparent=tracing.make_traceparent_header().get(tracing.TRACEPARENT_HEADER),
         )
 
     def _site_of_text(self, called: CallableFunction, text: str, sites: Iterator[int]) -> str:

@@ -15,7 +15,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import types as st
 from pyspark.sql.functions import expr
 
-from snowmelt.clock import milliseconds
+from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import PlanExpired
 from snowmelt.spark.tables.chunk_cache import KeptChunks
 from snowmelt.spark.tables.chunk_source import ChunkRead, chunks_frame
@@ -153,7 +153,7 @@ class TableReader:
         own, where it does not keep conditions from reaching the Parquet reader.
         """
         # Spark compiles the limit into code, which takes longer than the check: one a minute.
-        limit = milliseconds(read.deadline) // _GUARD_STEP_MS * _GUARD_STEP_MS
+        limit = to_epoch_ms(read.deadline) // _GUARD_STEP_MS * _GUARD_STEP_MS
         types = tuple(
             (quoted(visible.name), visible.raw_type.simpleString()) for visible in read.columns
         )

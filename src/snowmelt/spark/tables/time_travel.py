@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.streaming.chunks import chunks_between, quarantined_records
-from snowmelt.clock import milliseconds
+from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import LoadRefused
 from snowmelt.table.iceberg import Facts, NativeTable, facts_of
 
@@ -51,7 +51,7 @@ def at_time(database: Database, now: TableSnapshot, moment: dt.datetime) -> Tabl
     what = f"as_of = {moment.isoformat()}"
     if moment < now.table.created_at:
         raise LoadRefused(what=what, reason=f"{now.table.name} was created later")
-    before_ms = milliseconds(moment)
+    before_ms = to_epoch_ms(moment)
     native = _newest(now.native, lambda made, _: made.timestamp_ms <= before_ms)
     watermark = 0 if native is None else native.facts.watermark
     with database.reading() as connection:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from snowmelt.embedded import Embedded
+from snowmelt.embedded import EmbeddedService
 from snowmelt.schema.types import TableName
 from snowmelt.table.migration import MigrationSettings, migrate_locally
 from snowmelt.table.table_reader import read_table
@@ -17,7 +17,7 @@ TABLE = TableName("DEMO", "PUBLIC", "T")
 @pytest.fixture
 def embedded(tmp_path):
     """A table of three rows in two chunks, the first of which is damaged and set aside."""
-    with Embedded(tmp_path / "snowmelt-data") as embedded, embedded.client() as client:
+    with EmbeddedService(tmp_path / "snowmelt-data") as embedded, embedded.client() as client:
         embedded.sql("CREATE DATABASE demo")
         embedded.sql("CREATE TABLE demo.public.t (a INT)")
         with client.open_channel("c", table="demo.public.t") as channel:

@@ -11,7 +11,7 @@ import pytest
 from snowmelt.cli.health_checks import Finding, check_places, clock_check
 from snowmelt.clock import ManualClock, SystemClock
 from snowmelt.config import Settings
-from snowmelt.embedded import Embedded
+from snowmelt.embedded import EmbeddedService
 from snowmelt.schema.types import TableName
 from snowmelt.table.migration import MigrationSettings, migrate_locally
 
@@ -51,7 +51,7 @@ def test_doctor_finds_what_is_wrong_and_goes_on(snowmelt, tmp_path):
 
 @pytest.mark.slow
 def test_doctor_names_chunks_that_were_set_aside(snowmelt, tmp_path):
-    with Embedded(tmp_path / "snowmelt-data") as embedded, embedded.client() as client:
+    with EmbeddedService(tmp_path / "snowmelt-data") as embedded, embedded.client() as client:
         embedded.sql("CREATE DATABASE demo")
         embedded.sql("CREATE TABLE demo.public.t (a INT)")
         with client.open_channel("c", table="demo.public.t") as channel:

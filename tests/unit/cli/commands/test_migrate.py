@@ -15,7 +15,7 @@ import pytest
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.objects.tables import find_table
-from snowmelt.embedded import Embedded
+from snowmelt.embedded import EmbeddedService
 from snowmelt.schema.types import TableName
 from snowmelt.table.migration import lease_name
 
@@ -33,7 +33,7 @@ def streamed(snowmelt, tmp_path) -> Path:
     tables = "".join(f"CREATE TABLE demo.public.{t} (a INT);" for t in ("first", "second", "empty"))
     assert snowmelt("sql", f"CREATE DATABASE demo; {tables}").returncode == 0
     folder = tmp_path / "snowmelt-data"
-    with Embedded(folder) as service, service.client() as client:
+    with EmbeddedService(folder) as service, service.client() as client:
         for table, rows in (("first", 3), ("second", 2)):
             channel = client.open_channel("c", table=f"demo.public.{table}")
             channel.insert_rows([{"a": n} for n in range(rows)], offset_token="end")
