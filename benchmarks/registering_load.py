@@ -26,10 +26,10 @@ from snowmelt.clock import SystemClock
 from snowmelt.schema.chunk_types import chunk_schema
 from snowmelt.schema.statistics import collect
 from snowmelt.schema.types import Column, Kind, TableSchema
-from snowmelt.wire.column_statistics import to_wire
+from snowmelt.wire.column_statistics import statistics_to_message
 from snowmelt.wire.streaming import (
     BlobMetadata,
-    ChunkChannel,
+    ChunkChannelMessage,
     ChunkMetadata,
     ConfigureResponse,
     OpenResponse,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 CONNECTIONS = 64
 SCHEMA = TableSchema(1, (Column("ID", Kind.FIXED, 1, nullable=False, precision=18, scale=0),))
 ROWS = pa.table({"ID": [Decimal(n) for n in range(100)]}, schema=chunk_schema(SCHEMA))
-STATISTICS = to_wire(SCHEMA, collect(ROWS, SCHEMA))
+STATISTICS = statistics_to_message(SCHEMA, collect(ROWS, SCHEMA))
 TABLE = "bench.public.registrations"
 _LENGTH = b"content-length: "
 _answers = msgspec.json.Decoder(RegisterResponse)
@@ -166,7 +166,7 @@ class Channel:
             chunk_length=chunk.length,
             chunk_length_uncompressed=chunk.length,
             channels=[
-                ChunkChannel(
+                ChunkChannelMessage(
                     channel_name=self.opened.channel,
                     client_sequencer=self.opened.client_sequencer,
                     row_sequencer=self.row_sequencer,

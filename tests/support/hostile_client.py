@@ -46,7 +46,9 @@ def encoded(table: pa.Table, **options: object) -> bytes:
 
 def claims(table: pa.Table, schema: TableSchema) -> dict:
     """The statistics of rows in chunk form, as a client sends them."""
-    return msgspec.to_builtins(column_statistics.to_wire(schema, statistics.collect(table, schema)))
+    return msgspec.to_builtins(
+        column_statistics.statistics_to_message(schema, statistics.collect(table, schema))
+    )
 
 
 def with_column(table: pa.Table, schema: TableSchema, name: str, values: pa.Array) -> pa.Table:

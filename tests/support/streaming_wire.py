@@ -55,7 +55,7 @@ class Opened:
     @property
     def schema(self) -> TableSchema:
         sent = msgspec.convert(self.answer["table_columns"], list[ColumnMetadata])
-        return TableSchema(1, tuple(columns.from_wire(each) for each in sent))
+        return TableSchema(1, tuple(columns.column_from_message(each) for each in sent))
 
     @property
     def data_key(self) -> bytes:
@@ -159,7 +159,9 @@ class Conversation:
         data = bdec.apply_ctr(padded, key=key, offset=0)
         if put:
             self.put(path, data)
-        stats = column_statistics.to_wire(schema, statistics.collect(converted.table, schema))
+        stats = column_statistics.statistics_to_message(
+            schema, statistics.collect(converted.table, schema)
+        )
         return {
             "path": path,
             "md5": hashlib.md5(data).hexdigest(),

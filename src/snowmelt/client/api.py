@@ -14,7 +14,7 @@ from snowmelt.errors import ChannelNotFound, InternalError, ServiceUnavailable
 from snowmelt.schema.column_metadata import column_from_fields
 from snowmelt.schema.types import TableName, TableSchema, display_name, internal_name
 from snowmelt.wire.streaming import (
-    ChannelStatus,
+    ChannelStatusMessage,
     ChannelStatusQuery,
     ConfigureRequest,
     ConfigureResponse,
@@ -112,7 +112,7 @@ class Calls:
         *,
         with_columns: bool = False,
         timeout_s: float | None = None,
-    ) -> list[ChannelStatus]:
+    ) -> list[ChannelStatusMessage]:
         """Return the status of each channel, in the same order.
 
         `timeout_s` is for how long the service is asked again, None that of all requests.

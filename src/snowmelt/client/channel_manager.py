@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from snowmelt.client.pending_rows import Backlog
     from snowmelt.schema.conversion.row_converter import RowError
     from snowmelt.schema.inference import Given
-    from snowmelt.wire.streaming import ChannelStatus
+    from snowmelt.wire.streaming import ChannelStatusMessage
 
 REOPENED = Failure("it was opened again by this client", fenced=True)
 DROPPED = Failure("it was dropped by this client")
@@ -97,7 +97,7 @@ class Desk:
         """
         return self._columns.follow(channel, errors, given)
 
-    def _lost(self, channel: ChannelState, status: ChannelStatus) -> None:
+    def _lost(self, channel: ChannelState, status: ChannelStatusMessage) -> None:
         self.backlog.fail([channel], lost(status))
 
     def reopen(self, channel: ChannelState) -> ChannelState:

@@ -22,8 +22,8 @@ from snowmelt.errors import SnowmeltError, StageUnavailable
 from snowmelt.schema.chunk_types import chunk_schema
 from snowmelt.schema.conversion.arrow_input import pieced
 from snowmelt.schema.statistics import collect
-from snowmelt.wire.column_statistics import to_wire
-from snowmelt.wire.streaming import BlobMetadata, BlobStats, ChunkChannel, ChunkMetadata
+from snowmelt.wire.column_statistics import statistics_to_message
+from snowmelt.wire.streaming import BlobMetadata, BlobStats, ChunkChannelMessage, ChunkMetadata
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -254,7 +254,7 @@ def _metadata(plan: ChunkPlan, table: pa.Table, chunk: BlobChunk, part: _Part) -
         chunk_length=chunk.length,
         chunk_length_uncompressed=part.size_bytes,
         channels=[
-            ChunkChannel(
+            ChunkChannelMessage(
                 channel_name=entry.state.name,
                 client_sequencer=entry.state.client_sequencer,
                 row_sequencer=entry.row_sequencer,
@@ -265,7 +265,7 @@ def _metadata(plan: ChunkPlan, table: pa.Table, chunk: BlobChunk, part: _Part) -
             for entry in plan.entries
         ],
         chunk_md5=chunk.md5,
-        eps=to_wire(schema, collect(table, schema)),
+        eps=statistics_to_message(schema, collect(table, schema)),
         encryption_key_id=plan.target.key_id,
         first_insert_time_in_ms=min(entry.portion.first_insert_ms for entry in plan.entries),
         last_insert_time_in_ms=max(entry.portion.last_insert_ms for entry in plan.entries),

@@ -31,7 +31,7 @@ from snowmelt.errors import (
 )
 from snowmelt.wire.streaming import (
     BlobMetadata,
-    ChannelVerdict,
+    ChannelRegistrationResult,
     RegisterRequest,
     RegisterResponse,
     ResponseCode,
@@ -214,7 +214,7 @@ class Registrar:
                 again += self._refused(chunk, judged)
         return again
 
-    def _set_aside(self, chunk: StagedChunk, verdict: ChannelVerdict) -> None:
+    def _set_aside(self, chunk: StagedChunk, verdict: ChannelRegistrationResult) -> None:
         """Let a chunk wait, and what comes of its table: others are not concerned."""
         trouble = self._transport.unavailable(_reason(verdict))
         if self._lanes.trouble is None:
@@ -250,7 +250,7 @@ class Registrar:
         return again
 
     def _refused(
-        self, chunk: StagedChunk, judged: list[tuple[Entry, ChannelVerdict]]
+        self, chunk: StagedChunk, judged: list[tuple[Entry, ChannelRegistrationResult]]
     ) -> list[StagedChunk]:
         """Invalidate the channels that have ended, rebuild for the others."""
         culprits = [
@@ -266,7 +266,9 @@ class Registrar:
         kept = [entry for entry in chunk.plan.entries if entry.state not in ended]
         return self._encoder.stage_all(plan_chunks(kept))
 
-    def _lives_on(self, chunk: StagedChunk, entry: Entry, verdict: ChannelVerdict) -> bool:
+    def _lives_on(
+        self, chunk: StagedChunk, entry: Entry, verdict: ChannelRegistrationResult
+    ) -> bool:
         """Tell whether a channel's rows can be sent anew; it is invalid from now on if not."""
         state, reason = entry.state, _reason(verdict)
         refused = f"the service refused rows in blob {chunk.path}: {reason}"
@@ -284,7 +286,9 @@ class Registrar:
         self._backlog.fail([state], failure)
         return False
 
-    def _failure(self, entry: Entry, verdict: ChannelVerdict, refused: str) -> Failure | None:
+    def _failure(
+        self, entry: Entry, verdict: ChannelRegistrationResult, refused: str
+    ) -> Failure | None:
         code = verdict.status_code
         entry.refusals += 1
         if code in _ALTERED and entry.refusals <= _MOST_REFUSALS:
@@ -328,12 +332,12 @@ def _by_blob(chunks: Sequence[StagedChunk]) -> Iterator[list[StagedChunk]]:
         yield list(group)
 
 
-def verdicts_of(answer: RegisterResponse) -> dict[Identity, ChannelVerdict]:
+def verdicts_of(answer: RegisterResponse) -> dict[Identity, ChannelRegistrationResult]:
     """Return the verdicts by names and client sequencer; position means nothing (§2.5).
 
     Of the verdicts on several parts of a channel's rows it is one that says why, if one does.
     """
-    found: dict[Identity, ChannelVerdict] = {}
+    found: dict[Identity, ChannelRegistrationResult] = {}
     for blob in answer.blobs:
         for chunk in blob.chunks:
             where = (chunk.database, chunk.schema, chunk.table)
@@ -345,19 +349,21 @@ def verdicts_of(answer: RegisterResponse) -> dict[Identity, ChannelVerdict]:
     return found
 
 
-def _weight(verdict: ChannelVerdict) -> int:
+def _weight(verdict: ChannelRegistrationResult) -> int:
     code = verdict.status_code
     if code in _SIBLING_OR_NOTHING:
         return int(code != ResponseCode.SUCCESS)
     return 2 if code in TRANSIENT else 3
 
 
-def verdict_on(entry: Entry, verdicts: dict[Identity, ChannelVerdict]) -> ChannelVerdict:
+def verdict_on(
+    entry: Entry, verdicts: dict[Identity, ChannelRegistrationResult]
+) -> ChannelRegistrationResult:
     """Return what the service said about an entry; silence counts as an unknown outcome."""
     # What it was sent for: the channel may have gone on to newer columns or names meanwhile.
     state = entry.state
     identity = (*entry.target.table.displayed, state.name, state.client_sequencer)
-    silence = ChannelVerdict(
+    silence = ChannelRegistrationResult(
         int(ResponseCode.TRY_AGAIN),
         state.name,
         state.client_sequencer,
@@ -366,7 +372,7 @@ def verdict_on(entry: Entry, verdicts: dict[Identity, ChannelVerdict]) -> Channe
     return verdicts.get(identity, silence)
 
 
-def _reason(verdict: ChannelVerdict) -> str:
+def _reason(verdict: ChannelRegistrationResult) -> str:
     return reason_of(verdict.status_code, verdict.message)
 
 

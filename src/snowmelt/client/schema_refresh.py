@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from snowmelt.schema.conversion.row_converter import RowError
     from snowmelt.schema.inference import Given
     from snowmelt.schema.types import TableSchema
-    from snowmelt.wire.streaming import ChannelStatus
+    from snowmelt.wire.streaming import ChannelStatusMessage
 
 _log = logging.getLogger(__name__)
 
@@ -176,13 +176,13 @@ class Columns:
         return None
 
 
-def lost(status: ChannelStatus) -> Failure:
+def lost(status: ChannelStatusMessage) -> Failure:
     """Return what a status other than 0 means for the channel."""
     fenced = status.status_code == ResponseCode.STALE_CLIENT_SEQUENCER
     return Failure(reason_of(status.status_code, status.message), fenced=fenced)
 
 
-def _name_of(status: ChannelStatus) -> TableName | None:
+def _name_of(status: ChannelStatusMessage) -> TableName | None:
     names = (status.database, status.schema, status.table)
     found = [internal_name(name) for name in names if isinstance(name, str)]
     return TableName(*found) if len(found) == len(names) else None

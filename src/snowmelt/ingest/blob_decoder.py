@@ -23,7 +23,7 @@ from snowmelt.ingest.chunk_validation import newest_match, written_for
 from snowmelt.ingest.request_validation import MAX_BLOB_BYTES
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.wire import column_statistics
-from snowmelt.wire.streaming import ResponseCode, Statistics
+from snowmelt.wire.streaming import ChunkStatisticsMessage, ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ _SMALL_BYTES = 256 * 1024
 # Another server's stage mostly waits.
 _READS_AT_ONCE = 16
 
-_claims = msgspec.json.Decoder(Statistics)
+_claims = msgspec.json.Decoder(ChunkStatisticsMessage)
 
 
 class ChunkJob(msgspec.Struct, frozen=True, array_like=True):
@@ -262,13 +262,13 @@ def _checked(
         )
     schema = _matching(footer, versions, where, is_final=chunk.is_final)
     claimed = _claims.decode(chunk.claimed)
-    problem = column_statistics.check(schema, claimed, claimed.rows)
+    problem = column_statistics.find_statistics_error(schema, claimed, claimed.rows)
     if problem is not None:
         code, reason = problem
         raise _Rejected(ResponseCode(code), f"{where}: {reason}", is_doubtful=True)
     if not chunk.decode:
         # What a client claims never prunes: bounds that nobody has compared are not stored.
-        return ChunkFinding(schema.version, column_statistics.without_bounds(chunk.rows))
+        return ChunkFinding(schema.version, column_statistics.encode_row_count(chunk.rows))
     opened = _Opened(chunk_validation.Chunk(parquet, footer, schema, claimed, path), where)
     if len(parquet) <= _SMALL_BYTES:
         return opened

@@ -25,7 +25,7 @@ from snowmelt.errors import (
 from snowmelt.schema.types import TableName, display_name, internal_name
 from snowmelt.wire import streaming as columns
 from snowmelt.wire.streaming import (
-    ChannelStatus,
+    ChannelStatusMessage,
     ConfigureResponse,
     DropResponse,
     EvolveResponse,
@@ -137,7 +137,7 @@ class Desk:
     ) -> OpenResponse:
         name, channel, user, client_prefix, request_id = opening
         table = self._writable(connection, name, user, request.role)
-        table_columns = [columns.to_wire(column) for column in table.schema.columns]
+        table_columns = [columns.column_to_message(column) for column in table.schema.columns]
         opened = channels.open_channel(
             connection,
             table,
@@ -327,14 +327,14 @@ def _status(
     query: ChannelStatusQuery,
     named: tuple[TableRecord, str] | UserError,
     records: Mapping[tuple[int, str], channels.ChannelRecord],
-) -> ChannelStatus:
+) -> ChannelStatusMessage:
     if isinstance(named, UserError):
         return _refused_status(named)
     table, channel = named
     record = records.get((table.table_id, channel))
     if record is None:
         return _refused_status(ChannelNotFound(channel=display_name(channel), table=table.name))
-    status = ChannelStatus(
+    status = ChannelStatusMessage(
         status_code=int(ResponseCode.SUCCESS),
         persisted_offset_token=record.offset_token,
         persisted_client_sequencer=record.client_sequencer,
@@ -346,7 +346,9 @@ def _status(
         fenced = ChannelFenced(channel=display_name(channel))
         status.status_code, status.message = fenced.response_code, str(fenced)
     elif query.with_columns:
-        status.table_columns = [columns.to_wire(column) for column in table.schema.columns]
+        status.table_columns = [
+            columns.column_to_message(column) for column in table.schema.columns
+        ]
         status.schema_version = table.schema.version
         status.database = display_name(table.name.database)
         status.schema = display_name(table.name.schema)
@@ -359,9 +361,9 @@ def _error_table(connection: sa.Connection, table: TableRecord) -> str | None:
     return None if found is None else str(found.name)
 
 
-def _refused_status(error: UserError) -> ChannelStatus:
+def _refused_status(error: UserError) -> ChannelStatusMessage:
     code = getattr(error, "wire_code", error.response_code)
-    return ChannelStatus(status_code=int(code), message=str(error))
+    return ChannelStatusMessage(status_code=int(code), message=str(error))
 
 
 def _role(requested: str | None) -> str | None:
@@ -420,7 +422,7 @@ def evolve(database: Database, clock: Clock, request: EvolveRequest, user: str) 
         status_code=0,
         message="Success",
         schema_version=done.table.schema.version,
-        table_columns=[columns.to_wire(column) for column in done.table.schema.columns],
+        table_columns=[columns.column_to_message(column) for column in done.table.schema.columns],
         added=[display_name(name) for name in done.added],
         dropped_not_null=[display_name(name) for name in done.lifted],
     )

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from snowmelt.blob.bdec import Readable
     from snowmelt.schema.statistics import ColumnStatistics
     from snowmelt.wire.streaming import (
-        Statistics,
+        ChunkStatisticsMessage,
     )
 
 #
@@ -71,7 +71,7 @@ class Chunk:
     parquet: Readable
     footer: ChunkFooter
     schema: TableSchema
-    claimed: Statistics
+    claimed: ChunkStatisticsMessage
     path: str
 
 
@@ -81,7 +81,7 @@ def derive(chunk: Chunk) -> bytes | Refusal:
     A chunk that contradicts the statistics its client claims is refused: the client is mistaken
     about what it wrote.
     """
-    bounds = eps.from_wire(chunk.schema, chunk.claimed)
+    bounds = eps.bounds_from_message(chunk.schema, chunk.claimed)
     collected: list[ColumnStatistics] = []
     try:
         for part, table in _decoded(chunk):
@@ -93,7 +93,7 @@ def derive(chunk: Chunk) -> bytes | Refusal:
     except (BlobInvalid, InvalidRow, pa.ArrowException) as error:
         return Refusal(ResponseCode.BLOB_FORMAT_WRONG, str(error))
     whole = statistics.ChunkStatistics(chunk.footer.rows, tuple(collected))
-    return eps.stored(chunk.schema, whole)
+    return eps.encode_statistics(chunk.schema, whole)
 
 
 def derive_all(chunks: Sequence[Chunk]) -> list[bytes | Refusal]:
@@ -134,11 +134,11 @@ def _derived_together(chunks: Sequence[Chunk]) -> list[bytes | Refusal] | None:
     for chunk in chunks:
         part = table.slice(first, chunk.footer.rows)
         first += chunk.footer.rows
-        found = _collected(part, schema, eps.from_wire(schema, chunk.claimed))
+        found = _collected(part, schema, eps.bounds_from_message(schema, chunk.claimed))
         answers.append(
             found
             if isinstance(found, Refusal)
-            else eps.stored(schema, statistics.ChunkStatistics(chunk.footer.rows, found))
+            else eps.encode_statistics(schema, statistics.ChunkStatistics(chunk.footer.rows, found))
         )
     return answers
 
@@ -149,7 +149,7 @@ def _moved(group: RowGroup, by: int) -> RowGroup:
 
 
 def _collected(
-    table: pa.Table, schema: TableSchema, bounds: Mapping[int, eps.Bounds]
+    table: pa.Table, schema: TableSchema, bounds: Mapping[int, eps.StatisticBounds]
 ) -> tuple[ColumnStatistics, ...] | Refusal:
     """Return the statistics of decoded columns, or why they are refused."""
     found = statistics.collect(table, schema).columns
@@ -266,7 +266,9 @@ def _unreadable_document(array: pa.ChunkedArray) -> str | None:
     return None
 
 
-def _contradiction(column: Column, said: eps.Bounds, found: ColumnStatistics) -> Refusal | None:
+def _contradiction(
+    column: Column, said: eps.StatisticBounds, found: ColumnStatistics
+) -> Refusal | None:
     """Return where a column's values contradict what its client said of them."""
     if said.null_count is not None and said.null_count != found.null_count:
         return Refusal(

@@ -28,9 +28,9 @@ from snowmelt.ingest.request_validation import Refusal, check_request
 from snowmelt.ingest.verifier import NOT_DURABLE
 from snowmelt.ingest.work_queue import Consumers
 from snowmelt.wire.streaming import (
-    BlobVerdict,
-    ChannelVerdict,
-    ChunkVerdict,
+    BlobRegistrationResult,
+    ChannelRegistrationResult,
+    ChunkRegistrationResult,
     RegisterResponse,
     ResponseCode,
 )
@@ -317,10 +317,13 @@ def same_answer(request: RegisterRequest, refusal: Refusal) -> RegisterResponse:
     return _response(request, chunks)
 
 
-def _response(request: RegisterRequest, chunks: Sequence[ChunkVerdict]) -> RegisterResponse:
+def _response(
+    request: RegisterRequest, chunks: Sequence[ChunkRegistrationResult]
+) -> RegisterResponse:
     remaining = iter(chunks)
     blobs = [
-        BlobVerdict([next(remaining) for _ in blob.chunks or []]) for blob in request.blobs or []
+        BlobRegistrationResult([next(remaining) for _ in blob.chunks or []])
+        for blob in request.blobs or []
     ]
     return RegisterResponse(status_code=0, message="Success", blobs=blobs)
 
@@ -331,9 +334,13 @@ def _same(chunk: ChunkMetadata, refusal: Refusal | None) -> list[tuple[int, str 
     return [(int(refusal.code), refusal.message)] * len(chunk.channels or [])
 
 
-def _chunk_verdict(chunk: ChunkMetadata, results: Sequence[tuple[int, str | None]]) -> ChunkVerdict:
+def _chunk_verdict(
+    chunk: ChunkMetadata, results: Sequence[tuple[int, str | None]]
+) -> ChunkRegistrationResult:
     channels = [
-        ChannelVerdict(int(code), channel.channel_name, channel.client_sequencer, message)
+        ChannelRegistrationResult(
+            int(code), channel.channel_name, channel.client_sequencer, message
+        )
         for channel, (code, message) in zip(chunk.channels or [], results, strict=True)
     ]
-    return ChunkVerdict(chunk.database, chunk.schema, chunk.table, channels)
+    return ChunkRegistrationResult(chunk.database, chunk.schema, chunk.table, channels)

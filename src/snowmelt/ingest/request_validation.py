@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from snowmelt.wire.streaming import (
         BlobMetadata,
-        ChunkChannel,
+        ChunkChannelMessage,
         ChunkMetadata,
         RegisterRequest,
     )
@@ -126,7 +126,7 @@ def _times_refusal(chunk: ChunkMetadata) -> Refusal | None:
     return None
 
 
-def _channels_refusal(channels: Sequence[ChunkChannel]) -> Refusal | None:
+def _channels_refusal(channels: Sequence[ChunkChannelMessage]) -> Refusal | None:
     names: set[str] = set()
     for channel in channels:
         if not channel.channel_name:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from snowmelt.storage.store import Store
     from snowmelt.wire.streaming import (
         BlobMetadata,
-        ChunkChannel,
+        ChunkChannelMessage,
         ChunkMetadata,
         RegisterRequest,
     )
@@ -431,7 +431,7 @@ class Verifier:
             rows=chunk.eps.rows,
             schema_version=max(schemas, default=0),
             # What the client claims goes to the inspection, which derives what is stored.
-            statistics=eps.without_bounds(chunk.eps.rows)
+            statistics=eps.encode_row_count(chunk.eps.rows)
             if self._scrutiny.depth is Depth.OFF
             else _encoder.encode(chunk.eps),
             first_insert_ms=chunk.first_insert_time_in_ms,
@@ -462,7 +462,7 @@ class Verifier:
         return candidate
 
 
-def _end_token(channel: ChunkChannel) -> str | None:
+def _end_token(channel: ChunkChannelMessage) -> str | None:
     # `offset_token` and `end_offset_token` are the same; clients before 2.1 send only the first.
     return (
         channel.end_offset_token if channel.end_offset_token is not None else channel.offset_token

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.streaming.chunks import ChunkRecord
     from snowmelt.table.iceberg import NativeFile
-    from snowmelt.wire.column_statistics import Bounds
+    from snowmelt.wire.column_statistics import StatisticBounds
 
 Value: TypeAlias = (
     bool | int | float | Decimal | str | bytes | dt.date | dt.time | dt.datetime | None
@@ -333,7 +333,7 @@ def _chunk_extents(
     return extent
 
 
-def _chunk_extent(column: Column, bounds: Bounds, rows: int) -> _Extent:
+def _chunk_extent(column: Column, bounds: StatisticBounds, rows: int) -> _Extent:
     lower, upper = bounds.minimum, bounds.maximum
     if column.kind is Kind.TIME or column.kind in TIMESTAMPS:
         lower, upper = _instant(column, lower), _instant(column, upper)

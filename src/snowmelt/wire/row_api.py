@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class ChannelStatus(msgspec.Struct):
+class RowChannelStatus(msgspec.Struct):
     """What is told of a channel; counts are since it was created."""
 
     database_name: str
@@ -24,45 +24,45 @@ class ChannelStatus(msgspec.Struct):
     snowflake_avg_processing_latency_ms: int | None = None
 
 
-class OpenRequest(msgspec.Struct):
+class RowOpenRequest(msgspec.Struct):
     """Body of an open; what else is in it makes no difference here."""
 
     offset_token: str | None = None
 
 
-class OpenAnswer(msgspec.Struct):
+class RowOpenResponse(msgspec.Struct):
     """A channel's first continuation token, and how it stands."""
 
     next_continuation_token: str
-    channel_status: ChannelStatus
+    channel_status: RowChannelStatus
 
 
-class DropAnswer(msgspec.Struct):
+class RowDropResponse(msgspec.Struct):
     """A channel that is gone."""
 
     last_committed_offset_token: str | None = None
 
 
-class StatusRequest(msgspec.Struct):
+class RowStatusRequest(msgspec.Struct):
     """Channels to be told of."""
 
     channel_names: list[str] = []
 
 
-class StatusAnswer(msgspec.Struct):
+class RowStatusResponse(msgspec.Struct):
     """What is told of channels, by the names they were asked for by."""
 
-    channel_statuses: dict[str, ChannelStatus]
+    channel_statuses: dict[str, RowChannelStatus]
 
 
-class AppendAnswer(msgspec.Struct):
+class RowAppendResponse(msgspec.Struct):
     """Rows are committed."""
 
     next_continuation_token: str
     message: str = "OK"
 
 
-class Fragment(msgspec.Struct):
+class RowFileFragment(msgspec.Struct):
     """A file of rows that lies on the stage (§4.2)."""
 
     file_path: str
@@ -77,7 +77,7 @@ class Fragment(msgspec.Struct):
     file_etag: str | None = None
 
 
-class StageLocation(msgspec.Struct):
+class RowStageLocation(msgspec.Struct):
     """Where files of rows are put."""
 
     expiry_time_ms: int
@@ -101,13 +101,13 @@ class PipeEncryption(msgspec.Struct):
 class PipeInfo(msgspec.Struct):
     """What a client asks first."""
 
-    rowset_stage_location: StageLocation
-    durable_stage_location: StageLocation
+    rowset_stage_location: RowStageLocation
+    durable_stage_location: RowStageLocation
     pipe_encryption_info: PipeEncryption
     parameter_overrides: dict[str, str | int]
 
 
-class Trouble(msgspec.Struct):
+class RowApiErrorBody(msgspec.Struct):
     """The body of every failure."""
 
     code: str

@@ -151,7 +151,7 @@ class StatusRequest(msgspec.Struct):
     request_id: str | None = None
 
 
-class ChannelStatus(msgspec.Struct):
+class ChannelStatusMessage(msgspec.Struct):
     """Answer for the channel at the same position of the request.
 
     `table_columns` and `schema_version` are the table's as it is now, `error_table` the full name
@@ -177,7 +177,7 @@ class StatusResponse(msgspec.Struct):
 
     status_code: int
     message: str
-    channels: list[ChannelStatus] = []
+    channels: list[ChannelStatusMessage] = []
 
 
 class DropRequest(msgspec.Struct):
@@ -208,7 +208,7 @@ class DropResponse(msgspec.Struct):
     channel: str | None = None
 
 
-class ColumnStatistics(msgspec.Struct):
+class ColumnStatisticsMessage(msgspec.Struct):
     """Statistics of one column in a chunk (specification §6).
 
     `minStrValue` and `maxStrValue` are lower-case hex of at most 32 bytes (or `Z`);
@@ -230,14 +230,14 @@ class ColumnStatistics(msgspec.Struct):
     maxLength: int = 0  # noqa: N815
 
 
-class Statistics(msgspec.Struct):
+class ChunkStatisticsMessage(msgspec.Struct):
     """`eps` of a chunk; keys of `columns` are display names, every table column present."""
 
     rows: int
-    columns: dict[str, ColumnStatistics] = {}
+    columns: dict[str, ColumnStatisticsMessage] = {}
 
 
-class ChunkChannel(msgspec.Struct):
+class ChunkChannelMessage(msgspec.Struct):
     """One channel whose rows are in a chunk, in the order of the row blocks."""
 
     channel_name: str | None = None
@@ -262,9 +262,9 @@ class ChunkMetadata(msgspec.Struct):
     chunk_start_offset: int | None = None
     chunk_length: int | None = None
     chunk_length_uncompressed: int | None = None
-    channels: list[ChunkChannel] | None = None
+    channels: list[ChunkChannelMessage] | None = None
     chunk_md5: str | None = None
-    eps: Statistics | None = None
+    eps: ChunkStatisticsMessage | None = None
     encryption_key_id: int | None = None
     first_insert_time_in_ms: int | None = None
     last_insert_time_in_ms: int | None = None
@@ -302,7 +302,7 @@ class RegisterRequest(msgspec.Struct):
     is_iceberg: bool = False
 
 
-class ChannelVerdict(msgspec.Struct):
+class ChannelRegistrationResult(msgspec.Struct):
     """What became of one channel's rows in a chunk."""
 
     status_code: int
@@ -311,19 +311,19 @@ class ChannelVerdict(msgspec.Struct):
     message: str | None = None
 
 
-class ChunkVerdict(msgspec.Struct):
+class ChunkRegistrationResult(msgspec.Struct):
     """Verdicts of one chunk, matched by names."""
 
     database: str | None
     schema: str | None
     table: str | None
-    channels: list[ChannelVerdict]
+    channels: list[ChannelRegistrationResult]
 
 
-class BlobVerdict(msgspec.Struct):
+class BlobRegistrationResult(msgspec.Struct):
     """Verdicts of one blob."""
 
-    chunks: list[ChunkVerdict]
+    chunks: list[ChunkRegistrationResult]
 
 
 class EncryptionKey(msgspec.Struct):
@@ -341,7 +341,7 @@ class RegisterResponse(msgspec.Struct):
 
     status_code: int
     message: str
-    blobs: list[BlobVerdict] = []
+    blobs: list[BlobRegistrationResult] = []
     encryption_keys: list[EncryptionKey] = []
 
 
@@ -384,18 +384,18 @@ class EvolveResponse(msgspec.Struct):
 # --- Columns of a table as `table_columns` of an open channel's answer, and back.
 
 
-def to_wire(column: Column) -> ColumnMetadata:
+def column_to_message(column: Column) -> ColumnMetadata:
     """Return a column as the wire describes it."""
     return ColumnMetadata(**column_fields(column))
 
 
-def from_wire(sent: ColumnMetadata) -> Column:
+def column_from_message(message: ColumnMetadata) -> Column:
     """Return the column that the wire describes.
 
     Raises:
         Unsupported: A type, physical type or collation that cannot be written.
     """
-    return column_from_fields(msgspec.structs.asdict(sent))
+    return column_from_fields(msgspec.structs.asdict(message))
 
 
 # --- Status codes of streaming v1 (specification §2.7).

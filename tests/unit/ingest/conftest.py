@@ -34,7 +34,7 @@ from snowmelt.wire import column_statistics
 from snowmelt.wire import streaming as columns
 from snowmelt.wire.streaming import (
     BlobMetadata,
-    ChunkChannel,
+    ChunkChannelMessage,
     ChunkMetadata,
     ConfigureRequest,
     OpenRequest,
@@ -76,14 +76,14 @@ class World:
     def blob(
         self, opened: OpenResponse, row_sequencer: int, rows: list[dict], *, put: bool = True
     ) -> BlobMetadata:
-        schema = TableSchema(1, tuple(map(columns.from_wire, opened.table_columns or [])))
+        schema = TableSchema(1, tuple(map(columns.column_from_message, opened.table_columns or [])))
         table = RowConverter(schema, zone=ZoneInfo("UTC")).convert(rows).table
         path = blob_path(NOW, f"{self.prefix}_{self.deployment_id}", 1, next(self.counter))
         key = base64.b64decode(opened.encryption_key or "")
         blob = build_blob(path, [ChunkSource(table, schema, key)])
         if put:
             self.stage.put(f"{self.prefix}/{path}", blob.data)
-        channel = ChunkChannel(
+        channel = ChunkChannelMessage(
             opened.channel,
             opened.client_sequencer,
             row_sequencer,
@@ -98,7 +98,7 @@ class World:
             chunk_length=chunk.length,
             channels=[channel],
             chunk_md5=chunk.md5,
-            eps=column_statistics.to_wire(schema, statistics.collect(table, schema)),
+            eps=column_statistics.statistics_to_message(schema, statistics.collect(table, schema)),
             encryption_key_id=opened.encryption_key_id,
         )
         return BlobMetadata(

@@ -27,7 +27,7 @@ from snowmelt.schema.native_types import native_columns, to_native
 from snowmelt.schema.types import Column, Kind, TableSchema
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.table.pruning import Comparison, IsNull, prune_chunks
-from snowmelt.wire.streaming import Statistics
+from snowmelt.wire.streaming import ChunkStatisticsMessage
 from support.chunk_data import chunk_column, relaxed
 from support.hostile_client import claims, encoded
 
@@ -129,7 +129,7 @@ def test_a_chunk_whose_bytes_or_claims_were_changed_is_refused_or_read_right(sta
     schema, parquet, claimed = case
     try:
         # What is no message of the protocol is refused before it is inspected.
-        msgspec.convert(claimed, type=Statistics)
+        msgspec.convert(claimed, type=ChunkStatisticsMessage)
     except msgspec.ValidationError:
         return
     [found] = inspect_blobs(stage, [job(stage, parquet, claimed)], {1: {1: schema}})
@@ -163,7 +163,7 @@ def test_chunks_that_are_decoded_together_get_the_findings_they_get_alone(
     schemas: dict[int, dict[int, TableSchema]] = {}
     for number, (own, parquet, claimed) in enumerate(cases):
         try:
-            msgspec.convert(claimed, type=Statistics)
+            msgspec.convert(claimed, type=ChunkStatisticsMessage)
         except msgspec.ValidationError:
             continue
         table_id = 1 if own == schema else number + 2

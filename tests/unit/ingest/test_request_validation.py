@@ -7,10 +7,10 @@ from snowmelt.errors import RegistrationRefused
 from snowmelt.ingest.request_validation import blob_refusal, check_request, chunk_refusal
 from snowmelt.wire.streaming import (
     BlobMetadata,
-    ChunkChannel,
+    ChunkChannelMessage,
     ChunkMetadata,
+    ChunkStatisticsMessage,
     RegisterRequest,
-    Statistics,
 )
 
 
@@ -21,9 +21,9 @@ def chunk(**changes: object) -> ChunkMetadata:
         table="T",
         chunk_start_offset=0,
         chunk_length=100,
-        channels=[ChunkChannel("CH", 0, 1)],
+        channels=[ChunkChannelMessage("CH", 0, 1)],
         chunk_md5="0" * 32,
-        eps=Statistics(1),
+        eps=ChunkStatisticsMessage(1),
         encryption_key_id=1,
     )
     return msgspec.structs.replace(whole, **changes)
@@ -38,7 +38,7 @@ def test_a_whole_registration_passes() -> None:
     check_request(RegisterRequest(blobs=[blob()]))
     assert blob_refusal(blob(), set()) is None
     assert chunk_refusal(chunk()) is None
-    assert chunk_refusal(chunk(eps=Statistics(0), rowless=True)) is None
+    assert chunk_refusal(chunk(eps=ChunkStatisticsMessage(0), rowless=True)) is None
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_a_blob_that_came_already_is_refused() -> None:
         ({"table": None}, 17),
         ({"chunk_md5": None}, 28),
         ({"eps": None}, 29),
-        ({"eps": Statistics(0)}, 31),
-        ({"eps": Statistics(-1)}, 31),
+        ({"eps": ChunkStatisticsMessage(0)}, 31),
+        ({"eps": ChunkStatisticsMessage(-1)}, 31),
         ({"rowless": True}, 31),
         ({"chunk_length": None}, 30),
         ({"chunk_length": 0}, 30),
@@ -101,13 +101,13 @@ def test_a_blob_that_came_already_is_refused() -> None:
         ({"chunk_start_offset": None}, 30),
         ({"chunk_start_offset": -16}, 30),
         ({"encryption_key_id": None}, 59),
-        ({"channels": [ChunkChannel(None, 0, 1)]}, 18),
-        ({"channels": [ChunkChannel("CH", 0, 1, "a\0b")]}, 18),
-        ({"channels": [ChunkChannel("CH", None, 1)]}, 24),
-        ({"channels": [ChunkChannel("CH", -1, 1)]}, 24),
-        ({"channels": [ChunkChannel("CH", 0, None)]}, 21),
-        ({"channels": [ChunkChannel("CH", 0, 1 << 63)]}, 21),
-        ({"channels": [ChunkChannel("CH", 0, 1), ChunkChannel("ch", 0, 1)]}, 23),
+        ({"channels": [ChunkChannelMessage(None, 0, 1)]}, 18),
+        ({"channels": [ChunkChannelMessage("CH", 0, 1, "a\0b")]}, 18),
+        ({"channels": [ChunkChannelMessage("CH", None, 1)]}, 24),
+        ({"channels": [ChunkChannelMessage("CH", -1, 1)]}, 24),
+        ({"channels": [ChunkChannelMessage("CH", 0, None)]}, 21),
+        ({"channels": [ChunkChannelMessage("CH", 0, 1 << 63)]}, 21),
+        ({"channels": [ChunkChannelMessage("CH", 0, 1), ChunkChannelMessage("ch", 0, 1)]}, 23),
     ],
 )
 def test_each_mistake_of_a_chunk_has_its_code(changes: dict[str, object], code: int) -> None:

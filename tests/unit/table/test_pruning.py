@@ -29,7 +29,7 @@ from snowmelt.table.pruning import (
     prune_chunks,
     prune_files,
 )
-from snowmelt.wire.column_statistics import to_wire
+from snowmelt.wire.column_statistics import statistics_to_message
 from support.chunk_data import chunk_column, relaxed
 
 EPOCH = dt.datetime(1970, 1, 1)
@@ -44,7 +44,7 @@ def schema_of(column: Column) -> TableSchema:
 def chunk_of(stored: list, column: Column) -> ChunkRecord:
     schema = schema_of(column)
     rows = pa.Table.from_arrays([chunk_column(column, stored)], schema=chunk_schema(schema))
-    statistics = msgspec.json.encode(to_wire(schema, collect(rows, schema)))
+    statistics = msgspec.json.encode(statistics_to_message(schema, collect(rows, schema)))
     now = UTC_EPOCH
     return ChunkRecord(1, 1, "p", "x", 0, 1, "", 1, len(stored), 1, statistics, None, None, now)
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from snowmelt.schema.statistics import ChunkStatistics, ColumnStatistics, collect
 from snowmelt.schema.types import Column, Kind, TableSchema
 from snowmelt.wire import column_statistics
-from snowmelt.wire.streaming import ColumnStatistics as Sent
-from snowmelt.wire.streaming import ResponseCode, Statistics
+from snowmelt.wire.streaming import ChunkStatisticsMessage, ResponseCode
+from snowmelt.wire.streaming import ColumnStatisticsMessage as Sent
 from support.chunk_data import chunks, every_type, relaxed
 
 TEXT = Column("T", Kind.TEXT, 4, length=100, byte_length=400)
@@ -24,7 +24,7 @@ FIXED = Column("N", Kind.FIXED, 6, precision=38, scale=0)
 
 def sent_of(column: Column, minimum, maximum, *, nulls: int = 0, rows: int = 2) -> Sent:
     collected = ChunkStatistics(rows, (ColumnStatistics(minimum, maximum, nulls, 1),))
-    wire = column_statistics.to_wire(TableSchema(1, (column,)), collected)
+    wire = column_statistics.statistics_to_message(TableSchema(1, (column,)), collected)
     return wire.columns[column.display_name]
 
 
@@ -65,17 +65,19 @@ def test_special_reals_are_texts(value, expected):
 
 def test_keys_are_display_names():
     collected = ChunkStatistics(1, (ColumnStatistics(1.0, 1.0, 0),))
-    assert list(column_statistics.to_wire(TableSchema(1, (REAL,)), collected).columns) == ['"r"']
+    assert list(
+        column_statistics.statistics_to_message(TableSchema(1, (REAL,)), collected).columns
+    ) == ['"r"']
 
 
 def test_a_column_without_values_has_no_bounds():
     for column in (TEXT, REAL, FIXED):
         sent = sent_of(column, None, None, nulls=2)
-        wire = Statistics(rows=2, columns={column.display_name: sent})
+        wire = ChunkStatisticsMessage(rows=2, columns={column.display_name: sent})
         schema = TableSchema(1, (column,))
-        assert column_statistics.check(schema, wire, 2) is None
-        assert column_statistics.from_wire(schema, wire) == {
-            column.ordinal: column_statistics.Bounds(None, None, 2)
+        assert column_statistics.find_statistics_error(schema, wire, 2) is None
+        assert column_statistics.bounds_from_message(schema, wire) == {
+            column.ordinal: column_statistics.StatisticBounds(None, None, 2)
         }
 
 
@@ -84,11 +86,11 @@ def test_a_column_without_values_has_no_bounds():
 def test_what_is_collected_passes_the_check_and_bounds_every_value(part):
     schema, table = part
     collected = collect(table, schema)
-    wire = column_statistics.to_wire(schema, collected)
+    wire = column_statistics.statistics_to_message(schema, collected)
     text = msgspec.json.encode(wire)
-    wire = msgspec.json.decode(text, type=Statistics)
-    assert column_statistics.check(schema, wire, table.num_rows) is None
-    bounds = column_statistics.from_wire(schema, wire)
+    wire = msgspec.json.decode(text, type=ChunkStatisticsMessage)
+    assert column_statistics.find_statistics_error(schema, wire, table.num_rows) is None
+    bounds = column_statistics.bounds_from_message(schema, wire)
     stored = column_statistics.StoredStatistics(text)
     assert {column.ordinal: stored.bounds(column) for column in schema.columns} == bounds
     for column, found in zip(schema.columns, collected.columns, strict=True):
@@ -105,17 +107,17 @@ def test_what_is_collected_passes_the_check_and_bounds_every_value(part):
 @given(low=st.binary(max_size=50), high=st.binary(max_size=50))
 def test_cut_texts_still_bound(low, high):
     low, high = sorted((low, high))
-    wire = Statistics(rows=2, columns={"T": sent_of(TEXT, low, high)})
-    bound = column_statistics.from_wire(TableSchema(1, (TEXT,)), wire)[4]
+    wire = ChunkStatisticsMessage(rows=2, columns={"T": sent_of(TEXT, low, high)})
+    bound = column_statistics.bounds_from_message(TableSchema(1, (TEXT,)), wire)[4]
     assert bound.minimum <= low
     assert bound.maximum is None or bound.maximum >= high
-    assert column_statistics.check(TableSchema(1, (TEXT,)), wire, 2) is None
+    assert column_statistics.find_statistics_error(TableSchema(1, (TEXT,)), wire, 2) is None
 
 
 def test_a_column_that_was_not_sent_is_unknown():
-    wire = Statistics(rows=2, columns={})
-    unknown = column_statistics.Bounds(None, None, None)
-    assert column_statistics.from_wire(TableSchema(1, (TEXT,)), wire) == {4: unknown}
+    wire = ChunkStatisticsMessage(rows=2, columns={})
+    unknown = column_statistics.StatisticBounds(None, None, None)
+    assert column_statistics.bounds_from_message(TableSchema(1, (TEXT,)), wire) == {4: unknown}
     assert column_statistics.StoredStatistics(msgspec.json.encode(wire)).bounds(TEXT) == unknown
 
 
@@ -138,7 +140,9 @@ def refusal(rows: int = 2, **changes) -> int | None:
             del columns[key]
         else:
             columns[key] = msgspec.structs.replace(columns.get(key, Sent()), **fields)
-    problem = column_statistics.check(REQUIRED, Statistics(rows=rows, columns=columns), 2)
+    problem = column_statistics.find_statistics_error(
+        REQUIRED, ChunkStatisticsMessage(rows=rows, columns=columns), 2
+    )
     return None if problem is None else problem[0]
 
 
@@ -180,7 +184,9 @@ def test_statistics_that_cannot_be_true_are_refused(changes, code):
 
 def test_the_reason_names_the_column():
     columns = good() | {'"r"': Sent(nullCount=9)}
-    _, reason = column_statistics.check(REQUIRED, Statistics(rows=2, columns=columns), 2)
+    _, reason = column_statistics.find_statistics_error(
+        REQUIRED, ChunkStatisticsMessage(rows=2, columns=columns), 2
+    )
     assert '"r"' in reason
 
 
@@ -201,6 +207,6 @@ def test_the_reason_names_the_column():
 )
 @relaxed
 def test_any_statistics_are_judged_without_failing(columns):
-    wire = Statistics(rows=2, columns=columns)
-    column_statistics.check(every_type(), wire, 2)
-    column_statistics.from_wire(every_type(), wire)
+    wire = ChunkStatisticsMessage(rows=2, columns=columns)
+    column_statistics.find_statistics_error(every_type(), wire, 2)
+    column_statistics.bounds_from_message(every_type(), wire)

@@ -15,17 +15,21 @@ from support.chunk_data import every_type
 @pytest.mark.parametrize("nullable", [True, False])
 def test_every_type_comes_back(nullable):
     for column in every_type(nullable=nullable).columns:
-        encoded = msgspec.json.encode(columns.to_wire(column))
-        assert columns.from_wire(msgspec.json.decode(encoded, type=ColumnMetadata)) == column
+        encoded = msgspec.json.encode(columns.column_to_message(column))
+        assert (
+            columns.column_from_message(msgspec.json.decode(encoded, type=ColumnMetadata)) == column
+        )
 
 
 def test_names_are_sent_as_sql_writes_them():
     column = Column('a"b', Kind.REAL, 1)
-    assert columns.to_wire(column).name == '"a""b"'
-    assert columns.from_wire(columns.to_wire(column)) == column
+    assert columns.column_to_message(column).name == '"a""b"'
+    assert columns.column_from_message(columns.column_to_message(column)) == column
 
 
 def test_a_collation_is_unsupported():
-    sent = msgspec.structs.replace(columns.to_wire(Column("A", Kind.REAL, 1)), collation="en")
+    sent = msgspec.structs.replace(
+        columns.column_to_message(Column("A", Kind.REAL, 1)), collation="en"
+    )
     with pytest.raises(Unsupported):
-        columns.from_wire(sent)
+        columns.column_from_message(sent)

@@ -23,7 +23,7 @@ from snowmelt.ingest.rows.targets import PipePath, Target
 from snowmelt.schema.error_table import Origin, Refusal, converted, rows_of
 from snowmelt.schema.statistics import collect
 from snowmelt.schema.types import internal_name
-from snowmelt.wire.column_statistics import to_wire
+from snowmelt.wire.column_statistics import statistics_to_message
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -129,7 +129,7 @@ class Stager:
                 key_id=target.data_key.key_id,
                 rows=chunk.rows,
                 schema_version=schema.version,
-                statistics=_encoder.encode(to_wire(schema, collect(rows, schema))),
+                statistics=_encoder.encode(statistics_to_message(schema, collect(rows, schema))),
                 first_insert_ms=min(times),
                 last_insert_ms=max(times),
                 channels=(),

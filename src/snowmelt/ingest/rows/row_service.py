@@ -28,7 +28,7 @@ from snowmelt.ingest.rows.targets import (
     writable,
 )
 from snowmelt.schema.types import internal_name
-from snowmelt.wire.row_api import ChannelStatus, OpenAnswer, StatusAnswer
+from snowmelt.wire.row_api import RowChannelStatus, RowOpenResponse, RowStatusResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -91,7 +91,7 @@ class RowDesk:
         request_id: str,
         offset_token: str | None,
         client: SdkClient | None = None,
-    ) -> Future[OpenAnswer]:
+    ) -> Future[RowOpenResponse]:
         """Open a channel; who had it before is fenced. The same request again changes nothing.
 
         The future raises PipeNotFound if there is no such pipe or this role may not insert by it,
@@ -106,7 +106,7 @@ class RowDesk:
         name = channel_name(channel)
         _check_texts(request_id, offset_token)
 
-        def write(connection: sa.Connection) -> OpenAnswer:
+        def write(connection: sa.Connection) -> RowOpenResponse:
             table, _ = writable(connection, path, sender)
             base64 = self.forms.in_new_channel(connection, path, client)
             try:
@@ -129,7 +129,7 @@ class RowDesk:
             if name not in known:
                 # Dropped since this request was first answered: whoever asks is fenced already.
                 raise ContinuationStale(token=following, channel=channel)
-            return OpenAnswer(str(following), status_of(path, channel, known[name]))
+            return RowOpenResponse(str(following), status_of(path, channel, known[name]))
 
         return self.writes.submit(write, key=path)
 
@@ -155,7 +155,7 @@ class RowDesk:
 
         return self.writes.submit(write, key=path)
 
-    def statuses(self, path: PipePath, names: Sequence[str], sender: Sender) -> StatusAnswer:
+    def statuses(self, path: PipePath, names: Sequence[str], sender: Sender) -> RowStatusResponse:
         """Tell of channels what is committed and refused; those that do not exist are left out.
 
         Raises:
@@ -185,7 +185,7 @@ class RowDesk:
         for name in names:
             if is_elastic(name) and name not in found:
                 found[name] = status_of(path, name, None)
-        return StatusAnswer(found)
+        return RowStatusResponse(found)
 
     def prepare(self, request: RowsRequest, *, again: bool) -> tuple[Target, str, Outcome | None]:
         """Return where a request's rows go, its channel, and its answer where it needs no work.
@@ -399,9 +399,9 @@ def channel_name(text: str) -> str:
     return internal_name(text)
 
 
-def status_of(path: PipePath, channel: str, known: RowChannel | None) -> ChannelStatus:
+def status_of(path: PipePath, channel: str, known: RowChannel | None) -> RowChannelStatus:
     """Return what is told of a channel; None is the elastic one before its first row."""
-    status = ChannelStatus(path.database, path.schema, path.pipe, channel)
+    status = RowChannelStatus(path.database, path.schema, path.pipe, channel)
     if known is None:
         return status
     status.last_committed_offset_token = known.offset_token

@@ -27,7 +27,7 @@ from snowmelt.server.rows.messages import (
     parse_address,
     trouble_answer,
 )
-from snowmelt.wire.row_api import AppendAnswer
+from snowmelt.wire.row_api import RowAppendResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -206,7 +206,7 @@ def append_answer(request: RowsRequest, outcome: Outcome) -> Answer:
     if isinstance(outcome, Outdated):
         raise ContinuationStale(f"{outcome.reason} Open the channel again.")
     at = None if request.continuation is None else parse_continuation(request.continuation)
-    answer = json_answer(AppendAnswer("" if at is None else str(at.following)))
+    answer = json_answer(RowAppendResponse("" if at is None else str(at.following)))
     if request.continuation is None and request.client is not None:
         # Without a channel nothing else tells later how old its client is.
         born = b"%d" % request.client.born_ms

@@ -21,7 +21,7 @@ from snowmelt.errors import (
 )
 from snowmelt.ingest.rows.targets import PipePath, SdkClient
 from snowmelt.server.error_responses import Answer, json_answer
-from snowmelt.wire.row_api import Trouble
+from snowmelt.wire.row_api import RowApiErrorBody
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -183,7 +183,7 @@ def trouble_answer(error: Exception, *, path: str, user: str | None) -> Answer:
     else:
         _log.info("%s answered %d to user %s: %s", path, status, user, error)
     headers = ((b"www-authenticate", b"Bearer"),) if status == HTTPStatus.UNAUTHORIZED else ()
-    return Answer(status, _encoder.encode(Trouble(code_of(error), str(error))), headers)
+    return Answer(status, _encoder.encode(RowApiErrorBody(code_of(error), str(error))), headers)
 
 
 def _status(error: SnowmeltError) -> int:

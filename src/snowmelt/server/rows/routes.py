@@ -30,7 +30,7 @@ from snowmelt.server.rows.messages import (
 )
 from snowmelt.server.rows.scoped_tokens import claimed_scope, has_issuer
 from snowmelt.server.streaming_routes import host_of
-from snowmelt.wire.row_api import DropAnswer, Fragment, OpenRequest, StatusRequest
+from snowmelt.wire.row_api import RowDropResponse, RowFileFragment, RowOpenRequest, RowStatusRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from snowmelt.server.rows.append import Taking
     from snowmelt.server.rows.components import RowParts
     from snowmelt.server.rows.messages import Address
-    from snowmelt.wire.row_api import OpenAnswer
+    from snowmelt.wire.row_api import RowOpenResponse
 
 _Kind = TypeVar("_Kind", bound=msgspec.Struct)
 _Result = TypeVar("_Result")
@@ -146,8 +146,8 @@ class RowRoutes:
 
     async def _open(self, call: Call, address: Address) -> Answer:
         sender = await self._sender(call)
-        request = _decode(call.body or b"{}", OpenRequest)
-        answer: OpenAnswer = await self._queued(
+        request = _decode(call.body or b"{}", RowOpenRequest)
+        answer: RowOpenResponse = await self._queued(
             lambda: self._parts.desk.open(
                 address.pipe,
                 address.channel or "",
@@ -164,11 +164,11 @@ class RowRoutes:
         token = await self._queued(
             lambda: self._parts.desk.drop(address.pipe, address.channel or "", sender)
         )
-        return json_answer(DropAnswer(token))
+        return json_answer(RowDropResponse(token))
 
     async def _statuses(self, call: Call, address: Address) -> Answer:
         sender = await self._sender(call)
-        request = _decode(call.body or b"{}", StatusRequest)
+        request = _decode(call.body or b"{}", RowStatusRequest)
         return json_answer(
             await self._in_thread(
                 lambda: self._parts.desk.statuses(address.pipe, request.channel_names, sender)
@@ -182,7 +182,7 @@ class RowRoutes:
 
     async def _file(self, call: Call, address: Address) -> Answer:
         try:
-            fragments = msgspec.json.decode(call.body, type=list[Fragment])
+            fragments = msgspec.json.decode(call.body, type=list[RowFileFragment])
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise RequestMalformed(reason=str(error)) from None
         if len(fragments) != 1:

@@ -28,7 +28,7 @@ from snowmelt.errors import (
 from snowmelt.ingest.rows.body import unpacked
 from snowmelt.ingest.rows.targets import is_row_file
 from snowmelt.ingest.stage_locations import STAGE_BUCKET, Asker
-from snowmelt.wire.row_api import PipeEncryption, PipeInfo, StageLocation
+from snowmelt.wire.row_api import PipeEncryption, PipeInfo, RowStageLocation
 
 if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from snowmelt.ingest.rows.targets import PipePath, SdkClient, Sender, Targets
     from snowmelt.ingest.stage_locations import Handing
     from snowmelt.storage.store import Store
-    from snowmelt.wire.row_api import Fragment
+    from snowmelt.wire.row_api import RowFileFragment
 
 _log = logging.getLogger("snowmelt.server")
 _IV_BYTES = 16
@@ -89,7 +89,7 @@ class RowFiles:
             parameter_overrides=overrides,
         )
 
-    def fetch(self, fragment: Fragment, path: PipePath, sender: Sender) -> bytes:
+    def fetch(self, fragment: RowFileFragment, path: PipePath, sender: Sender) -> bytes:
         """Return the rows of a file, newline-delimited JSON.
 
         Raises:
@@ -124,14 +124,14 @@ class RowFiles:
         # Many times the size of what one request may send: a file is a client's whole buffer.
         return unpacked(cipher.update(sealed), "zstd", self.max_file_bytes * 8)
 
-    def forget(self, fragment: Fragment) -> None:
+    def forget(self, fragment: RowFileFragment) -> None:
         """Delete a file whose rows are committed."""
         try:
             self.stage.delete(self._stage_path(fragment))
         except (SnowmeltError, OSError) as error:
             _log.warning("file %s of committed rows stays: %s", fragment.file_path, error)
 
-    def _place(self, user: str, host: str, at_most_s: float | None) -> StageLocation:
+    def _place(self, user: str, host: str, at_most_s: float | None) -> RowStageLocation:
         now = self.clock.now()
         with self.database.writing() as connection:
             prefix = stages.issue_prefix(connection, user, now)
@@ -140,7 +140,7 @@ class RowFiles:
         seconds = given.expires_in_s or _A_DAY_S
         lasts = dt.timedelta(seconds=seconds if at_most_s is None else min(seconds, at_most_s))
         at = given.location
-        return StageLocation(
+        return RowStageLocation(
             expiry_time_ms=to_epoch_ms(now + lasts),
             location=at.location,
             region=at.region or "",
@@ -149,7 +149,7 @@ class RowFiles:
             storage_endpoint=(at.endPoint or "").rpartition("://")[2],
         )
 
-    def _stage_path(self, fragment: Fragment) -> str:
+    def _stage_path(self, fragment: RowFileFragment) -> str:
         place, _, name = fragment.file_path.rpartition("/")
         root, _, prefix = place.rpartition("/")
         if root not in {STAGE_BUCKET, self.bucket} or not prefix or not is_row_file(name):

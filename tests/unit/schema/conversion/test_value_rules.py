@@ -28,7 +28,7 @@ from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.size_estimates import stored_bytes
 from snowmelt.schema.statistics import collect
 from snowmelt.schema.types import Column, Compatibility, Kind, TableSchema
-from snowmelt.wire.column_statistics import to_wire
+from snowmelt.wire.column_statistics import statistics_to_message
 
 DATA = Path(__file__).parents[3] / "data"
 # The second file holds what random cases found: digits of floats, odd digits, zones and limits.
@@ -209,7 +209,9 @@ def check_statistics(vector, stored, of):
     """What goes over the wire about a chunk of this one value, field by field."""
     schema = TableSchema(1, (of,))
     table = RowConverter(schema, zone=LOS_ANGELES).table_of([(stored,)])
-    [got] = msgspec.to_builtins(to_wire(schema, collect(table, schema)).columns).values()
+    [got] = msgspec.to_builtins(
+        statistics_to_message(schema, collect(table, schema)).columns
+    ).values()
     expected = vector["ep"]
     assert {key: comparable_wire(value) for key, value in got.items()} == {
         key: comparable_wire(float(value) if isinstance(got[key], float) else value)
