@@ -27,7 +27,7 @@ from snowmelt.load.parsers import definition
 from snowmelt.load.phases import ColumnOptions, Reader, Target
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.schema.native_types import native_schema
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,14 +36,14 @@ WHOLE = Portion(InputFile("x"))
 FLIGHTS = TableSchema(
     1,
     (
-        Column("ID", Kind.FIXED, 1, precision=18, scale=0),
-        Column("SEAT", Kind.FIXED, 2, precision=9, scale=0),
-        Column("PRICE", Kind.FIXED, 3, precision=12, scale=2),
-        Column("DISTANCE", Kind.REAL, 4),
-        Column("PASSENGER", Kind.TEXT, 5, length=100),
-        Column("CITY", Kind.TEXT, 6, length=100),
-        Column("DAY", Kind.DATE, 7),
-        Column("DEPARTED", Kind.TIMESTAMP_NTZ, 8, scale=6),
+        Column("ID", LogicalType.FIXED, 1, precision=18, scale=0),
+        Column("SEAT", LogicalType.FIXED, 2, precision=9, scale=0),
+        Column("PRICE", LogicalType.FIXED, 3, precision=12, scale=2),
+        Column("DISTANCE", LogicalType.REAL, 4),
+        Column("PASSENGER", LogicalType.TEXT, 5, length=100),
+        Column("CITY", LogicalType.TEXT, 6, length=100),
+        Column("DAY", LogicalType.DATE, 7),
+        Column("DEPARTED", LogicalType.TIMESTAMP_NTZ, 8, scale=6),
     ),
 )
 OBJECTS = TableSchema(1, FLIGHTS.columns[:6])
@@ -51,10 +51,10 @@ USER = TableSchema(
     1,
     tuple(
         Column(f"C{place}", kind, place, precision=18, scale=0, length=100)
-        if kind is Kind.FIXED
+        if kind is LogicalType.FIXED
         else Column(f"C{place}", kind, place, length=100)
         for place, kind in enumerate(
-            (Kind.FIXED, Kind.FIXED, Kind.REAL, Kind.TEXT, Kind.TEXT, Kind.FIXED, Kind.REAL, Kind.TEXT),
+            (LogicalType.FIXED, LogicalType.FIXED, LogicalType.REAL, LogicalType.TEXT, LogicalType.TEXT, LogicalType.FIXED, LogicalType.REAL, LogicalType.TEXT),
             1,
         )
     ),

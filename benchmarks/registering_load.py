@@ -23,9 +23,9 @@ from snowmelt.blob.bdec import blob_path
 from snowmelt.blob.writer import ChunkSource, build_blob
 from snowmelt.client.auth import KeyPairTokens, load_private_key
 from snowmelt.clock import SystemClock
-from snowmelt.schema.chunk_types import chunk_schema
-from snowmelt.schema.statistics import collect
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.chunk_types import chunk_arrow_schema
+from snowmelt.schema.statistics import collect_statistics
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 from snowmelt.wire.column_statistics import statistics_to_message
 from snowmelt.wire.streaming import (
     BlobMetadata,
@@ -43,9 +43,11 @@ if TYPE_CHECKING:
     from harness import Running
 
 CONNECTIONS = 64
-SCHEMA = TableSchema(1, (Column("ID", Kind.FIXED, 1, nullable=False, precision=18, scale=0),))
-ROWS = pa.table({"ID": [Decimal(n) for n in range(100)]}, schema=chunk_schema(SCHEMA))
-STATISTICS = statistics_to_message(SCHEMA, collect(ROWS, SCHEMA))
+SCHEMA = TableSchema(
+    1, (Column("ID", LogicalType.FIXED, 1, nullable=False, precision=18, scale=0),)
+)
+ROWS = pa.table({"ID": [Decimal(n) for n in range(100)]}, schema=chunk_arrow_schema(SCHEMA))
+STATISTICS = statistics_to_message(SCHEMA, collect_statistics(ROWS, SCHEMA))
 TABLE = "bench.public.registrations"
 _LENGTH = b"content-length: "
 _answers = msgspec.json.Decoder(RegisterResponse)

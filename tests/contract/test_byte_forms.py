@@ -11,10 +11,10 @@ from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import RowsBusy
 from snowmelt.ingest.rows.binary_encoding import ByteForms
 from snowmelt.ingest.rows.targets import PipePath, SdkClient
-from snowmelt.schema.types import Column, Kind
+from snowmelt.schema.types import Column, LogicalType
 
 PATH = PipePath("db", "public", "t-STREAMING")
-BINARY = SimpleNamespace(schema=SimpleNamespace(columns=[Column("B", Kind.BINARY, 1)]))
+BINARY = SimpleNamespace(schema=SimpleNamespace(columns=[Column("B", LogicalType.BINARY, 1)]))
 HOUR_S = 3600.0
 
 

@@ -14,7 +14,7 @@ from snowmelt.catalog.security import access_control
 from snowmelt.catalog.streaming import channels, chunks, registration, stages
 from snowmelt.catalog.streaming.registration import ChannelAdvance
 from snowmelt.errors import SnowmeltError, TransactionConflict
-from snowmelt.schema.types import Column, Kind, TableName
+from snowmelt.schema.types import Column, LogicalType, TableName
 
 
 @pytest.fixture
@@ -326,7 +326,7 @@ def test_a_key_of_another_user_is_refused(world, client):
 
 def test_older_columns_are_taken_while_what_they_miss_may_be_null(world, client):
     def add_version(version: int, nullable: bool) -> None:
-        added = Column(f"N{version}", Kind.REAL, version + 1, nullable=nullable)
+        added = Column(f"N{version}", LogicalType.REAL, version + 1, nullable=nullable)
         with world.database.writing() as connection:
             tables.add_schema_version(
                 connection, world.table(), (*world.table().schema.columns, added), now=world.now

@@ -21,7 +21,7 @@ from snowmelt.errors import (
     TableNotFound,
     TransactionConflict,
 )
-from snowmelt.schema.types import Column, Kind, TableName
+from snowmelt.schema.types import Column, LogicalType, TableName
 
 
 @pytest.fixture
@@ -32,9 +32,9 @@ def writing(world):
 
 def test_a_table_is_found_as_it_was_created(world):
     columns = (
-        Column("ID", Kind.FIXED, 1, nullable=False, precision=10, scale=2),
-        Column("lower case", Kind.TIMESTAMP_TZ, 2, scale=9),
-        Column("☃", Kind.TEXT, 3, length=5, byte_length=20),
+        Column("ID", LogicalType.FIXED, 1, nullable=False, precision=10, scale=2),
+        Column("lower case", LogicalType.TIMESTAMP_TZ, 2, scale=9),
+        Column("☃", LogicalType.TEXT, 3, length=5, byte_length=20),
     )
     name = TableName("DB", "PUBLIC", "ünï")
     with world.database.writing() as connection:

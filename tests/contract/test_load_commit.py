@@ -16,7 +16,7 @@ from snowmelt.catalog.objects.tables import add_schema_version
 from snowmelt.clock import ManualClock
 from snowmelt.errors import LeaseLost, LoadOvertaken, LoadRefused, UnknownOutcome
 from snowmelt.failpoints import Failpoint
-from snowmelt.schema.types import Column, Kind, TableName
+from snowmelt.schema.types import Column, LogicalType, TableName
 from snowmelt.table.load_commit import (
     LoadRequest,
     abandon_load,
@@ -201,7 +201,7 @@ def test_a_column_that_came_meanwhile_must_be_nullable(house):
     for number, nullable in ((3, True), (4, False)):
         with house.database.writing() as connection:
             table = house.table()
-            column = Column(f"C{number}", Kind.BOOLEAN, number, nullable=nullable)
+            column = Column(f"C{number}", LogicalType.BOOLEAN, number, nullable=nullable)
             columns = (*table.schema.columns, column)
             add_schema_version(connection, table, columns, now=house.clock.now())
         if nullable:

@@ -17,9 +17,9 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from snowmelt.errors import CommitLost, TableInconsistent
-from snowmelt.schema.chunk_types import FIELD_ID, chunk_schema
+from snowmelt.schema.chunk_types import FIELD_ID, chunk_arrow_schema
 from snowmelt.schema.native_types import native_schema
-from snowmelt.schema.types import Column, Kind, TableName, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
 from snowmelt.table.iceberg import (
     Append,
     Facts,
@@ -35,18 +35,18 @@ from support.chunk_data import chunk_column, every_type
 
 TYPES = TableName("DEMO", "PUBLIC", "TYPES")
 COLUMNS = (
-    Column("ID", Kind.FIXED, 1, nullable=False, precision=38, scale=0),
-    Column("AMOUNT", Kind.FIXED, 2, precision=12, scale=2),
-    Column("REAL", Kind.REAL, 3),
-    Column("FLAG", Kind.BOOLEAN, 4),
-    Column("WORD", Kind.TEXT, 5, length=100, byte_length=400),
-    Column("BYTES", Kind.BINARY, 6, byte_length=100),
-    Column("DAY", Kind.DATE, 7),
-    Column("AT", Kind.TIME, 8, scale=9),
-    Column("NTZ", Kind.TIMESTAMP_NTZ, 9, scale=9),
-    Column("LTZ", Kind.TIMESTAMP_LTZ, 10, scale=6),
-    Column("TZ", Kind.TIMESTAMP_TZ, 12, scale=9),
-    Column("any thing", Kind.VARIANT, 13),
+    Column("ID", LogicalType.FIXED, 1, nullable=False, precision=38, scale=0),
+    Column("AMOUNT", LogicalType.FIXED, 2, precision=12, scale=2),
+    Column("REAL", LogicalType.REAL, 3),
+    Column("FLAG", LogicalType.BOOLEAN, 4),
+    Column("WORD", LogicalType.TEXT, 5, length=100, byte_length=400),
+    Column("BYTES", LogicalType.BINARY, 6, byte_length=100),
+    Column("DAY", LogicalType.DATE, 7),
+    Column("AT", LogicalType.TIME, 8, scale=9),
+    Column("NTZ", LogicalType.TIMESTAMP_NTZ, 9, scale=9),
+    Column("LTZ", LogicalType.TIMESTAMP_LTZ, 10, scale=6),
+    Column("TZ", LogicalType.TIMESTAMP_TZ, 12, scale=9),
+    Column("any thing", LogicalType.VARIANT, 13),
 )
 STORED = {
     "ID": [10**37, -1, 3],
@@ -67,7 +67,7 @@ STORED = {
 def rows() -> pa.Table:
     schema = TableSchema(1, COLUMNS)
     arrays = [chunk_column(column, STORED[column.name]) for column in COLUMNS]
-    return pa.Table.from_arrays(arrays, schema=chunk_schema(schema))
+    return pa.Table.from_arrays(arrays, schema=chunk_arrow_schema(schema))
 
 
 @pytest.fixture

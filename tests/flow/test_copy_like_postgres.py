@@ -16,7 +16,7 @@ from snowmelt.load.expressions.datetime_templates import PATTERNS, TemplateReade
 from snowmelt.load.expressions.evaluator import Calculator
 from snowmelt.load.task import Computed
 from snowmelt.schema.native_types import native_schema
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:
     from random import Random
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 psycopg = pytest.importorskip("psycopg")
 pytestmark = pytest.mark.postgres
 
-TEXT = {"kind": Kind.TEXT, "length": 1000, "byte_length": 4000}
-WHOLE = {"kind": Kind.FIXED, "precision": 18, "scale": 0}
+TEXT = {"kind": LogicalType.TEXT, "length": 1000, "byte_length": 4000}
+WHOLE = {"kind": LogicalType.FIXED, "precision": 18, "scale": 0}
 STARTED = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 FIRST, LAST = dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59)
 MOMENTS = st.datetimes(FIRST, LAST) | st.builds(
@@ -71,7 +71,7 @@ def templates(draw: st.DrawFn) -> str:
 @settings(max_examples=max(settings.default.max_examples // 2, 20))
 @given(templates(), st.lists(MOMENTS, min_size=20, max_size=20))
 def test_to_char_writes_what_postgresql_writes(server, template, moments) -> None:
-    schema = TableSchema(1, (Column("T", Kind.TIMESTAMP_NTZ, 1, scale=6),))
+    schema = TableSchema(1, (Column("T", LogicalType.TIMESTAMP_NTZ, 1, scale=6),))
     rows = pa.table([pa.array(moments, pa.timestamp("us"))], schema=native_schema(schema))
     quoted = template.replace("'", "''")
     ours = calculate(f"TO_CHAR(t, '{quoted}')", schema, rows, TEXT)
@@ -141,11 +141,11 @@ SCHEMA = TableSchema(
                 "T": TEXT,
                 "I": WHOLE,
                 "J": WHOLE,
-                "N": {"kind": Kind.FIXED, "precision": 12, "scale": 3},
-                "M": {"kind": Kind.FIXED, "precision": 9, "scale": 2},
-                "D": {"kind": Kind.DATE},
-                "E": {"kind": Kind.DATE},
-                "U": {"kind": Kind.TIMESTAMP_NTZ, "scale": 6},
+                "N": {"kind": LogicalType.FIXED, "precision": 12, "scale": 3},
+                "M": {"kind": LogicalType.FIXED, "precision": 9, "scale": 2},
+                "D": {"kind": LogicalType.DATE},
+                "E": {"kind": LogicalType.DATE},
+                "U": {"kind": LogicalType.TIMESTAMP_NTZ, "scale": 6},
             }.items(),
             1,
         )
@@ -221,7 +221,7 @@ def test_functions_operators_and_casts_give_what_postgresql_gives(server, rows) 
 
 
 def test_a_template_that_is_refused_names_its_part() -> None:
-    schema = TableSchema(1, (Column("T", Kind.TIMESTAMP_NTZ, 1, scale=6),))
+    schema = TableSchema(1, (Column("T", LogicalType.TIMESTAMP_NTZ, 1, scale=6),))
     with pytest.raises(LoadRefused, match="IDDD: it is not one of Vertica's patterns; write DDD"):
         Calculator(
             schema, [(Computed("X", "TO_CHAR(t, 'IDDD')"), Column("X", ordinal=1, **TEXT))], None

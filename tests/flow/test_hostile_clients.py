@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from snowmelt.schema.chunk_types import chunk_schema
+from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.spark import Snowmelt
 from support.hostile_client import Lie, claims, counting, describe, encoded, page_of, with_column
 from support.streaming_wire import Conversation, verdicts
@@ -44,7 +44,7 @@ def honest_rows(schema: TableSchema) -> pa.Table:
             "AMOUNT": [Decimal("1.50")] * count,
             "DOC": ['{"a":1}'] * count,
         },
-        schema=chunk_schema(schema),
+        schema=chunk_arrow_schema(schema),
     )
 
 

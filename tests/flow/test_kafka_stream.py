@@ -25,7 +25,7 @@ from snowmelt.config import Settings
 from snowmelt.errors import ChannelFenced, TableNotFound, UserError
 from snowmelt.load.kafka.connection import Connection
 from snowmelt.loaders.kafka import Connector, ConnectorOptions
-from snowmelt.schema.types import Column, Kind, TableName
+from snowmelt.schema.types import Column, LogicalType, TableName
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.table_reader import read_table
 
@@ -158,7 +158,7 @@ def test_columns_that_come_and_go_need_no_restart(streaming):
     topic = streaming.kafka.topic("changing", messages(1))
     with streaming.running(topic):
         streaming.wait_for(1)
-        more = Column("MORE", Kind.FIXED, 4, precision=5, scale=0)
+        more = Column("MORE", LogicalType.FIXED, 4, precision=5, scale=0)
         streaming.change(lambda columns: [*columns, more])
         streaming.kafka.produce(topic, 0, [b'{"id": 2, "more": 7}'])
         streaming.wait_for(1, 2)

@@ -8,24 +8,24 @@ import pyarrow as pa
 import pytest
 
 from fixtures.chunks import NUMBERS
-from snowmelt.schema.chunk_types import chunk_schema
-from snowmelt.schema.types import Column, Kind
+from snowmelt.schema.chunk_types import chunk_arrow_schema
+from snowmelt.schema.types import Column, LogicalType
 from snowmelt.spark import Snowmelt
 
 pytestmark = pytest.mark.spark
 
 FIRST = (
-    Column("ID", Kind.FIXED, 1, nullable=False, precision=5, scale=0),
-    Column("COST", Kind.FIXED, 2, precision=18, scale=2),
-    Column("TINY", Kind.FIXED, 3, precision=4, scale=1),
-    Column("WORD", Kind.TEXT, 4, length=10, byte_length=40),
-    Column("GONE", Kind.REAL, 5),
+    Column("ID", LogicalType.FIXED, 1, nullable=False, precision=5, scale=0),
+    Column("COST", LogicalType.FIXED, 2, precision=18, scale=2),
+    Column("TINY", LogicalType.FIXED, 3, precision=4, scale=1),
+    Column("WORD", LogicalType.TEXT, 4, length=10, byte_length=40),
+    Column("GONE", LogicalType.REAL, 5),
 )
 
 
 def put(house, **values: object) -> None:
     """Register one row for the table's columns as they are now."""
-    schema = chunk_schema(house.table().schema)
+    schema = chunk_arrow_schema(house.table().schema)
     arrays = [pa.array([values.get(field.name)], field.type) for field in schema]
     house.put(pa.table(arrays, schema=schema))
 

@@ -11,18 +11,18 @@ from fixtures.chunks import NUMBERS
 from snowmelt import failpoints
 from snowmelt.catalog.commands.executor import execute
 from snowmelt.failpoints import Failpoint
-from snowmelt.schema.chunk_types import chunk_schema
-from snowmelt.schema.types import Column, Kind
+from snowmelt.schema.chunk_types import chunk_arrow_schema
+from snowmelt.schema.types import Column, LogicalType
 from snowmelt.spark import Snowmelt
 from snowmelt.table.compaction import compact
 from snowmelt.table.maintenance import MaintenanceSettings
 from snowmelt.table.table_reader import read_table
 
 COLUMNS = (
-    Column("ID", Kind.FIXED, 1, nullable=False, precision=5, scale=0),
-    Column("COST", Kind.FIXED, 2, precision=12, scale=2),
-    Column("WORD", Kind.TEXT, 3, length=10, byte_length=40),
-    Column("GONE", Kind.REAL, 4),
+    Column("ID", LogicalType.FIXED, 1, nullable=False, precision=5, scale=0),
+    Column("COST", LogicalType.FIXED, 2, precision=12, scale=2),
+    Column("WORD", LogicalType.TEXT, 3, length=10, byte_length=40),
+    Column("GONE", LogicalType.REAL, 4),
 )
 TABLE = "demo.public.numbers"
 
@@ -35,7 +35,7 @@ def disarmed():
 
 def put(house, **values: object) -> None:
     """Register one row for the table's columns as they are now, and make it native."""
-    schema = chunk_schema(house.table().schema)
+    schema = chunk_arrow_schema(house.table().schema)
     arrays = [pa.array([values.get(field.name)], field.type) for field in schema]
     house.put(pa.table(arrays, schema=schema))
     house.migrate()

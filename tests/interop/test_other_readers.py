@@ -15,23 +15,23 @@ from pyiceberg.table import StaticTable
 from snowmelt.catalog.commands.executor import execute
 from snowmelt.cli.main import main
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.types import Column, Kind, TableName
+from snowmelt.schema.types import Column, LogicalType, TableName
 
 pytestmark = pytest.mark.slow
 
 NAME = TableName("DEMO", "PUBLIC", "READ")
 COLUMNS = (
-    Column("ID", Kind.FIXED, 1, nullable=False, precision=18, scale=0),
-    Column("AMOUNT", Kind.FIXED, 2, precision=38, scale=10),
-    Column("WORD", Kind.TEXT, 3, length=100, byte_length=400),
-    Column("RATIO", Kind.REAL, 4),
-    Column("DAY", Kind.DATE, 5),
-    Column("AT", Kind.TIMESTAMP_TZ, 6, scale=9),
-    Column("NTZ", Kind.TIMESTAMP_NTZ, 7, scale=6),
-    Column("CLOCK", Kind.TIME, 8, scale=3),
-    Column("DOC", Kind.VARIANT, 9),
-    Column("RAW", Kind.BINARY, 10, byte_length=100),
-    Column("FLAG", Kind.BOOLEAN, 11),
+    Column("ID", LogicalType.FIXED, 1, nullable=False, precision=18, scale=0),
+    Column("AMOUNT", LogicalType.FIXED, 2, precision=38, scale=10),
+    Column("WORD", LogicalType.TEXT, 3, length=100, byte_length=400),
+    Column("RATIO", LogicalType.REAL, 4),
+    Column("DAY", LogicalType.DATE, 5),
+    Column("AT", LogicalType.TIMESTAMP_TZ, 6, scale=9),
+    Column("NTZ", LogicalType.TIMESTAMP_NTZ, 7, scale=6),
+    Column("CLOCK", LogicalType.TIME, 8, scale=3),
+    Column("DOC", LogicalType.VARIANT, 9),
+    Column("RAW", LogicalType.BINARY, 10, byte_length=100),
+    Column("FLAG", LogicalType.BOOLEAN, 11),
 )
 ROW = {
     "AMOUNT": Decimal("-1234567890123456789.0123456789"),

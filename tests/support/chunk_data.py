@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from snowmelt.schema.chunk_types import chunk_schema, chunk_type, decimal_from_unscaled
-from snowmelt.schema.types import TIMESTAMPS, Column, Kind, TableSchema
+from snowmelt.schema.chunk_types import chunk_arrow_schema, chunk_arrow_type, decimal_from_unscaled
+from snowmelt.schema.types import TIMESTAMP_TYPES, Column, LogicalType, TableSchema
 
 PATH = "2026/11/21/1/40/totwo8_abc_4711_18_0.bdec"
 DATA_KEY = bytes(range(32))
@@ -22,18 +22,22 @@ relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def every_type(*, nullable: bool = True) -> TableSchema:
     """A table with a column of each type, scale and physical form."""
     forms: list[dict[str, object]] = [
-        {"kind": Kind.FIXED, "precision": precision, "scale": scale}
+        {"kind": LogicalType.FIXED, "precision": precision, "scale": scale}
         for precision, scale in [
             (1, 0), (2, 0), (4, 0), (9, 0), (18, 0), (19, 0), (38, 0),
             (2, 2), (9, 5), (12, 2), (18, 18), (38, 37),
         ]
     ]  # fmt: skip
-    forms += [{"kind": kind} for kind in (Kind.REAL, Kind.BOOLEAN, Kind.DATE)]
-    forms += [{"kind": Kind.TEXT, "length": 16777216, "byte_length": 16777216}]
-    forms += [{"kind": Kind.BINARY, "byte_length": 8388608}]
-    forms += [{"kind": kind} for kind in (Kind.VARIANT, Kind.ARRAY, Kind.OBJECT)]
-    forms += [{"kind": Kind.TIME, "scale": scale} for scale in range(10)]
-    forms += [{"kind": kind, "scale": scale} for kind in sorted(TIMESTAMPS) for scale in range(10)]
+    forms += [{"kind": kind} for kind in (LogicalType.REAL, LogicalType.BOOLEAN, LogicalType.DATE)]
+    forms += [{"kind": LogicalType.TEXT, "length": 16777216, "byte_length": 16777216}]
+    forms += [{"kind": LogicalType.BINARY, "byte_length": 8388608}]
+    forms += [
+        {"kind": kind} for kind in (LogicalType.VARIANT, LogicalType.ARRAY, LogicalType.OBJECT)
+    ]
+    forms += [{"kind": LogicalType.TIME, "scale": scale} for scale in range(10)]
+    forms += [
+        {"kind": kind, "scale": scale} for kind in sorted(TIMESTAMP_TYPES) for scale in range(10)
+    ]
     return TableSchema(
         1,
         tuple(
@@ -45,20 +49,20 @@ def every_type(*, nullable: bool = True) -> TableSchema:
 
 def stored_values(column: Column) -> st.SearchStrategy:
     """Stored values of a column, extremes included."""
-    arrow_type = chunk_type(column)
+    arrow_type = chunk_arrow_type(column)
     if pa.types.is_decimal(arrow_type):
         limit = 10**arrow_type.precision - 1
         return st.integers(-limit, limit) | st.sampled_from([-limit, 0, limit])
     match column.kind:
-        case Kind.REAL:
+        case LogicalType.REAL:
             return st.floats()
-        case Kind.BOOLEAN:
+        case LogicalType.BOOLEAN:
             return st.booleans()
-        case Kind.DATE:
+        case LogicalType.DATE:
             return st.integers(-(2**31), 2**31 - 1)
-        case Kind.BINARY:
+        case LogicalType.BINARY:
             return st.binary(max_size=100)
-        case Kind.TEXT:
+        case LogicalType.TEXT:
             return st.text(max_size=60)
         case _:
             return st.sampled_from(["null", "1.50e2", '{"a":[1,"é"]}', "[]", '"\\u0000"'])
@@ -66,10 +70,10 @@ def stored_values(column: Column) -> st.SearchStrategy:
 
 def chunk_column(column: Column, values: list) -> pa.Array:
     """Stored values as an array in chunk form."""
-    arrow_type = chunk_type(column)
+    arrow_type = chunk_arrow_type(column)
     if pa.types.is_decimal(arrow_type):
         return decimal_from_unscaled(values, arrow_type.precision, arrow_type.scale)
-    if column.kind is Kind.DATE:
+    if column.kind is LogicalType.DATE:
         return pa.array(values, pa.int32()).cast(arrow_type)
     return pa.array(values, arrow_type)
 
@@ -86,7 +90,7 @@ def chunks(draw, *, max_rows: int = 12) -> tuple[TableSchema, pa.Table]:
         values = st.none() | stored_values(column)
         arrays.append(chunk_column(column, draw(st.lists(values, min_size=rows, max_size=rows))))
     schema = TableSchema(1, columns)
-    return schema, pa.Table.from_arrays(arrays, schema=chunk_schema(schema))
+    return schema, pa.Table.from_arrays(arrays, schema=chunk_arrow_schema(schema))
 
 
 def texts_of(table: pa.Table) -> list[list[str]]:
@@ -132,9 +136,9 @@ def as_java(table: pa.Table, schema: TableSchema, *, codec: str = "gzip", **opti
 
 
 def _java_form(column: Column, array: pa.Array) -> pa.Array:
-    if column.kind is Kind.BINARY:
+    if column.kind is LogicalType.BINARY:
         return pa.Array.from_buffers(pa.string(), len(array), array.buffers(), offset=array.offset)
-    wide = column.kind is Kind.FIXED and (column.scale or column.physical_type == "SB16")
+    wide = column.kind is LogicalType.FIXED and (column.scale or column.physical_type == "SB16")
     if wide or column.physical_type == "SB16":
         return array.cast(pa.decimal128(38, array.type.scale))
     return array

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from snowmelt.blob import bdec
 from snowmelt.schema import statistics
-from snowmelt.schema.chunk_types import chunk_schema
+from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.wire import column_statistics
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ def encoded(table: pa.Table, **options: object) -> bytes:
 def claims(table: pa.Table, schema: TableSchema) -> dict:
     """The statistics of rows in chunk form, as a client sends them."""
     return msgspec.to_builtins(
-        column_statistics.statistics_to_message(schema, statistics.collect(table, schema))
+        column_statistics.statistics_to_message(
+            schema, statistics.collect_statistics(table, schema)
+        )
     )
 
 
@@ -58,7 +60,7 @@ def with_column(table: pa.Table, schema: TableSchema, name: str, values: pa.Arra
         each.with_type(values.type).with_nullable(bool(values.null_count) or each.nullable)
         if each.name == name
         else each
-        for each in chunk_schema(schema)
+        for each in chunk_arrow_schema(schema)
     ]
     return pa.Table.from_arrays([arrays[each.name] for each in fields], schema=pa.schema(fields))
 

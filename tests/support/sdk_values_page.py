@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from snowmelt.errors import InvalidRow
-from snowmelt.schema.conversion.value_rules import rule_of
-from snowmelt.schema.types import Column, Compatibility, Kind
+from snowmelt.schema.conversion.value_rules import make_value_rule
+from snowmelt.schema.types import Column, Compatibility, LogicalType
 
 
 class Sample(Enum):
@@ -42,17 +42,17 @@ class Point:
 Pair = namedtuple("Pair", "first second")
 
 COLUMNS = {
-    "NUMBER": Column("C", Kind.FIXED, 1, precision=38, scale=2),
-    "FLOAT": Column("C", Kind.REAL, 1),
-    "BOOLEAN": Column("C", Kind.BOOLEAN, 1),
-    "VARCHAR": Column("C", Kind.TEXT, 1, length=1000, byte_length=4000),
-    "BINARY": Column("C", Kind.BINARY, 1, byte_length=100),
-    "DATE": Column("C", Kind.DATE, 1),
-    "TIME": Column("C", Kind.TIME, 1, scale=9),
-    "TIMESTAMP_*": Column("C", Kind.TIMESTAMP_TZ, 1, scale=9),
-    "VARIANT": Column("C", Kind.VARIANT, 1),
-    "ARRAY": Column("C", Kind.ARRAY, 1),
-    "OBJECT": Column("C", Kind.OBJECT, 1),
+    "NUMBER": Column("C", LogicalType.FIXED, 1, precision=38, scale=2),
+    "FLOAT": Column("C", LogicalType.REAL, 1),
+    "BOOLEAN": Column("C", LogicalType.BOOLEAN, 1),
+    "VARCHAR": Column("C", LogicalType.TEXT, 1, length=1000, byte_length=4000),
+    "BINARY": Column("C", LogicalType.BINARY, 1, byte_length=100),
+    "DATE": Column("C", LogicalType.DATE, 1),
+    "TIME": Column("C", LogicalType.TIME, 1, scale=9),
+    "TIMESTAMP_*": Column("C", LogicalType.TIMESTAMP_TZ, 1, scale=9),
+    "VARIANT": Column("C", LogicalType.VARIANT, 1),
+    "ARRAY": Column("C", LogicalType.ARRAY, 1),
+    "OBJECT": Column("C", LogicalType.OBJECT, 1),
 }
 DAY = dt.datetime(2026, 11, 21, 10, 30)
 ID = uuid.UUID("12345678-1234-5678-1234-567812345678")
@@ -112,7 +112,7 @@ VALUES = {
 
 def cell(values: list[object], column: Column, mode: Compatibility) -> str:
     """Say whether a column takes values of these types."""
-    rule = rule_of(column, ZoneInfo("UTC"), mode)
+    rule = make_value_rule(column, ZoneInfo("UTC"), mode)
     types: dict[type, bool] = {}
     null = False
     for value in values:

@@ -160,7 +160,7 @@ class Conversation:
         if put:
             self.put(path, data)
         stats = column_statistics.statistics_to_message(
-            schema, statistics.collect(converted.table, schema)
+            schema, statistics.collect_statistics(converted.table, schema)
         )
         return {
             "path": path,

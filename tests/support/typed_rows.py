@@ -5,28 +5,28 @@ from __future__ import annotations
 from zoneinfo import ZoneInfo
 
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.types import Column, Kind, TableName, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
 
 TYPES = TableName("DEMO", "PUBLIC", "TYPES")
 TYPED = (
-    Column("ID", Kind.FIXED, 1, nullable=False, precision=5, scale=0),
-    Column("NUM", Kind.FIXED, 2, precision=38, scale=10),
-    Column("REAL", Kind.REAL, 3),
-    Column("FLAG", Kind.BOOLEAN, 4),
-    Column("TEXT", Kind.TEXT, 5, length=100, byte_length=400),
-    Column("BYTES", Kind.BINARY, 6, byte_length=100),
-    Column("DAY", Kind.DATE, 7),
-    Column("CLOCK3", Kind.TIME, 8, scale=3),
-    Column("CLOCK9", Kind.TIME, 9, scale=9),
-    Column("NTZ", Kind.TIMESTAMP_NTZ, 10, scale=6),
-    Column("NTZ9", Kind.TIMESTAMP_NTZ, 11, scale=9),
-    Column("LTZ", Kind.TIMESTAMP_LTZ, 12, scale=6),
-    Column("TZ9", Kind.TIMESTAMP_TZ, 13, scale=9),
-    Column("V", Kind.VARIANT, 14),
-    Column("A", Kind.ARRAY, 15),
-    Column("O", Kind.OBJECT, 16),
-    Column("odd. `name", Kind.TEXT, 17, length=10, byte_length=40),
-    Column("text", Kind.TEXT, 18, length=10, byte_length=40),
+    Column("ID", LogicalType.FIXED, 1, nullable=False, precision=5, scale=0),
+    Column("NUM", LogicalType.FIXED, 2, precision=38, scale=10),
+    Column("REAL", LogicalType.REAL, 3),
+    Column("FLAG", LogicalType.BOOLEAN, 4),
+    Column("TEXT", LogicalType.TEXT, 5, length=100, byte_length=400),
+    Column("BYTES", LogicalType.BINARY, 6, byte_length=100),
+    Column("DAY", LogicalType.DATE, 7),
+    Column("CLOCK3", LogicalType.TIME, 8, scale=3),
+    Column("CLOCK9", LogicalType.TIME, 9, scale=9),
+    Column("NTZ", LogicalType.TIMESTAMP_NTZ, 10, scale=6),
+    Column("NTZ9", LogicalType.TIMESTAMP_NTZ, 11, scale=9),
+    Column("LTZ", LogicalType.TIMESTAMP_LTZ, 12, scale=6),
+    Column("TZ9", LogicalType.TIMESTAMP_TZ, 13, scale=9),
+    Column("V", LogicalType.VARIANT, 14),
+    Column("A", LogicalType.ARRAY, 15),
+    Column("O", LogicalType.OBJECT, 16),
+    Column("odd. `name", LogicalType.TEXT, 17, length=10, byte_length=40),
+    Column("text", LogicalType.TEXT, 18, length=10, byte_length=40),
 )
 ROWS = [
     {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from snowmelt.load.library import load_library
 from snowmelt.load.phases import Reader, Target
 from snowmelt.load.portion import InputFile, Portion
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:
     from snowmelt.load.library import Library
@@ -17,8 +17,8 @@ HEAD = """
 import vertica_sdk
 from vertica_sdk import InputState, StreamState
 """
-NUMBER = Column("A", Kind.FIXED, 1, precision=38, scale=0)
-TEXT = Column("B", Kind.TEXT, 2, length=5, byte_length=20)
+NUMBER = Column("A", LogicalType.FIXED, 1, precision=38, scale=0)
+TEXT = Column("B", LogicalType.TEXT, 2, length=5, byte_length=20)
 
 
 def library(code: str, name: str = "lib") -> Library:

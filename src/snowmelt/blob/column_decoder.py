@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from snowmelt.blob.parquet_footer import digits
 from snowmelt.blob.thrift_compact import Fields, Structure, integer, read_structure, structure
-from snowmelt.schema.chunk_types import chunk_type
-from snowmelt.schema.types import Column, Kind
+from snowmelt.schema.chunk_types import chunk_arrow_type
+from snowmelt.schema.types import Column, LogicalType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -201,7 +201,7 @@ def _fresh_footer(footer: ChunkFooter, sought: Sequence[Sought], positions: Sequ
 
 
 def _element(name: str, item: Sought) -> Structure:
-    field, arrow_type = item.field, chunk_type(item.column)
+    field, arrow_type = item.field, chunk_arrow_type(item.column)
     element = Structure().i32(1, _TYPES[field.physical_type])
     if field.type_length is not None:
         element.i32(2, field.type_length)
@@ -209,7 +209,7 @@ def _element(name: str, item: Sought) -> Structure:
     if pa.types.is_decimal(arrow_type):
         precision = min(arrow_type.precision, digits(field))
         element.i32(6, _DECIMAL).i32(7, arrow_type.scale).i32(8, precision)
-    elif item.column.kind is Kind.DATE:
+    elif item.column.kind is LogicalType.DATE:
         element.i32(6, _DATE)
     elif pa.types.is_string(arrow_type):
         element.i32(6, _UTF8)

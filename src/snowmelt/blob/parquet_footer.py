@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from snowmelt.blob.thrift_compact import Fields, integer, read_structure, structure, structures
 from snowmelt.errors import BlobInvalid
-from snowmelt.schema.chunk_types import chunk_type
-from snowmelt.schema.types import SEMI_STRUCTURED, Column, Kind, TableSchema
+from snowmelt.schema.chunk_types import chunk_arrow_type
+from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,7 +51,7 @@ _LOGICAL = {1: "STRING", 4: "ENUM", 5: "DECIMAL", 6: "DATE", 10: "INT", 12: "JSO
 
 _NUMBER_MEANINGS = frozenset({"NONE", "DECIMAL", "INT"})
 _TEXT_MEANINGS = frozenset({"NONE", "STRING", "JSON", "ENUM", "BSON"})
-_PHYSICAL = {Kind.REAL: "DOUBLE", Kind.BOOLEAN: "BOOLEAN", Kind.DATE: "INT32"}
+_PHYSICAL = {LogicalType.REAL: "DOUBLE", LogicalType.BOOLEAN: "BOOLEAN", LogicalType.DATE: "INT32"}
 _INTEGER_DIGITS = {"INT32": 9, "INT64": 18}
 _FLBA_MAX_BYTES = 16
 
@@ -183,11 +183,11 @@ def misfit(field: FooterField, column: Column) -> str | None:
             f"column {name} is {field.physical_type}{length} {field.meaning} in the chunk, "
             f"which does not hold {column.sql_type}"
         )
-    arrow_type = chunk_type(column)
+    arrow_type = chunk_arrow_type(column)
     if not pa.types.is_decimal(arrow_type):
         return None
     # Times and timestamps may come as bare integers; of a bare NUMBER the scale is unknown.
-    bare = arrow_type.scale if column.kind is not Kind.FIXED else 0
+    bare = arrow_type.scale if column.kind is not LogicalType.FIXED else 0
     scale = field.scale if field.meaning == "DECIMAL" else bare
     if scale != arrow_type.scale:
         return f"column {name} has scale {scale} in the chunk, not {arrow_type.scale}"
@@ -203,9 +203,12 @@ def digits(field: FooterField) -> int:
 
 def _holds(field: FooterField, column: Column) -> bool:
     if column.kind in _PHYSICAL:
-        meanings = {"NONE", "DATE"} if column.kind is Kind.DATE else {"NONE"}
+        meanings = {"NONE", "DATE"} if column.kind is LogicalType.DATE else {"NONE"}
         return field.physical_type == _PHYSICAL[column.kind] and field.meaning in meanings
-    if column.kind in SEMI_STRUCTURED or column.kind in {Kind.TEXT, Kind.BINARY}:
+    if column.kind in SEMI_STRUCTURED_TYPES or column.kind in {
+        LogicalType.TEXT,
+        LogicalType.BINARY,
+    }:
         return field.physical_type == "BYTE_ARRAY" and field.meaning in _TEXT_MEANINGS
     if field.physical_type in _INTEGER_DIGITS:
         is_number = field.meaning in _NUMBER_MEANINGS

@@ -21,7 +21,7 @@ from snowmelt.blob.parquet_footer import (
     read_footer,
     refusing,
 )
-from snowmelt.schema.chunk_types import chunk_schema, chunk_type
+from snowmelt.schema.chunk_types import chunk_arrow_schema, chunk_arrow_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,7 +88,7 @@ def read_chunk(  # noqa: PLR0913 - a footer is only given where it has been read
         KeyError: A named column that the schema lacks.
     """
     wanted = schema.columns if columns is None else [_named(schema, name) for name in columns]
-    whole = chunk_schema(schema)
+    whole = chunk_arrow_schema(schema)
     with refusing(path):
         data = memoryview(parquet).cast("B")
         footer = footer or read_footer(data)
@@ -108,7 +108,7 @@ def read_chunk(  # noqa: PLR0913 - a footer is only given where it has been read
         arrays = [
             _chunk_form(next(decoded), column)
             if column.ordinal in present
-            else pa.chunked_array([pa.nulls(footer.rows, chunk_type(column))])
+            else pa.chunked_array([pa.nulls(footer.rows, chunk_arrow_type(column))])
             for column in wanted
         ]
         fields = [whole.field(column.name) for column in wanted]
@@ -188,7 +188,7 @@ def _check_fit(wanted: Sequence[Column], present: dict[int, FooterField]) -> Non
 
 
 def _width(column: Column) -> int:
-    arrow_type = chunk_type(column)
+    arrow_type = chunk_arrow_type(column)
     if pa.types.is_string(arrow_type) or pa.types.is_binary(arrow_type):
         return 4  # an offset; the bytes themselves are counted by their pages
     return int(-(-arrow_type.bit_width // 8))
@@ -202,5 +202,5 @@ def _chunk_form(array: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
             [chunk.dictionary.take(chunk.indices) for chunk in array.chunks],
             array.type.value_type,
         )
-    target = chunk_type(column)
+    target = chunk_arrow_type(column)
     return array if array.type == target else array.cast(target)

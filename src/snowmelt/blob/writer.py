@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from snowmelt.blob.bdec import BLOCK_BYTES, apply_ctr_into, derive_key, padded_length
-from snowmelt.schema.chunk_types import chunk_schema
-from snowmelt.schema.types import SEMI_STRUCTURED, Kind, TableSchema
+from snowmelt.schema.chunk_types import chunk_arrow_schema
+from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType, TableSchema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,19 +40,19 @@ _DISTINCT_IN_SAMPLE = 768
 _WORD_DIGITS = 18
 
 _LOGICAL = {
-    Kind.BOOLEAN: 1,
-    Kind.FIXED: 2,
-    Kind.TIMESTAMP_LTZ: 3,
-    Kind.TIMESTAMP_NTZ: 4,
-    Kind.TIMESTAMP_TZ: 5,
-    Kind.TIME: 6,
-    Kind.DATE: 7,
-    Kind.REAL: 8,
-    Kind.TEXT: 9,
-    Kind.BINARY: 10,
-    Kind.VARIANT: 11,
-    Kind.OBJECT: 12,
-    Kind.ARRAY: 13,
+    LogicalType.BOOLEAN: 1,
+    LogicalType.FIXED: 2,
+    LogicalType.TIMESTAMP_LTZ: 3,
+    LogicalType.TIMESTAMP_NTZ: 4,
+    LogicalType.TIMESTAMP_TZ: 5,
+    LogicalType.TIME: 6,
+    LogicalType.DATE: 7,
+    LogicalType.REAL: 8,
+    LogicalType.TEXT: 9,
+    LogicalType.BINARY: 10,
+    LogicalType.VARIANT: 11,
+    LogicalType.OBJECT: 12,
+    LogicalType.ARRAY: 13,
 }
 _PHYSICAL = {"SB1": 1, "SB2": 2, "SB4": 3, "SB8": 4, "SB16": 5, "DOUBLE": 7, "LOB": 8}
 
@@ -114,7 +114,7 @@ def build_blob(path: str, sources: Sequence[ChunkSource]) -> Blob:
 
 def encode_chunk(source: ChunkSource, path: str, offset: int) -> pa.Buffer:
     """Return the Parquet file of one chunk that will begin at `offset` of blob `path`."""
-    schema = chunk_schema(source.schema)
+    schema = chunk_arrow_schema(source.schema)
     if source.rows.schema.types != schema.types:
         # Table.from_arrays would convert without a word.
         raise ValueError("the rows are not in the chunk form of their schema")
@@ -146,7 +146,7 @@ def _metadata(schema: TableSchema, path: str, offset: int) -> dict[str, str]:
     metadata = {"sfVer": "1,1", "sdkVersion": SDK_VERSION, "primaryFileId": primary}
     for column in schema.columns:
         metadata[str(column.ordinal)] = f"{_LOGICAL[column.kind]},{_PHYSICAL[column.physical_type]}"
-        if column.kind in SEMI_STRUCTURED:
+        if column.kind in SEMI_STRUCTURED_TYPES:
             metadata[f"{column.ordinal}:obj_enc"] = "1"
     return metadata
 
@@ -165,7 +165,7 @@ def _dictionary_columns(table: pa.Table, schema: TableSchema) -> list[str]:
     return [
         column.name
         for column in schema.columns
-        if column.kind is not Kind.BOOLEAN
+        if column.kind is not LogicalType.BOOLEAN
         and pc.count_distinct(sample.column(column.name)).as_py() <= _DISTINCT_IN_SAMPLE
     ]
 

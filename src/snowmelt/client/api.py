@@ -194,7 +194,7 @@ class Calls:
 
 
 def _table_fields(table: TableName) -> dict[str, str]:
-    return dict(zip(("database", "schema", "table"), table.displayed, strict=True))
+    return dict(zip(("database", "schema", "table"), table.display_name, strict=True))
 
 
 def _grant(configured: ConfigureResponse) -> Grant:

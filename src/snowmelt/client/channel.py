@@ -20,8 +20,8 @@ from snowmelt.errors import (
     TableNotFound,
     TokenNotInserted,
 )
-from snowmelt.schema.conversion.arrow_input import table_from
-from snowmelt.schema.size_estimates import value_bytes
+from snowmelt.schema.conversion.arrow_input import to_arrow_table
+from snowmelt.schema.size_estimates import estimate_fixed_value_bytes
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from snowmelt.client.channel_manager import Desk
     from snowmelt.client.channel_state import ChannelState
     from snowmelt.client.status import ChannelStatus
-    from snowmelt.schema.conversion.deferred_rows import LaterRows
-    from snowmelt.schema.conversion.row_converter import Conversion, RowConverter, RowError
+    from snowmelt.schema.conversion.deferred_rows import DeferredRows
+    from snowmelt.schema.conversion.row_converter import RowConversion, RowConverter, RowError
     from snowmelt.schema.types import TableName
 
 _log = logging.getLogger(__name__)
@@ -160,13 +160,13 @@ class Channel:
             BufferFull: Too much has been waiting to be committed for too long.
         """
         state = self._state
-        form = state.converter.quick
+        form = state.converter.fast_checker
         # Whatever prints is fine: one look, since this is called for each row.
         if offset_token is not None and not (
             offset_token.__class__ is str and offset_token.isprintable()
         ):
             check_offset_token(offset_token)
-        values = form.taken(row)
+        values = form.try_check(row)
         if values is None:
             return self._insert_exactly(row, offset_token)
         if self._backlog.insert_quick(state, form, values, offset_token):
@@ -248,7 +248,7 @@ class Channel:
             BufferFull: Too much has been waiting to be committed for too long; nothing was kept.
         """
         self._state.check()
-        return self._insert_many(table_from(data), start_offset_token, offset_token)
+        return self._insert_many(to_arrow_table(data), start_offset_token, offset_token)
 
     def _insert_many(
         self,
@@ -417,25 +417,25 @@ class Channel:
         self._desk.start()
         failpoints.hit_failpoint(failpoints.Failpoint.ROWS_BUFFERED)
 
-    def _checked(self, rows: list[Mapping[str, object]]) -> LaterRows | None:
+    def _checked(self, rows: list[Mapping[str, object]]) -> DeferredRows | None:
         """Check the rows of a call without converting them; None if some may be refused."""
         if not _MANY_ROWS <= len(rows) < _ENOUGH_ROWS:
             return None
         with self._converting:
-            return self._state.converter.later.taken(rows)
+            return self._state.converter.deferred_converter.try_defer(rows)
 
     def _converted(
         self, given: list[Mapping[str, object]] | pa.Table, *, stop_at_first: bool
-    ) -> Conversion:
+    ) -> RowConversion:
         with self._converting:
             converter = self._state.converter
             if isinstance(given, list):
                 return converter.convert(given, stop_at_first=stop_at_first)
-            return converter.convert_arrow(given, stop_at_first=stop_at_first)
+            return converter.convert_arrow_table(given, stop_at_first=stop_at_first)
 
     def _followed(
-        self, refused: Conversion, given: list[Mapping[str, object]] | pa.Table, *, abort: bool
-    ) -> Conversion:
+        self, refused: RowConversion, given: list[Mapping[str, object]] | pa.Table, *, abort: bool
+    ) -> RowConversion:
         """Convert once more where the table has by now, or was given, what rows were refused for."""
         try:
             if not self._desk.follows(self._state, refused.errors, given):
@@ -449,7 +449,7 @@ class Channel:
         return self._converted(given, stop_at_first=abort)
 
     def _measure(self, converter: RowConverter) -> None:
-        widths = [value_bytes(column) for column in converter.schema.columns]
+        widths = [estimate_fixed_value_bytes(column) for column in converter.schema.columns]
         self._texts = [place for place, width in enumerate(widths) if width is None]
         self._row_bytes = sum(_VALUE_BYTES if width is None else width + 0.25 for width in widths)
         self._measured = converter

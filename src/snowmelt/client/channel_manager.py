@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from snowmelt.client.flusher import Flusher
     from snowmelt.client.pending_rows import Backlog
     from snowmelt.schema.conversion.row_converter import RowError
-    from snowmelt.schema.inference import Given
+    from snowmelt.schema.inference import RowsOrTable
     from snowmelt.wire.streaming import ChannelStatusMessage
 
 REOPENED = Failure("it was opened again by this client", fenced=True)
@@ -88,7 +88,9 @@ class Desk:
             channel.check_valid()
         return [status.persisted_offset_token for status in statuses]
 
-    def follows(self, channel: ChannelState, errors: Sequence[RowError], given: Given) -> bool:
+    def follows(
+        self, channel: ChannelState, errors: Sequence[RowError], given: RowsOrTable
+    ) -> bool:
         """Tell whether rows that were refused for their columns may be tried again.
 
         Raises:
@@ -110,7 +112,7 @@ class Desk:
         """
         if channel.closed or (channel.failure is not None and channel.failure.fenced):
             channel.check()
-        name = ChannelName(*channel.target.table.displayed, channel.name)
+        name = ChannelName(*channel.target.table.display_name, channel.name)
         state = self._calls.open(name, None, channel.converter_for)
         state.evolves = channel.evolves
         self.backlog.attach(state, REOPENED)
@@ -124,6 +126,6 @@ class Desk:
             ChannelNotFound: Somebody has dropped it.
             ServiceUnavailable: The service does not answer.
         """
-        name = ChannelName(*channel.target.table.displayed, channel.name)
+        name = ChannelName(*channel.target.table.display_name, channel.name)
         self._calls.drop(name, channel.client_sequencer, channel.target.key_id)
         self.backlog.fail([channel], DROPPED)

@@ -19,9 +19,9 @@ from snowmelt.client.chunk_planner import ChunkPlan, plan_blobs, torn
 from snowmelt.client.row_buffer import fitted, joint_tables
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import SnowmeltError, StageUnavailable
-from snowmelt.schema.chunk_types import chunk_schema
-from snowmelt.schema.conversion.arrow_input import pieced
-from snowmelt.schema.statistics import collect
+from snowmelt.schema.chunk_types import chunk_arrow_schema
+from snowmelt.schema.conversion.arrow_input import combine_small_arrow_chunks
+from snowmelt.schema.statistics import collect_statistics
 from snowmelt.wire.column_statistics import statistics_to_message
 from snowmelt.wire.streaming import BlobMetadata, BlobStats, ChunkChannelMessage, ChunkMetadata
 
@@ -144,7 +144,7 @@ class Encoder:
     def _staged(self, plans: Sequence[ChunkPlan]) -> list[StagedChunk]:
         if plans[0].is_large:
             return [self._staged_in_parts(plans[0])]
-        tables = [pieced(_rows(plan)) for plan in plans]
+        tables = [combine_small_arrow_chunks(_rows(plan)) for plan in plans]
         return self._staged_blob(plans, tables, [_Part(0, 1, plan.size_bytes) for plan in plans])
 
     def _staged_in_parts(self, plan: ChunkPlan) -> StagedChunk:
@@ -156,7 +156,7 @@ class Encoder:
         for number, piece in enumerate(pieces):
             size_bytes = plan.size_bytes * piece.nbytes // max(rows.nbytes, 1)
             part = _Part(number, len(pieces), size_bytes)
-            staged += self._staged_blob((plan,), [pieced(piece)], [part])
+            staged += self._staged_blob((plan,), [combine_small_arrow_chunks(piece)], [part])
         first, *first.further = staged
         return first
 
@@ -239,13 +239,13 @@ def _rows(plan: ChunkPlan) -> pa.Table:
     schema = plan.target.schema
     made = joint_tables([entry.portion.parts for entry in plan.entries], schema)
     if not made:
-        return chunk_schema(schema).empty_table()
+        return chunk_arrow_schema(schema).empty_table()
     return pa.concat_tables([fitted(table, schema) for table in made])
 
 
 def _metadata(plan: ChunkPlan, table: pa.Table, chunk: BlobChunk, part: _Part) -> ChunkMetadata:
     schema = plan.target.schema
-    database_name, schema_name, table_name = plan.target.table.displayed
+    database_name, schema_name, table_name = plan.target.table.display_name
     return ChunkMetadata(
         database=database_name,
         schema=schema_name,
@@ -265,7 +265,7 @@ def _metadata(plan: ChunkPlan, table: pa.Table, chunk: BlobChunk, part: _Part) -
             for entry in plan.entries
         ],
         chunk_md5=chunk.md5,
-        eps=statistics_to_message(schema, collect(table, schema)),
+        eps=statistics_to_message(schema, collect_statistics(table, schema)),
         encryption_key_id=plan.target.key_id,
         first_insert_time_in_ms=min(entry.portion.first_insert_ms for entry in plan.entries),
         last_insert_time_in_ms=max(entry.portion.last_insert_ms for entry in plan.entries),

@@ -22,7 +22,12 @@ from snowmelt.client.channel_state import Failure, split_table_name
 from snowmelt.client.row_buffer import Batch
 from snowmelt.errors import SnowmeltError, UserError
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.error_table import Origin, converted, refusal_of, rows_of
+from snowmelt.schema.error_table import (
+    ErrorRowOrigin,
+    convert_table_rows,
+    make_table_rows,
+    to_error_row,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,10 +102,12 @@ class Asides:
         state = self.prepare(channel)
         if state is None:
             return None
-        origin = Origin(
+        origin = ErrorRowOrigin(
             str(channel.target.table), "sdk", channel.name, self._clock.now(), tokens[0], tokens[1]
         )
-        made = converted(state.target.schema, rows_of(origin, map(refusal_of, errors)))
+        made = convert_table_rows(
+            state.target.schema, make_table_rows(origin, map(to_error_row, errors))
+        )
         return state, Batch(made.table, made.row_count, made.size_bytes)
 
     def _follow(self, channel: ChannelState) -> None:
@@ -141,7 +148,7 @@ class Asides:
             if state is None or state.failure is not None:
                 continue
             where = state.target.table
-            name = ChannelName(*where.displayed, state.name)
+            name = ChannelName(*where.display_name, state.name)
             try:
                 self._calls.drop(name, state.client_sequencer, state.target.key_id)
             except SnowmeltError as error:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from snowmelt.client.channel_state import ChannelState, Entry, Failure
     from snowmelt.client.settings import ClientSettings
     from snowmelt.client.status import ChannelStatus
-    from snowmelt.schema.conversion.fast_rows import QuickForm, Values
+    from snowmelt.schema.conversion.fast_rows import FastRowChecker, Values
     from snowmelt.schema.types import TableName, TableSchema
 
 # A channel's buffer of this size is a flush by itself, far below the 64 MiB that the specification
@@ -158,7 +158,7 @@ class Backlog:
         state.buffer.add(batch, to_epoch_ms(self._clock.now()))
 
     def insert_quick(
-        self, state: ChannelState, form: QuickForm, values: Values, token: str | None
+        self, state: ChannelState, form: FastRowChecker, values: Values, token: str | None
     ) -> bool:
         """Append a row that was only checked; otherwise as `insert`.
 
@@ -185,7 +185,7 @@ class Backlog:
             return False
 
     def _insert_looking(
-        self, state: ChannelState, form: QuickForm, values: Values, token: str | None
+        self, state: ChannelState, form: FastRowChecker, values: Values, token: str | None
     ) -> None:
         """Append a row, and look at what costs as much as the rest: state, limits and clock."""
         state.check()

@@ -362,7 +362,7 @@ def verdict_on(
     """Return what the service said about an entry; silence counts as an unknown outcome."""
     # What it was sent for: the channel may have gone on to newer columns or names meanwhile.
     state = entry.state
-    identity = (*entry.target.table.displayed, state.name, state.client_sequencer)
+    identity = (*entry.target.table.display_name, state.name, state.client_sequencer)
     silence = ChannelRegistrationResult(
         int(ResponseCode.TRY_AGAIN),
         state.name,

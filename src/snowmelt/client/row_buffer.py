@@ -10,20 +10,20 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 
 from snowmelt.client.status import Counts
-from snowmelt.schema.chunk_types import FIELD_ID, chunk_schema, chunk_type
-from snowmelt.schema.conversion.deferred_rows import LaterRows
-from snowmelt.schema.conversion.fast_rows import QuickRows
+from snowmelt.schema.chunk_types import FIELD_ID, chunk_arrow_schema, chunk_arrow_type
+from snowmelt.schema.conversion.deferred_rows import DeferredRows
+from snowmelt.schema.conversion.fast_rows import FastRows
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.evolution import widened
+from snowmelt.schema.evolution import widen_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from snowmelt.schema.conversion.fast_rows import QuickForm, Values
+    from snowmelt.schema.conversion.fast_rows import FastRowChecker, Values
     from snowmelt.schema.types import TableSchema
 
 if TYPE_CHECKING:
-    Part: TypeAlias = pa.Table | list["Stored"] | QuickRows | LaterRows
+    Part: TypeAlias = pa.Table | list["Stored"] | FastRows | DeferredRows
 
 # After so many rows, or with one of so many bytes, clock and limits are looked at.
 _ROWS_PER_LOOK = 256
@@ -39,7 +39,7 @@ class Batch:
     Without rows it only moves the offset token. `schema` is what one row's values are for.
     """
 
-    part: pa.Table | LaterRows | Stored | None
+    part: pa.Table | DeferredRows | Stored | None
     rows: int
     size_bytes: int
     start_token: str | None = None
@@ -83,7 +83,7 @@ class Buffer:
         self._portion = Portion(end_token=token)
         self._counts = Counts() if counts is None else counts
         self._counted = 0
-        self.run: QuickRows | None = None
+        self.run: FastRows | None = None
         self.look_at = 0
 
     @property
@@ -126,7 +126,7 @@ class Buffer:
         self._count(batch.rows, batch.size_bytes)
         parts = portion.parts
         last = parts[-1] if parts else None
-        if isinstance(batch.part, LaterRows) and isinstance(last, LaterRows):
+        if isinstance(batch.part, DeferredRows) and isinstance(last, DeferredRows):
             if last.form is batch.part.form:
                 last.extend(batch.part)
             else:
@@ -143,12 +143,14 @@ class Buffer:
         self._portion.goes_alone = True
         self._portion.last_insert_ms = at_ms
 
-    def add_quick(self, form: QuickForm, values: Values, token: str | None, at_ms: int) -> None:
+    def add_quick(
+        self, form: FastRowChecker, values: Values, token: str | None, at_ms: int
+    ) -> None:
         """Append a row that was only checked, and let those that follow go into `run`."""
         portion = self._settled()
         if self.run is None or self.run.form is not form:
             self.rest()
-            self.run = QuickRows(form)
+            self.run = FastRows(form)
             portion.parts.append(self.run)
         if portion.rows == 0:
             portion.start_token = token
@@ -158,7 +160,7 @@ class Buffer:
         if token is not None:
             self.run.tokens.append(token)
         self._settled()
-        self.look_at = len(self.run.items) + _ROWS_PER_LOOK * form.width
+        self.look_at = len(self.run.items) + _ROWS_PER_LOOK * form.items_per_row
 
     def rest(self) -> None:
         """See that no row goes into `run` before the next look."""
@@ -187,7 +189,7 @@ class Buffer:
         portion, run = self._portion, self.run
         if run is None or (rows := run.rows) == self._counted:
             return portion
-        self._count(rows - self._counted, run.bytes_from(self._counted))
+        self._count(rows - self._counted, run.estimated_bytes_from(self._counted))
         self._counted = rows
         if run.tokens:
             portion.end_token = run.tokens[-1]
@@ -219,7 +221,9 @@ def misfit(older: TableSchema, current: TableSchema) -> str | None:
         if before is None:
             if not column.nullable:
                 return f"column {column.display_name} was added, which is NOT NULL"
-        elif isinstance(widened(before, column), str) or (before.nullable and not column.nullable):
+        elif isinstance(widen_type(before, column), str) or (
+            before.nullable and not column.nullable
+        ):
             null = "" if column.nullable else " NOT NULL"
             return f"column {column.display_name} is {column.sql_type}{null} now"
     return None
@@ -227,7 +231,7 @@ def misfit(older: TableSchema, current: TableSchema) -> str | None:
 
 def fitted(table: pa.Table, schema: TableSchema) -> pa.Table:
     """Return rows in chunk form with the columns of `schema`; those that have them already as is."""
-    wanted = chunk_schema(schema)
+    wanted = chunk_arrow_schema(schema)
     if table.schema.equals(wanted, check_metadata=True):
         return table
     places = {
@@ -237,7 +241,7 @@ def fitted(table: pa.Table, schema: TableSchema) -> pa.Table:
     columns = []
     for column in schema.columns:
         place = places.get(column.ordinal)
-        kind = chunk_type(column)
+        kind = chunk_arrow_type(column)
         if place is None:
             columns.append(pa.nulls(table.num_rows, kind))
         else:
@@ -264,9 +268,9 @@ def joint_tables(portions: Sequence[list[Part]], schema: TableSchema) -> list[pa
     tables = []
     for together in _runs(places):
         first, *others = [parts[place] for parts, place in together]
-        if isinstance(first, QuickRows) and others:
-            quick = [each for each in (first, *others) if isinstance(each, QuickRows)]
-            table = first.form.table_of([item for each in quick for item in each.items])
+        if isinstance(first, FastRows) and others:
+            quick = [each for each in (first, *others) if isinstance(each, FastRows)]
+            table = first.form.build_table([item for each in quick for item in each.items])
             ends = itertools.accumulate(each.rows for each in quick)
             for (parts, place), each, end in zip(together, quick, ends, strict=True):
                 parts[place] = table.slice(end - each.rows, each.rows)
@@ -281,11 +285,11 @@ def _runs(places: Sequence[tuple[list[Part], int]]) -> Iterator[list[tuple[list[
     """Yield places of parts in order, those together that one conversion takes."""
     run: list[tuple[list[Part], int]] = []
     rows = 0
-    before: QuickRows | None = None
+    before: FastRows | None = None
     for parts, place in places:
         part = parts[place]
-        few = part if isinstance(part, QuickRows) and part.rows <= _FEW else None
-        alike = few and before and rows <= _FEW * 16 and before.form.is_like(few.form)
+        few = part if isinstance(part, FastRows) and part.rows <= _FEW else None
+        alike = few and before and rows <= _FEW * 16 and before.form.is_compatible_with(few.form)
         if run and not alike:
             yield run
             run, rows = [], 0
@@ -298,6 +302,6 @@ def _runs(places: Sequence[tuple[list[Part], int]]) -> Iterator[list[tuple[list[
 
 def as_table(part: Part, converter: RowConverter) -> pa.Table:
     """Return one part as a table; rows in lists are of the converter's schema."""
-    if isinstance(part, (QuickRows, LaterRows)):
-        return part.table()
-    return converter.table_of(part) if isinstance(part, list) else part
+    if isinstance(part, (FastRows, DeferredRows)):
+        return part.to_table()
+    return converter.build_table(part) if isinstance(part, list) else part

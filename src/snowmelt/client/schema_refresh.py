@@ -17,7 +17,7 @@ from snowmelt.client.channel_state import Failure
 from snowmelt.client.row_buffer import misfit
 from snowmelt.client.transport import reason_of
 from snowmelt.errors import SnowmeltError
-from snowmelt.schema.inference import left_out, new_columns
+from snowmelt.schema.inference import find_unfilled_columns, infer_new_columns
 from snowmelt.schema.types import TableName, internal_name
 from snowmelt.wire.streaming import ResponseCode
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from snowmelt.client.pending_rows import Backlog
     from snowmelt.clock import Clock
     from snowmelt.schema.conversion.row_converter import RowError
-    from snowmelt.schema.inference import Given
+    from snowmelt.schema.inference import RowsOrTable
     from snowmelt.schema.types import TableSchema
     from snowmelt.wire.streaming import ChannelStatusMessage
 
@@ -87,7 +87,7 @@ class Columns:
             self._backlog.adopt(state, schema_of(columns, version), table)
         return Standing(status.persisted_row_sequencer, None)
 
-    def follow(self, state: ChannelState, errors: Sequence[RowError], given: Given) -> bool:
+    def follow(self, state: ChannelState, errors: Sequence[RowError], given: RowsOrTable) -> bool:
         """Tell whether rows that were refused may be tried again.
 
         The table's columns are asked for, at most once a second for the same ones: there may be
@@ -102,11 +102,11 @@ class Columns:
         evolved = state.evolves and self._evolve(state, errors, given)
         return evolved or self._have(state, errors)
 
-    def _evolve(self, state: ChannelState, errors: Sequence[RowError], given: Given) -> bool:
+    def _evolve(self, state: ChannelState, errors: Sequence[RowError], given: RowsOrTable) -> bool:
         if not any(each.lacks_columns for each in errors):
             return False
         before = state.target.schema
-        new, free = new_columns(given, before), left_out(given, before)
+        new, free = infer_new_columns(given, before), find_unfilled_columns(given, before)
         if not (new or free):
             return False
         answer = self._calls.evolve(state.target, new, free)

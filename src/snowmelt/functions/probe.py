@@ -14,7 +14,7 @@ from snowmelt.functions.definition import ApiIntegration, Compression, ExternalF
 from snowmelt.functions.errors import ReplyInvalid, TooLarge
 from snowmelt.functions.urls import parse_url
 from snowmelt.functions.wire.messages import Reply, ReplyReader, RequestWriter
-from snowmelt.schema.types import Kind
+from snowmelt.schema.types import LogicalType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -55,7 +55,7 @@ class Asker:
         self._headers = {name.lower(): value for name, value in (headers or {}).items()}
         self._writer = RequestWriter(signature.arguments)
         # As lenient as the calls of queries, so that both say the same of a service.
-        special = signature.returns.kind is Kind.REAL
+        special = signature.returns.kind is LogicalType.REAL
         self._reader = ReplyReader(signature.returns, raw=True, lenient=special)
         plan = _plan(url, signature, patience_s, compress=compress)
         self._name = signature.name

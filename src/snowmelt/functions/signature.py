@@ -7,7 +7,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from snowmelt.functions.errors import DeclarationInvalid
-from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, TIMESTAMPS, Kind, display_name
+from snowmelt.schema.types import (
+    MAX_BINARY_BYTES,
+    MAX_TEXT_BYTES,
+    TIMESTAMP_TYPES,
+    LogicalType,
+    display_name,
+)
 
 # --- SQL types of arguments and results: the texts that DDL and headers write, and back.
 
@@ -16,9 +22,9 @@ MAX_FRACTION_DIGITS = 9
 
 _TEXT = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_ ]*?)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*\Z")
 _BARE = {
-    Kind.FIXED: "NUMBER",
-    Kind.REAL: "FLOAT",
-    Kind.TEXT: "VARCHAR",
+    LogicalType.FIXED: "NUMBER",
+    LogicalType.REAL: "FLOAT",
+    LogicalType.TEXT: "VARCHAR",
 }
 
 
@@ -26,7 +32,7 @@ _BARE = {
 class SqlType:
     """A type; `precision` and `scale` for NUMBER, `scale` for times, `length` in characters."""
 
-    kind: Kind
+    kind: LogicalType
     precision: int | None = None
     scale: int | None = None
     length: int | None = None
@@ -42,23 +48,23 @@ class SqlType:
         Args:
             text_length: What a VARCHAR without a length of its own says, in characters.
         """
-        if self.kind is Kind.FIXED:
+        if self.kind is LogicalType.FIXED:
             return f"NUMBER({self.precision},{self.scale})"
-        if self.kind is Kind.TEXT:
+        if self.kind is LogicalType.TEXT:
             return f"VARCHAR({self.length or text_length})"
-        if self.kind is Kind.BINARY:
+        if self.kind is LogicalType.BINARY:
             return f"BINARY({self.length or MAX_BINARY_BYTES})"
-        if self.kind is Kind.TIME or self.kind in TIMESTAMPS:
+        if self.kind is LogicalType.TIME or self.kind in TIMESTAMP_TYPES:
             return f"{self.kind}({self.scale})"
         return self.bare
 
     @property
     def ddl(self) -> str:
         """The type as a CREATE statement writes it: a default length is left out."""
-        if self.kind in {Kind.TEXT, Kind.BINARY} and self.length is None:
+        if self.kind in {LogicalType.TEXT, LogicalType.BINARY} and self.length is None:
             return self.bare
         if (
-            self.kind is Kind.TIME or self.kind in TIMESTAMPS
+            self.kind is LogicalType.TIME or self.kind in TIMESTAMP_TYPES
         ) and self.scale == MAX_FRACTION_DIGITS:
             return self.bare
         return self.full()
@@ -66,31 +72,32 @@ class SqlType:
     @property
     def is_whole(self) -> bool:
         """Whether its values are integers."""
-        return self.kind is Kind.FIXED and self.scale == 0
+        return self.kind is LogicalType.FIXED and self.scale == 0
 
 
-_WHOLE = SqlType(Kind.FIXED, precision=MAX_PRECISION, scale=0)
+_WHOLE = SqlType(LogicalType.FIXED, precision=MAX_PRECISION, scale=0)
 _NAMES: dict[str, SqlType] = {
     **dict.fromkeys(("NUMBER", "DECIMAL", "DEC", "NUMERIC"), _WHOLE),
     **dict.fromkeys(("INT", "INTEGER", "BIGINT", "SMALLINT", "TINYINT", "BYTEINT"), _WHOLE),
     **dict.fromkeys(
-        ("FLOAT", "FLOAT4", "FLOAT8", "REAL", "DOUBLE", "DOUBLE PRECISION"), SqlType(Kind.REAL)
+        ("FLOAT", "FLOAT4", "FLOAT8", "REAL", "DOUBLE", "DOUBLE PRECISION"),
+        SqlType(LogicalType.REAL),
     ),
-    **dict.fromkeys(("BOOLEAN", "BOOL"), SqlType(Kind.BOOLEAN)),
-    **dict.fromkeys(("VARCHAR", "STRING", "TEXT", "NVARCHAR"), SqlType(Kind.TEXT)),
-    **dict.fromkeys(("CHAR", "CHARACTER"), SqlType(Kind.TEXT, length=1)),
-    **dict.fromkeys(("BINARY", "VARBINARY"), SqlType(Kind.BINARY)),
-    "DATE": SqlType(Kind.DATE),
-    "TIME": SqlType(Kind.TIME, scale=MAX_FRACTION_DIGITS),
+    **dict.fromkeys(("BOOLEAN", "BOOL"), SqlType(LogicalType.BOOLEAN)),
+    **dict.fromkeys(("VARCHAR", "STRING", "TEXT", "NVARCHAR"), SqlType(LogicalType.TEXT)),
+    **dict.fromkeys(("CHAR", "CHARACTER"), SqlType(LogicalType.TEXT, length=1)),
+    **dict.fromkeys(("BINARY", "VARBINARY"), SqlType(LogicalType.BINARY)),
+    "DATE": SqlType(LogicalType.DATE),
+    "TIME": SqlType(LogicalType.TIME, scale=MAX_FRACTION_DIGITS),
     **dict.fromkeys(
         ("TIMESTAMP", "TIMESTAMP_NTZ", "DATETIME"),
-        SqlType(Kind.TIMESTAMP_NTZ, scale=MAX_FRACTION_DIGITS),
+        SqlType(LogicalType.TIMESTAMP_NTZ, scale=MAX_FRACTION_DIGITS),
     ),
-    "TIMESTAMP_LTZ": SqlType(Kind.TIMESTAMP_LTZ, scale=MAX_FRACTION_DIGITS),
-    "TIMESTAMP_TZ": SqlType(Kind.TIMESTAMP_TZ, scale=MAX_FRACTION_DIGITS),
-    "VARIANT": SqlType(Kind.VARIANT),
-    "ARRAY": SqlType(Kind.ARRAY),
-    "OBJECT": SqlType(Kind.OBJECT),
+    "TIMESTAMP_LTZ": SqlType(LogicalType.TIMESTAMP_LTZ, scale=MAX_FRACTION_DIGITS),
+    "TIMESTAMP_TZ": SqlType(LogicalType.TIMESTAMP_TZ, scale=MAX_FRACTION_DIGITS),
+    "VARIANT": SqlType(LogicalType.VARIANT),
+    "ARRAY": SqlType(LogicalType.ARRAY),
+    "OBJECT": SqlType(LogicalType.OBJECT),
 }
 _WITH_PRECISION = frozenset({"NUMBER", "DECIMAL", "DEC", "NUMERIC"})
 
@@ -114,9 +121,9 @@ def parse_type(text: str) -> SqlType:
         return found
     if name in _WITH_PRECISION:
         return _number(text, first, second or 0)
-    if second is None and found.kind in {Kind.TEXT, Kind.BINARY} and first > 0:
+    if second is None and found.kind in {LogicalType.TEXT, LogicalType.BINARY} and first > 0:
         return replace(found, length=first)
-    timed = found.kind is Kind.TIME or found.kind in TIMESTAMPS
+    timed = found.kind is LogicalType.TIME or found.kind in TIMESTAMP_TYPES
     if second is None and timed and first <= MAX_FRACTION_DIGITS:
         return replace(found, scale=first)
     raise DeclarationInvalid(reason=f"{text!r} has parameters that {name} does not take")
@@ -127,7 +134,7 @@ def _number(text: str, precision: int, scale: int) -> SqlType:
         raise DeclarationInvalid(
             reason=f"{text!r} needs a precision of 1 to {MAX_PRECISION} and no larger scale"
         )
-    return SqlType(Kind.FIXED, precision=precision, scale=scale)
+    return SqlType(LogicalType.FIXED, precision=precision, scale=scale)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,15 +24,24 @@ from snowmelt.blob.parquet_footer import (
 from snowmelt.errors import BlobInvalid, InvalidRow, InvalidValue
 from snowmelt.ingest.request_validation import MAX_CHUNK_BYTES, Refusal
 from snowmelt.schema import statistics
-from snowmelt.schema.conversion.json_text import MAX_DEPTH, BeyondLimits, InvalidJson, normalise
-from snowmelt.schema.conversion.timestamp_limits import LIMITED, limits_text, out_of_range
-from snowmelt.schema.native_types import native_columns, to_native
+from snowmelt.schema.conversion.json_text import (
+    MAX_DEPTH,
+    InvalidJson,
+    JsonLimitExceeded,
+    normalize_json,
+)
+from snowmelt.schema.conversion.timestamp_limits import (
+    LIMITED_TYPES,
+    describe_limits,
+    out_of_range_mask,
+)
+from snowmelt.schema.native_types import native_fields, to_native
 from snowmelt.schema.types import (
     MAX_BINARY_BYTES,
     MAX_TEXT_BYTES,
-    SEMI_STRUCTURED,
+    SEMI_STRUCTURED_TYPES,
     Column,
-    Kind,
+    LogicalType,
     TableSchema,
 )
 from snowmelt.wire import column_statistics as eps
@@ -152,7 +161,7 @@ def _collected(
     table: pa.Table, schema: TableSchema, bounds: Mapping[int, eps.StatisticBounds]
 ) -> tuple[ColumnStatistics, ...] | Refusal:
     """Return the statistics of decoded columns, or why they are refused."""
-    found = statistics.collect(table, schema).columns
+    found = statistics.collect_statistics(table, schema).columns
     for column, actual in zip(schema.columns, found, strict=True):
         refusal = _too_large(table.column(column.name), column, actual) or _contradiction(
             column, bounds[column.ordinal], actual
@@ -203,29 +212,31 @@ def check_times(table: pa.Table, schema: TableSchema) -> None:
     Raises:
         InvalidRow: A value is outside what its type allows, or what readers can represent.
     """
-    timed = tuple(each for each in schema.columns if each.kind in LIMITED | {Kind.TIME})
+    timed = tuple(
+        each for each in schema.columns if each.kind in LIMITED_TYPES | {LogicalType.TIME}
+    )
     if not timed:
         return
     native = to_native(table, TableSchema(schema.version, timed))
     for column in timed:
-        parts = [native.column(field.name) for field in native_columns(column)]
-        if out_of_range(column, parts) is not None:
+        parts = [native.column(field.name) for field in native_fields(column)]
+        if out_of_range_mask(column, parts) is not None:
             raise InvalidValue(
                 reason=f"column {column.display_name} of type {column.sql_type}: a value is outside"
-                f" {limits_text(column.kind)}"
+                f" {describe_limits(column.kind)}"
             )
 
 
 def _too_large(array: pa.ChunkedArray, column: Column, actual: ColumnStatistics) -> Refusal | None:
     """Return which value of a column is longer, or further away, than its type allows."""
     match column.kind:
-        case Kind.TEXT:
+        case LogicalType.TEXT:
             reason = _too_long(array, column, actual.max_length)
-        case Kind.BINARY:
+        case LogicalType.BINARY:
             limit = min(column.byte_length or MAX_BINARY_BYTES, MAX_BINARY_BYTES)
             is_longer = actual.max_length > limit
             reason = f"a value has {actual.max_length:,} bytes" if is_longer else None
-        case kind if kind in SEMI_STRUCTURED:
+        case kind if kind in SEMI_STRUCTURED_TYPES:
             reason = _unreadable_document(array)
         case _:
             reason = None
@@ -255,8 +266,8 @@ def _unreadable_document(array: pa.ChunkedArray) -> str | None:
     doubtful = pc.or_(pc.greater(opened, MAX_DEPTH), pc.match_substring_regex(array, _LARGE_NUMBER))
     for document in array.filter(doubtful).to_pylist():
         try:
-            normalise(document)
-        except BeyondLimits:
+            normalize_json(document)
+        except JsonLimitExceeded:
             return (
                 f"a document nests deeper than {MAX_DEPTH} levels, or has a number that is larger"
                 " than a double"

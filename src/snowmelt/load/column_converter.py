@@ -22,20 +22,20 @@ from snowmelt.errors import InvalidRow, InvalidValue, LoadRefused
 from snowmelt.load.expressions.datetime_templates import TemplateInvalid, TemplateReader
 from snowmelt.load.phases import ColumnOptions
 from snowmelt.load.text_casts import Plain
-from snowmelt.schema.chunk_types import nulls_of, one_array
+from snowmelt.schema.chunk_types import null_mask, to_contiguous_array
 from snowmelt.schema.conversion.column_converter import ColumnConverter
-from snowmelt.schema.conversion.json_text import write
-from snowmelt.schema.conversion.numbers import BLANKS
-from snowmelt.schema.conversion.timestamp_limits import out_of_range
-from snowmelt.schema.conversion.value_rules import rule_of
-from snowmelt.schema.native_types import native_columns, native_schema, to_native
+from snowmelt.schema.conversion.json_text import write_json
+from snowmelt.schema.conversion.numbers import TRIMMED_CHARACTERS
+from snowmelt.schema.conversion.timestamp_limits import out_of_range_mask
+from snowmelt.schema.conversion.value_rules import make_value_rule
+from snowmelt.schema.native_types import native_fields, native_schema, to_native
 from snowmelt.schema.types import (
     DEFAULT_ZONE,
-    SEMI_STRUCTURED,
-    TIMESTAMPS,
+    SEMI_STRUCTURED_TYPES,
+    TIMESTAMP_TYPES,
     Column,
     Compatibility,
-    Kind,
+    LogicalType,
     TableSchema,
 )
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from snowmelt.load.phases import Target
     from snowmelt.load.text_casts import Collection
-    from snowmelt.schema.value_errors import Stored
+    from snowmelt.schema.value_errors import StoredValue
 
 if TYPE_CHECKING:
     Places = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -53,22 +53,22 @@ if TYPE_CHECKING:
 ZONE = ZoneInfo(DEFAULT_ZONE)
 NULL_REFUSED = "the value is NULL, and the column is NOT NULL"
 
-_MOMENTS = TIMESTAMPS | {Kind.DATE, Kind.TIME}
-_USUAL: dict[Kind, tuple[type, ...]] = {
-    Kind.FIXED: (int, Decimal),
-    Kind.REAL: (float, int, Decimal),
-    Kind.BOOLEAN: (bool,),
-    Kind.TEXT: (str,),
-    Kind.BINARY: (str,),
+_MOMENTS = TIMESTAMP_TYPES | {LogicalType.DATE, LogicalType.TIME}
+_USUAL: dict[LogicalType, tuple[type, ...]] = {
+    LogicalType.FIXED: (int, Decimal),
+    LogicalType.REAL: (float, int, Decimal),
+    LogicalType.BOOLEAN: (bool,),
+    LogicalType.TEXT: (str,),
+    LogicalType.BINARY: (str,),
     **dict.fromkeys(_MOMENTS, (str,)),
 }
-_TEXT_RULE = rule_of(Column("", Kind.TEXT, 1), ZONE)
+_TEXT_RULE = make_value_rule(Column("", LogicalType.TEXT, 1), ZONE)
 _SHOWN = 60
 _HEX_MARKS = ("0x", "0X")
 _FORMS = {
-    Kind.DATE: "'DD.MM.YYYY'",
-    Kind.TIME: "'HH24:MI:SS'",
-    **dict.fromkeys(TIMESTAMPS, "'DD.MM.YYYY HH24:MI:SS'"),
+    LogicalType.DATE: "'DD.MM.YYYY'",
+    LogicalType.TIME: "'HH24:MI:SS'",
+    **dict.fromkeys(TIMESTAMP_TYPES, "'DD.MM.YYYY HH24:MI:SS'"),
 }
 _NOTHING = ColumnOptions()
 
@@ -82,11 +82,11 @@ class TextColumn:
         self.column = column
         self.trim = options.trim
         self.label = f"column {number} ({column.display_name} {column.sql_type})"
-        self._cuts = not enforce_length and column.kind in {Kind.TEXT, Kind.BINARY}
+        self._cuts = not enforce_length and column.kind in {LogicalType.TEXT, LogicalType.BINARY}
         self.rewrite = reader_of(column, options.format)
-        self._rule = rule_of(column, ZONE, Compatibility.COPY)
+        self._rule = make_value_rule(column, ZONE, Compatibility.COPY)
         self._has_format = options.format is not None
-        self._is_whole = column.kind is Kind.FIXED and not column.scale
+        self._is_whole = column.kind is LogicalType.FIXED and not column.scale
         # A load takes no 1.5 for a whole number, and computing rounds it: both as Vertica does.
         self.rounds = False
         self._plain = Plain(column)
@@ -103,7 +103,7 @@ class TextColumn:
     def finished(self, array: pa.Array) -> list[pa.Array] | None:
         """Turn values of `direct_type` into native form; None if they must be read as text."""
         parts = self._plain.finished(array)
-        if parts is None or self._lacks(array) or out_of_range(self.column, parts) is not None:
+        if parts is None or self._lacks(array) or out_of_range_mask(self.column, parts) is not None:
             return None
         return parts
 
@@ -117,7 +117,7 @@ class TextColumn:
         usual = self._regular(texts)
         plain = None if usual is None else self._plain.mask(usual)
         if usual is None or plain is None:
-            everywhere = np.flatnonzero(~nulls_of(texts))
+            everywhere = np.flatnonzero(~null_mask(texts))
             return self._merged(self._empty(len(texts)), texts, everywhere)
         kept = usual if plain.all() else usual.filter(pa.array(plain))
         parts = (
@@ -125,10 +125,10 @@ class TextColumn:
         )
         if parts is None:
             parts, plain = self._empty(len(texts)), np.zeros(len(texts), np.bool_)
-        elif (outside := out_of_range(self.column, parts)) is not None:
+        elif (outside := out_of_range_mask(self.column, parts)) is not None:
             # The exact rules reject them, with a reason.
             plain = plain & ~outside
-        rest = np.zeros(len(texts), np.bool_) if plain.all() else ~plain & ~nulls_of(texts)
+        rest = np.zeros(len(texts), np.bool_) if plain.all() else ~plain & ~null_mask(texts)
         return self._merged(parts, texts, np.flatnonzero(rest))
 
     def _regular(self, texts: pa.Array) -> pa.Array | None:
@@ -169,7 +169,7 @@ class TextColumn:
             for place in odd:
                 others[place] = None
             parts, refused = self._alike(others)
-        stored: list[Stored] = []
+        stored: list[StoredValue] = []
         for place in odd:
             refused.pop(place, None)
             try:
@@ -192,9 +192,9 @@ class TextColumn:
                 return self.convert(pa.array(values, pa.string()))
             except (pa.ArrowException, UnicodeEncodeError):
                 pass
-        elif self.column.kind is Kind.REAL:
+        elif self.column.kind is LogicalType.REAL:
             values = [float(value) if type(value) is Decimal else value for value in values]
-        elif self.column.kind is Kind.FIXED and Decimal in set(map(type, values)):
+        elif self.column.kind is LogicalType.FIXED and Decimal in set(map(type, values)):
             values = [Decimal(value) if type(value) is int else value for value in values]
         chunk, positions = self._converter.convert(values)
         table = pa.table([chunk], names=[self.column.name])
@@ -204,28 +204,34 @@ class TextColumn:
                 self._object(values[place])
             except InvalidRow as error:
                 refused[place] = self.refusal(error, values[place])
-        return [one_array(part) for part in to_native(table, self._alone).columns], refused
+        return [
+            to_contiguous_array(part) for part in to_native(table, self._alone).columns
+        ], refused
 
-    def stored(self, values: Sequence[Stored]) -> list[pa.Array]:
+    def stored(self, values: Sequence[StoredValue]) -> list[pa.Array]:
         """Return the native arrays of stored values."""
-        chunk = self._converter.stored(values)
+        chunk = self._converter.stored_to_array(values)
         table = pa.table([chunk], names=[self.column.name])
-        return [one_array(part) for part in to_native(table, self._alone).columns]
+        return [to_contiguous_array(part) for part in to_native(table, self._alone).columns]
 
-    def read_one(self, value: str) -> Stored:
+    def read_one(self, value: str) -> StoredValue:
         """Read one text by the exact rule.
 
         Raises:
             InvalidRow: The column does not take it.
         """
         value = self.rewrite(value)
-        if self.column.kind is Kind.BINARY and not self._has_format and value[:2] in _HEX_MARKS:
+        if (
+            self.column.kind is LogicalType.BINARY
+            and not self._has_format
+            and value[:2] in _HEX_MARKS
+        ):
             value = value[2:]
         if self._cuts:
             value = self._cut(value)
         stored = self._rule(value, 0)
         if self._is_whole and not self.rounds and _has_point(value):
-            self._check_whole(Decimal(value.strip(BLANKS)))
+            self._check_whole(Decimal(value.strip(TRIMMED_CHARACTERS)))
         return stored
 
     def _check_whole(self, value: Decimal | float) -> None:
@@ -242,21 +248,21 @@ class TextColumn:
         whole = value.to_integral_value() if isinstance(value, Decimal) else math.floor(value)
         return value != whole
 
-    def _object(self, value: object) -> Stored:
+    def _object(self, value: object) -> StoredValue:
         if isinstance(value, str):
             return (
                 self._written(value)
-                if self.column.kind in SEMI_STRUCTURED
+                if self.column.kind in SEMI_STRUCTURED_TYPES
                 else self.read_one(value)
             )
         kind = self.column.kind
         if kind in _MOMENTS and type(value) is int:
             return self.read_one(str(value))
-        if kind is Kind.TEXT and isinstance(value, (dict, list)):
+        if kind is LogicalType.TEXT and isinstance(value, (dict, list)):
             return self.read_one(self._written(value))
         if isinstance(value, Decimal | float):
             self._check_whole(value)
-        if kind is Kind.TEXT and self._cuts and value is not None:
+        if kind is LogicalType.TEXT and self._cuts and value is not None:
             return self.read_one(str(_TEXT_RULE(value, 0)))
         return self._rule(value, 0)
 
@@ -264,9 +270,9 @@ class TextColumn:
         """Write a value as JSON; a text too, which is one and is not read as JSON."""
         try:
             return (
-                str(self._rule(write(value), 0))
-                if self.column.kind is not Kind.TEXT
-                else write(value)
+                str(self._rule(write_json(value), 0))
+                if self.column.kind is not LogicalType.TEXT
+                else write_json(value)
             )
         except TypeError as error:
             raise InvalidValue(reason=f"no JSON of a {error}") from None
@@ -286,9 +292,9 @@ class TextColumn:
 
     def _cut(self, value: str) -> str:
         column = self.column
-        if column.kind is Kind.TEXT and column.length is not None:
+        if column.kind is LogicalType.TEXT and column.length is not None:
             return value[: column.length]
-        if column.kind is Kind.BINARY and column.byte_length is not None:
+        if column.kind is LogicalType.BINARY and column.byte_length is not None:
             return value[: 2 * column.byte_length]
         return value
 
@@ -304,7 +310,7 @@ class TextColumn:
         """Put what the exact rule says of some places among the others."""
         refused: dict[int, str] = {}
         if len(places):
-            values: list[Stored] = []
+            values: list[StoredValue] = []
             taken = texts.take(pa.array(places)).to_pylist()
             for place, text in zip(places.tolist(), taken, strict=True):
                 try:
@@ -322,12 +328,12 @@ class TextColumn:
                 for part, found in zip(parts, exact, strict=True)
             ]
         if not self.column.nullable and texts.null_count:
-            for place in np.flatnonzero(nulls_of(texts)).tolist():
+            for place in np.flatnonzero(null_mask(texts)).tolist():
                 refused[place] = f"{self.label}: {NULL_REFUSED}"
         return parts, refused
 
     def _empty(self, count: int) -> list[pa.Array]:
-        return [pa.nulls(count, part.type) for part in native_columns(self.column)]
+        return [pa.nulls(count, part.type) for part in native_fields(self.column)]
 
 
 class Conversion:
@@ -351,7 +357,7 @@ class Conversion:
                 enforce_length=target.enforce_length if enforce is None else enforce,
             )
             made.trim = made.trim or trim
-            if collection is not None and column.kind is Kind.ARRAY:
+            if collection is not None and column.kind is LogicalType.ARRAY:
                 made.rewrite = Rewriting(collection.json, is_usual=False)
             self.columns.append(made)
 
@@ -385,7 +391,7 @@ class Conversion:
             keep = np.ones(table.num_rows, np.bool_)
             keep[list(refused)] = False
             table = table.filter(pa.array(keep))
-        columns = [one_array(column) for column in table.columns]
+        columns = [to_contiguous_array(column) for column in table.columns]
         return pa.Table.from_arrays(columns, schema=self.arrow_schema)
 
 
@@ -472,12 +478,12 @@ def reader_of(column: Column, template: str | None) -> Rewriting:
     Raises:
         LoadRefused: The column has no such format.
     """
-    timed = column.kind in {Kind.DATE, Kind.TIME} or column.kind in TIMESTAMPS
+    timed = column.kind in {LogicalType.DATE, LogicalType.TIME} or column.kind in TIMESTAMP_TYPES
     if template is None:
         return Rewriting(_regular if timed else str, is_usual=True)
     if timed:
         return _templated(column, template)
-    if column.kind is Kind.BINARY:
+    if column.kind is LogicalType.BINARY:
         known = {"HEX": _hexadecimal, "OCTAL": _octal, "BITSTRING": _bits}
         rewrite = known.get(template.upper())
         if rewrite is not None:
@@ -493,7 +499,7 @@ def _refuse(column: Column, reason: str) -> None:
 
 def _regular(text: str) -> str:
     """Write a moment with T, minutes and a colon in its offset."""
-    match = _LOOSE.fullmatch(text.strip(BLANKS))
+    match = _LOOSE.fullmatch(text.strip(TRIMMED_CHARACTERS))
     if match is None:
         return text
     date, hour, rest, offset = match.groups("")
@@ -503,30 +509,32 @@ def _regular(text: str) -> str:
 
 
 def _hexadecimal(text: str) -> str:
-    match = _HEX.fullmatch(text.strip(BLANKS))
+    match = _HEX.fullmatch(text.strip(TRIMMED_CHARACTERS))
     if match is None:
         raise InvalidValue(reason="Not pairs of hexadecimal digits, as FORMAT 'hex' expects")
     return match[1]
 
 
 def _octal(text: str) -> str:
-    text = text.strip(BLANKS)
+    text = text.strip(TRIMMED_CHARACTERS)
     if not _OCTAL.fullmatch(text):
         raise InvalidValue(reason="Not bytes of three octal digits, as FORMAT 'octal' expects")
     return bytes(int(text[at : at + 3], 8) for at in range(0, len(text), 3)).hex()
 
 
 def _bits(text: str) -> str:
-    text = text.strip(BLANKS)
+    text = text.strip(TRIMMED_CHARACTERS)
     if not _BITS.fullmatch(text):
         raise InvalidValue(reason="Not bits of whole bytes, as FORMAT 'bitstring' expects")
     return f"{int(text, 2):0{len(text) // 4}x}" if text else ""
 
 
 def _templated(column: Column, template: str) -> Rewriting:
-    is_time = column.kind is Kind.TIME
+    is_time = column.kind is LogicalType.TIME
     try:
-        reader = TemplateReader(template, dated=not is_time, timed=column.kind is not Kind.DATE)
+        reader = TemplateReader(
+            template, dated=not is_time, timed=column.kind is not LogicalType.DATE
+        )
     except TemplateInvalid as error:
         raise LoadRefused(
             what=f"FORMAT {template!r} of column {column.display_name}", reason=str(error)

@@ -25,7 +25,7 @@ from snowmelt.load.copy_ast import (
     StandardInput,
 )
 from snowmelt.load.phases import ColumnOptions
-from snowmelt.schema.types import Column, Kind, display_name
+from snowmelt.schema.types import Column, LogicalType, display_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,7 +106,7 @@ def _filler(cursor: Cursor, name: str) -> Column:
     found = read_type(cursor)
     return Column(
         name=name,
-        kind=Kind(found.kind),
+        kind=LogicalType(found.kind),
         ordinal=0,
         precision=found.precision,
         scale=found.scale,

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from snowmelt.errors import InternalError, LoadFailed
 from snowmelt.load.phases import Parsed, Rejected, Target
-from snowmelt.schema.native_types import native_columns, native_schema
-from snowmelt.schema.types import Column, Kind, TableSchema, internal_name
+from snowmelt.schema.native_types import native_fields, native_schema
+from snowmelt.schema.types import Column, LogicalType, TableSchema, internal_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from snowmelt.load.task import Computed, StackPlan
 
 UNKNOWN_OFFSET = -1
-_CUT = frozenset({Kind.TEXT, Kind.BINARY})
+_CUT = frozenset({LogicalType.TEXT, LogicalType.BINARY})
 
 
 class Shaper:
@@ -39,7 +39,7 @@ class Shaper:
             field.name: field.name
             for column in plan.target.schema.columns
             if plan.table.column(column.name) == column
-            for field in native_columns(column)
+            for field in native_fields(column)
         }
         evaluated = []
         for computed in plan.computed:
@@ -147,7 +147,7 @@ def _copied(computed: Computed, plan: StackPlan) -> dict[str, str]:
     )
     if source is None or not alike:
         return {}
-    pairs = zip(native_columns(column), native_columns(source), strict=True)
+    pairs = zip(native_fields(column), native_fields(source), strict=True)
     return {to.name: of.name for to, of in pairs}
 
 

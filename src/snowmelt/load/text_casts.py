@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from snowmelt.errors import InvalidValue
-from snowmelt.schema.chunk_types import chunk_type, nulls_of
-from snowmelt.schema.conversion.json_text import InvalidJson, normalise, quoted
-from snowmelt.schema.conversion.numbers import BLANKS
+from snowmelt.schema.chunk_types import chunk_arrow_type, null_mask
+from snowmelt.schema.conversion.json_text import InvalidJson, normalize_json, quote_json_string
+from snowmelt.schema.conversion.numbers import TRIMMED_CHARACTERS
 from snowmelt.schema.native_types import has_nanoseconds
-from snowmelt.schema.types import MAX_TEXT_BYTES, TIMESTAMPS, Column, Kind
+from snowmelt.schema.types import MAX_TEXT_BYTES, TIMESTAMP_TYPES, Column, LogicalType
 
 if TYPE_CHECKING:
     from snowmelt.schema.chunk_types import Int64s, Mask
@@ -31,11 +31,11 @@ _CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
 _OFFSET = r"[+-](0[0-9]|1[0-7]):[0-5][0-9]"
 _ZONED = rf"(Z|{_OFFSET})$"
 _SHAPES = {
-    Kind.REAL: r"^-?[0-9]{1,100}(\.[0-9]{0,100})?([eE][+-]?[0-9]{1,2})?$",
-    Kind.DATE: r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}$",
-    Kind.TIME: rf"^{_CLOCK}$",
+    LogicalType.REAL: r"^-?[0-9]{1,100}(\.[0-9]{0,100})?([eE][+-]?[0-9]{1,2})?$",
+    LogicalType.DATE: r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}$",
+    LogicalType.TIME: rf"^{_CLOCK}$",
     **dict.fromkeys(
-        TIMESTAMPS, rf"^[1-9][0-9]{{3}}-[0-9]{{2}}-[0-9]{{2}}[T ]{_CLOCK}(Z|{_OFFSET})?$"
+        TIMESTAMP_TYPES, rf"^[1-9][0-9]{{3}}-[0-9]{{2}}-[0-9]{{2}}[T ]{_CLOCK}(Z|{_OFFSET})?$"
     ),
 }
 _MAX_INT64 = 2**63 - 1
@@ -50,7 +50,7 @@ class Plain:
         self._kind = column.kind
         self._scale = column.scale or 0
         self._shape = _SHAPES.get(column.kind)
-        if column.kind is Kind.FIXED:
+        if column.kind is LogicalType.FIXED:
             digits = (column.precision or 38) - self._scale
             fraction = rf"(\.[0-9]{{1,{self._scale}}})?" if self._scale else ""
             self._shape = rf"^-?[0-9]{{1,{digits}}}{fraction}$" if digits else None
@@ -59,37 +59,47 @@ class Plain:
     def direct_type(self) -> pa.DataType | None:
         """The type that a CSV reader may make; None where it must hand on text."""
         match self._kind:
-            case Kind.FIXED | Kind.REAL | Kind.BOOLEAN | Kind.TEXT | Kind.DATE:
-                return chunk_type(self._column)
-            case Kind.TIME:
+            case (
+                LogicalType.FIXED
+                | LogicalType.REAL
+                | LogicalType.BOOLEAN
+                | LogicalType.TEXT
+                | LogicalType.DATE
+            ):
+                return chunk_arrow_type(self._column)
+            case LogicalType.TIME:
                 return pa.time64("us")
-            case Kind.TIMESTAMP_NTZ:
+            case LogicalType.TIMESTAMP_NTZ:
                 return pa.timestamp("us")
             case _:
                 return None
 
     def finished(self, array: pa.Array) -> list[pa.Array] | None:
         """Turn values of `direct_type` into native form; None if some need the exact rules."""
-        if self._kind is Kind.FIXED:
+        if self._kind is LogicalType.FIXED:
             # Arrow looks at the digits before it moves the point.
             return [array] if _within_precision(array) else None
-        if self._kind is Kind.REAL:
+        if self._kind is LogicalType.REAL:
             # Infinities and NaN have many spellings, of which some are refused.
             return None if pc.all(pc.is_finite(array)).as_py() is False else [array]
-        if self._kind is Kind.TEXT:
+        if self._kind is LogicalType.TEXT:
             return [array] if self._fits(array) else None
-        if self._kind is Kind.TIME or self._kind is Kind.TIMESTAMP_NTZ:
+        if self._kind is LogicalType.TIME or self._kind is LogicalType.TIMESTAMP_NTZ:
             first = pc.min(array.view(pa.int64())).as_py()
-            if self._kind is Kind.TIMESTAMP_NTZ and first is not None and first < _FIRST_YEAR_US:
+            if (
+                self._kind is LogicalType.TIMESTAMP_NTZ
+                and first is not None
+                and first < _FIRST_YEAR_US
+            ):
                 return None
             return self._floored(array)
         return [array]
 
     def mask(self, texts: pa.Array) -> Mask | None:
         """Tell which texts have the shape; False for null, None if no text has one."""
-        if self._kind is Kind.TEXT:
+        if self._kind is LogicalType.TEXT:
             return self._short(texts)
-        if self._kind is Kind.BOOLEAN:
+        if self._kind is LogicalType.BOOLEAN:
             known = pc.is_in(texts, value_set=pa.array(TRUE_WORDS + FALSE_WORDS))
         elif self._shape is None:
             return None
@@ -99,15 +109,15 @@ class Plain:
 
     def read(self, texts: pa.Array) -> list[pa.Array] | None:
         """Turn texts that all have the shape, or are null, into native form; None if one fails."""
-        if self._kind is Kind.TEXT:
+        if self._kind is LogicalType.TEXT:
             return [texts]
-        if self._kind is Kind.BOOLEAN:
+        if self._kind is LogicalType.BOOLEAN:
             read = pc.is_in(texts, value_set=pa.array(TRUE_WORDS))
             return [pc.if_else(pc.is_valid(texts), read, pa.scalar(None, pa.bool_()))]
         try:
-            if self._kind in TIMESTAMPS:
+            if self._kind in TIMESTAMP_TYPES:
                 return self._moments(texts)
-            if self._kind is Kind.TIME:
+            if self._kind is LogicalType.TIME:
                 # Arrow casts no text to a time of day.
                 texts = pc.binary_join_element_wise("1970-01-01", texts, " ")
                 clock = texts.cast(pa.timestamp("us")).view(pa.int64())
@@ -126,18 +136,18 @@ class Plain:
             offsets = _offsets(pc.if_else(zoned, texts, pa.scalar(None, pa.string())))
             texts = pc.replace_substring_regex(texts, _ZONED, "")
         clock = texts.cast(pa.timestamp("us"))
-        if self._kind is Kind.TIMESTAMP_NTZ:
+        if self._kind is LogicalType.TIMESTAMP_NTZ:
             return self._floored(clock)
         if offsets is not None:
             micros = clock.view(pa.int64()).fill_null(0).to_numpy() - offsets * 60_000_000
-            mask = nulls_of(texts) if texts.null_count else None
+            mask = null_mask(texts) if texts.null_count else None
             clock = pa.array(micros, mask=mask).view(pa.timestamp("us"))
         parts = self._floored(clock.view(pa.timestamp("us", "UTC")))
-        if self._kind is Kind.TIMESTAMP_TZ:
+        if self._kind is LogicalType.TIMESTAMP_TZ:
             minutes = (
                 np.zeros(len(texts), np.int32) if offsets is None else offsets.astype(np.int32)
             )
-            mask = nulls_of(texts) if texts.null_count else None
+            mask = null_mask(texts) if texts.null_count else None
             parts.append(pa.array(minutes, mask=mask))
         return parts
 
@@ -146,11 +156,11 @@ class Plain:
         if self._scale < 6:
             unit = 10 ** (6 - self._scale)
             micros = array.view(pa.int64()).fill_null(0).to_numpy()
-            mask = nulls_of(array) if array.null_count else None
+            mask = null_mask(array) if array.null_count else None
             array = pa.array(micros // unit * unit, mask=mask).view(array.type)
         if not has_nanoseconds(self._column):
             return [array]
-        mask = nulls_of(array) if array.null_count else None
+        mask = null_mask(array) if array.null_count else None
         return [array, pa.array(np.zeros(len(array), np.int32), mask=mask)]
 
     def _fits(self, array: pa.Array) -> bool:
@@ -221,14 +231,14 @@ class Collection:
         Raises:
             InvalidValue: An array does not end, or something follows it.
         """
-        text = text.strip(BLANKS)
+        text = text.strip(TRIMMED_CHARACTERS)
         if self == Collection():
             try:
-                return normalise(text)
+                return normalize_json(text)
             except InvalidJson:
                 pass
         written, end = self._array(text, 0)
-        if text[end:].strip(BLANKS):
+        if text[end:].strip(TRIMMED_CHARACTERS):
             raise InvalidValue(reason=f"Not a valid array: something follows its {self.closing}")
         return written
 
@@ -272,7 +282,7 @@ class Collection:
             pieces.append(text[at:end])
             at = end + len(self.enclose)
             if not text.startswith(self.enclose, at):
-                return quoted("".join(pieces)), at
+                return quote_json_string("".join(pieces)), at
             pieces.append(self.enclose)
             at += len(self.enclose)
 
@@ -281,4 +291,4 @@ class Collection:
             return "null"
         if not text or text in _WORDS or _NUMBER.fullmatch(text):
             return text
-        return quoted(text)
+        return quote_json_string(text)

@@ -23,7 +23,7 @@ from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.streaming.channels import find_channel
 from snowmelt.errors import UserError
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.error_table import CUT, REPLAY, VOID
+from snowmelt.schema.error_table import REPLAY_PROTOCOL, REPLAY_VOID_PROTOCOL, TRUNCATED_CODE
 from snowmelt.table.table_reader import read_table
 
 if TYPE_CHECKING:
@@ -197,11 +197,11 @@ class Replay:
             key, number = row["REFUSAL_ID"], row["OFFSET_TOKEN"]
             if row["TABLE_NAME"] not in {str(table.name), *self._options.former_names}:
                 continue
-            if row["PROTOCOL"] != REPLAY:
+            if row["PROTOCOL"] != REPLAY_PROTOCOL:
                 found.rows[key] = row
             elif key.startswith(_DONE):
                 found.done.add(int(number))
-            elif row["CODE"] == VOID:
+            elif row["CODE"] == REPLAY_VOID_PROTOCOL:
                 void.add((int(number), key))
             else:
                 found.markers.setdefault(int(number), set()).add(key)
@@ -240,7 +240,11 @@ class Replay:
         assert self._markers is not None  # noqa: S101
         taken = self._taken(table, rows)
         bad = [str(row["REFUSAL_ID"]) for row in rows if row["REFUSAL_ID"] not in taken]
-        said = [(key, VOID) for key in bad] if marked else [(key, None) for key in taken]
+        said = (
+            [(key, REPLAY_VOID_PROTOCOL) for key in bad]
+            if marked
+            else [(key, None) for key in taken]
+        )
         self._mark(self._markers, table, number, said)
         if not taken:
             return
@@ -264,7 +268,7 @@ class Replay:
         shared = {
             "REFUSED_AT": self._lake.clock.now(),
             "TABLE_NAME": str(table.name),
-            "PROTOCOL": REPLAY,
+            "PROTOCOL": REPLAY_PROTOCOL,
             "OFFSET_TOKEN": str(number),
         }
         markers.insert_rows([shared | {"REFUSAL_ID": key, "CODE": code} for key, code in said])
@@ -296,7 +300,7 @@ class Replay:
     def _read(self, row: Mapping[str, object]) -> Mapping[str, object] | str:
         """Return what was refused as a row, or why it is none."""
         data = row["ROW_DATA"]
-        if row["CODE"] == CUT or not isinstance(data, str):
+        if row["CODE"] == TRUNCATED_CODE or not isinstance(data, str):
             return "the row was too long to be kept whole"
         try:
             found = json.loads(data, parse_float=Decimal)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from snowmelt.client.line_source import Lines
 from snowmelt.client.streaming import Pump
 from snowmelt.errors import ConfigurationError
-from snowmelt.schema.error_table import shown
+from snowmelt.schema.error_table import row_to_json
 
 if TYPE_CHECKING:
     import threading
@@ -279,7 +279,7 @@ class Tail:
         self._on_refused(Refused(place, data, reason))
 
     def _refused_row(self, place: str, error: RowError) -> None:
-        self._on_refused(Refused(place, shown(error.row).encode(), str(error.error)))
+        self._on_refused(Refused(place, row_to_json(error.row).encode(), str(error.error)))
 
 
 def is_followed(path: Path, patterns: Iterable[str]) -> bool:

@@ -10,7 +10,12 @@ import pyarrow.parquet as pq
 
 from snowmelt.errors import AlreadyExists
 from snowmelt.loaders.spool import FileSpool, reject_files
-from snowmelt.schema.error_table import Origin, Refusal, converted, rows_of
+from snowmelt.schema.error_table import (
+    ErrorRow,
+    ErrorRowOrigin,
+    convert_table_rows,
+    make_table_rows,
+)
 from snowmelt.schema.native_types import native_schema, to_native
 from snowmelt.storage.output_paths import Output, check_outputs, exists_already, local_path
 from snowmelt.storage.store_factory import open_store
@@ -198,22 +203,22 @@ def error_files(
     with contextlib.ExitStack() as opened:
         opened.callback(spool.abort)
         for rejects in reject_rows(load.warehouse_url, files):
-            rows = converted(schema, _rows(load, rejects, at)).table
+            rows = convert_table_rows(schema, _rows(load, rejects, at)).table
             spool.write(to_native(rows, schema))
         return spool.finish()
 
 
 def _rows(load: OpenLoad, rejects: pa.Table, at: dt.datetime) -> Iterator[dict[str, object]]:
     for each in rejects.to_pylist():
-        origin = Origin(
+        origin = ErrorRowOrigin(
             str(load.table.name), "copy", load.load_id, at, offset_token=each["FILE_NAME"]
         )
         number = each["ROW_NUMBER"]
-        refusal = Refusal(
+        refusal = ErrorRow(
             None if number is None else int(number),
             each["REJECTED_REASON"],
             each["REJECTED_DATA"],
             _CODE,
             each["COLUMN_NAME"],
         )
-        yield from rows_of(origin, [refusal])
+        yield from make_table_rows(origin, [refusal])

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, TypedDict
 from snowmelt.errors import Unsupported
 from snowmelt.schema.types import (
     MAX_TEXT_BYTES,
-    SEMI_STRUCTURED,
-    TIMESTAMPS,
+    SEMI_STRUCTURED_TYPES,
+    TIMESTAMP_TYPES,
     Column,
-    Kind,
+    LogicalType,
     internal_name,
 )
 
@@ -34,11 +34,11 @@ class ColumnFields(TypedDict):
     collation: str | None
 
 
-def column_fields(column: Column) -> ColumnFields:
+def column_to_fields(column: Column) -> ColumnFields:
     """Return what an open channel's answer says about a column."""
-    timed = column.kind is Kind.TIME or column.kind in TIMESTAMPS
-    byte_length = MAX_TEXT_BYTES if column.kind in SEMI_STRUCTURED else column.byte_length
-    if column.kind is Kind.TEXT and byte_length is None:
+    timed = column.kind is LogicalType.TIME or column.kind in TIMESTAMP_TYPES
+    byte_length = MAX_TEXT_BYTES if column.kind in SEMI_STRUCTURED_TYPES else column.byte_length
+    if column.kind is LogicalType.TEXT and byte_length is None:
         byte_length = min(4 * (column.length or 0), MAX_TEXT_BYTES)
     return ColumnFields(
         name=column.display_name,
@@ -50,7 +50,7 @@ def column_fields(column: Column) -> ColumnFields:
         precision=0 if timed else column.precision,
         scale=column.scale,
         byte_length=byte_length,
-        length=column.byte_length if column.kind is Kind.BINARY else column.length,
+        length=column.byte_length if column.kind is LogicalType.BINARY else column.length,
         collation=None,
     )
 
@@ -65,20 +65,20 @@ def column_from_fields(fields: Mapping[str, object]) -> Column:
     logical = str(fields["logical_type"]).upper()
     if fields.get("collation") is not None:
         raise Unsupported(what=f"column {name} with a collation", instead="drop the collation")
-    if logical not in Kind.__members__:
+    if logical not in LogicalType.__members__:
         raise Unsupported(what=f"column {name} of type {logical}", instead="leave it out")
-    kind = Kind(logical)
-    timed = kind is Kind.TIME or kind in TIMESTAMPS
-    sized = kind in {Kind.TEXT, Kind.BINARY}
+    kind = LogicalType(logical)
+    timed = kind is LogicalType.TIME or kind in TIMESTAMP_TYPES
+    sized = kind in {LogicalType.TEXT, LogicalType.BINARY}
     column = Column(
         name=internal_name(name),
         kind=kind,
-        ordinal=_needed(fields, "ordinal", name),
+        ordinal=_require_int(fields, "ordinal", name),
         nullable=bool(fields.get("nullable", True)),
-        precision=_needed(fields, "precision", name) if kind is Kind.FIXED else None,
-        scale=_needed(fields, "scale", name) if timed or kind is Kind.FIXED else None,
-        length=_needed(fields, "length", name) if kind is Kind.TEXT else None,
-        byte_length=_needed(fields, "byte_length", name) if sized else None,
+        precision=_require_int(fields, "precision", name) if kind is LogicalType.FIXED else None,
+        scale=_require_int(fields, "scale", name) if timed or kind is LogicalType.FIXED else None,
+        length=_require_int(fields, "length", name) if kind is LogicalType.TEXT else None,
+        byte_length=_require_int(fields, "byte_length", name) if sized else None,
     )
     physical = str(fields["physical_type"]).upper()
     if column.physical_type != "LOB" and physical != column.physical_type:
@@ -89,7 +89,7 @@ def column_from_fields(fields: Mapping[str, object]) -> Column:
     return column
 
 
-def _needed(fields: Mapping[str, object], key: str, name: str) -> int:
+def _require_int(fields: Mapping[str, object], key: str, name: str) -> int:
     value = fields.get(key)
     if not isinstance(value, int):
         raise Unsupported(what=f"column {name} without {key}", instead="send it")

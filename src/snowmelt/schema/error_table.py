@@ -8,53 +8,55 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from snowmelt.schema.conversion.json_text import write
+from snowmelt.schema.conversion.json_text import write_json
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.types import MAX_TEXT_BYTES, Column, Kind, TableSchema
+from snowmelt.schema.types import MAX_TEXT_BYTES, Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable, Iterator
 
-    from snowmelt.schema.conversion.row_converter import Conversion, RowError
+    from snowmelt.schema.conversion.row_converter import RowConversion, RowError
 
 # Of one row; what is longer is cut, and CODE tells so to `snowmelt replay`.
 MAX_ROW_CHARACTERS = 1024 * 1024
 # Of the rows of one call; those after it are kept without their data.
 MAX_CALL_CHARACTERS = 64 * 1024 * 1024
-_MAX_REASON = 4096
+_MAX_REASON_CHARACTERS = 4096
 _UTC = ZoneInfo("UTC")
-CUT = "cut"
+TRUNCATED_CODE = "cut"
 # The reader of a marker knows by PROTOCOL that it is no refused row.
-REPLAY = "replay"
-VOID = "replay_void"
+REPLAY_PROTOCOL = "replay"
+REPLAY_VOID_PROTOCOL = "replay_void"
 
 
-def _text(name: str, ordinal: int) -> Column:
-    return Column(name, Kind.TEXT, ordinal, length=MAX_TEXT_BYTES // 4, byte_length=MAX_TEXT_BYTES)
+def _text_column(name: str, ordinal: int) -> Column:
+    return Column(
+        name, LogicalType.TEXT, ordinal, length=MAX_TEXT_BYTES // 4, byte_length=MAX_TEXT_BYTES
+    )
 
 
 ERROR_SCHEMA = TableSchema(
     1,
     (
-        _text("REFUSAL_ID", 1),
-        Column("REFUSED_AT", Kind.TIMESTAMP_LTZ, 2, scale=6),
-        _text("TABLE_NAME", 3),
-        _text("PROTOCOL", 4),
-        _text("SOURCE", 5),
-        _text("START_OFFSET_TOKEN", 6),
-        _text("OFFSET_TOKEN", 7),
-        Column("ROW_NUMBER", Kind.FIXED, 8, precision=18, scale=0),
-        _text("COLUMN_NAME", 9),
-        _text("CODE", 10),
-        _text("REASON", 11),
-        _text("ROW_DATA", 12),
+        _text_column("REFUSAL_ID", 1),
+        Column("REFUSED_AT", LogicalType.TIMESTAMP_LTZ, 2, scale=6),
+        _text_column("TABLE_NAME", 3),
+        _text_column("PROTOCOL", 4),
+        _text_column("SOURCE", 5),
+        _text_column("START_OFFSET_TOKEN", 6),
+        _text_column("OFFSET_TOKEN", 7),
+        Column("ROW_NUMBER", LogicalType.FIXED, 8, precision=18, scale=0),
+        _text_column("COLUMN_NAME", 9),
+        _text_column("CODE", 10),
+        _text_column("REASON", 11),
+        _text_column("ROW_DATA", 12),
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ErrorRowOrigin:
     """Where refused rows come from.
 
     `protocol` is `sdk`, `rows` or `copy`; `source` a channel, or the load's id; `table` the full
@@ -64,13 +66,13 @@ class Origin:
     table: str
     protocol: str
     source: str
-    at: dt.datetime
+    rejected_at: dt.datetime
     start_offset_token: str | None = None
     offset_token: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ErrorRow:
     """One refused row: its number in its call, and what it was, None when that is not known."""
 
     number: int | None
@@ -80,7 +82,7 @@ class Refusal:
     column: str | None = None
 
 
-def lacking(schema: TableSchema) -> list[str]:
+def find_missing_columns(schema: TableSchema) -> list[str]:
     """Return the columns of a table of refused rows that a table does not have as they must be."""
     there = {column.name: column for column in schema.columns}
     return [
@@ -90,11 +92,11 @@ def lacking(schema: TableSchema) -> list[str]:
     ] + [f"{column.display_name} NULL" for column in schema.columns if not column.nullable]
 
 
-def refusal_of(error: RowError) -> Refusal:
+def to_error_row(error: RowError) -> ErrorRow:
     """Return a row that a converter refused."""
     columns = error.extra_columns or error.missing_not_null or error.null_for_not_null
     column = ", ".join(columns) if columns else error.error.fields.get("column")
-    return Refusal(
+    return ErrorRow(
         error.row_index,
         str(error.error),
         error.row,
@@ -103,66 +105,73 @@ def refusal_of(error: RowError) -> Refusal:
     )
 
 
-def rows_of(origin: Origin, refusals: Iterable[Refusal]) -> Iterator[dict[str, object]]:
+def make_table_rows(
+    origin: ErrorRowOrigin, error_rows: Iterable[ErrorRow]
+) -> Iterator[dict[str, object]]:
     """Return refused rows as rows of the table for them; each gets an id that no other has."""
     call, left = uuid.uuid4().hex, MAX_CALL_CHARACTERS
-    for place, each in enumerate(refusals):
-        data = None if each.row is None else shown(each.row)
+    for place, each in enumerate(error_rows):
+        data = None if each.row is None else row_to_json(each.row)
         code = each.code
         if data is not None and len(data) > min(MAX_ROW_CHARACTERS, left):
-            data, code = data[: min(MAX_ROW_CHARACTERS, left)] or None, CUT
+            data, code = data[: min(MAX_ROW_CHARACTERS, left)] or None, TRUNCATED_CODE
         left -= len(data or "")
         yield {
             "REFUSAL_ID": f"{call}-{place}",
-            "REFUSED_AT": origin.at,
+            "REFUSED_AT": origin.rejected_at,
             "TABLE_NAME": origin.table,
             "PROTOCOL": origin.protocol,
             "SOURCE": origin.source,
             "START_OFFSET_TOKEN": origin.start_offset_token,
             "OFFSET_TOKEN": origin.offset_token,
             "ROW_NUMBER": each.number,
-            "COLUMN_NAME": None if each.column is None else _safe(each.column)[:_MAX_REASON],
+            "COLUMN_NAME": None
+            if each.column is None
+            else _escape_surrogates(each.column)[:_MAX_REASON_CHARACTERS],
             "CODE": code,
             # A reason may quote what no text column takes.
-            "REASON": _safe(each.reason)[:_MAX_REASON],
+            "REASON": _escape_surrogates(each.reason)[:_MAX_REASON_CHARACTERS],
             "ROW_DATA": data,
         }
 
 
-def converted(schema: TableSchema, rows: Iterable[dict[str, object]]) -> Conversion:
-    """Convert rows of `rows_of` for a table as it is now; columns that it lost are left out."""
+def convert_table_rows(schema: TableSchema, rows: Iterable[dict[str, object]]) -> RowConversion:
+    """Convert rows of `make_table_rows` for a table as it is now; columns that it lost are left out."""
     names = {column.name for column in schema.columns}
     wanted = [{f'"{name}"': row[name] for name in row if name in names} for row in rows]
     return RowConverter(schema, zone=_UTC).convert(wanted)
 
 
-def shown(row: object) -> str:
+def row_to_json(row: object) -> str:
     """Return a row as JSON; what JSON cannot say is there as `repr` writes it."""
     if isinstance(row, str):
-        return _safe(row)
+        return _escape_surrogates(row)
     if not isinstance(row, Mapping):
-        return _value(row)
-    fields = (f"{write(_safe(str(name)))}:{_value(value)}" for name, value in row.items())
+        return _value_to_json(row)
+    fields = (
+        f"{write_json(_escape_surrogates(str(name)))}:{_value_to_json(value)}"
+        for name, value in row.items()
+    )
     return "{" + ",".join(fields) + "}"
 
 
-def _value(value: object) -> str:
+def _value_to_json(value: object) -> str:
     if isinstance(value, (bytes, bytearray, memoryview)):
         # As BINARY columns take texts.
-        return write(bytes(value).hex())
+        return write_json(bytes(value).hex())
     try:
-        return write(value)
+        return write_json(value)
     except (TypeError, ValueError, RecursionError):
-        return _written(value)
+        return _repr_to_json(value)
 
 
-def _written(value: object) -> str:
+def _repr_to_json(value: object) -> str:
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - a user's own class
         text = f"<{type(value).__name__}>"
-    return write(_safe(text))
+    return write_json(_escape_surrogates(text))
 
 
-def _safe(text: str) -> str:
+def _escape_surrogates(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()

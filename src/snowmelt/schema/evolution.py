@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
 @dataclass(frozen=True, slots=True)
-class Obstacle:
+class SchemaConflict:
     """Why rows written for older columns are not taken any more.
 
     `is_missing` tells that they lack a column, by its value or by its name.
@@ -31,13 +31,13 @@ def next_ordinal(versions: Iterable[TableSchema]) -> int:
     return max(used, default=0) + 1
 
 
-def widened(column: Column, wanted: Column) -> Column | str:
+def widen_type(column: Column, wanted: Column) -> Column | str:
     """Return a column with the type of `wanted`, or why its rows would not fit that type.
 
     Types may only grow, in a way that leaves every stored value as it is: the digits of a NUMBER
     before its point, the length of a VARCHAR or a BINARY.
     """
-    reason = _misfit(column, wanted)
+    reason = _find_type_mismatch(column, wanted)
     if reason is not None:
         return reason
     return replace(
@@ -49,7 +49,7 @@ def widened(column: Column, wanted: Column) -> Column | str:
     )
 
 
-def obstacle(older: TableSchema, current: TableSchema) -> Obstacle | None:
+def find_schema_conflict(older: TableSchema, current: TableSchema) -> SchemaConflict | None:
     """Return why rows written for `older` columns are not taken now, None when they are.
 
     They are taken when each value still has its column, under the name that the writer knows, and
@@ -61,26 +61,30 @@ def obstacle(older: TableSchema, current: TableSchema) -> Obstacle | None:
         before = known.get(ordinal)
         if before is None:
             if not column.nullable:
-                return Obstacle(f"it has the column {column.display_name}, which is NOT NULL", True)
+                return SchemaConflict(
+                    f"it has the column {column.display_name}, which is NOT NULL", True
+                )
         elif before.name != column.name:
-            return Obstacle(
+            return SchemaConflict(
                 f"its column {before.display_name} is called {column.display_name}", True
             )
-        elif (before.nullable and not column.nullable) or isinstance(widened(before, column), str):
-            return Obstacle(
+        elif (before.nullable and not column.nullable) or isinstance(
+            widen_type(before, column), str
+        ):
+            return SchemaConflict(
                 f"its column {column.display_name} is {column.sql_type}"
                 f"{'' if column.nullable else ' NOT NULL'}",
                 False,
             )
     for ordinal, column in known.items():
         if ordinal not in there:
-            return Obstacle(f"it has no column {column.display_name} any more", False)
+            return SchemaConflict(f"it has no column {column.display_name} any more", False)
     return None
 
 
-def _misfit(column: Column, wanted: Column) -> str | None:
+def _find_type_mismatch(column: Column, wanted: Column) -> str | None:
     if column.kind is not wanted.kind:
-        return f"it is {column.sql_type} and stays {_family(column)}"
+        return f"it is {column.sql_type} and stays {_type_family(column)}"
     sizes = (
         ("the precision", column.precision, wanted.precision),
         ("the length", column.length, wanted.length),
@@ -94,13 +98,13 @@ def _misfit(column: Column, wanted: Column) -> str | None:
     return None
 
 
-def _family(column: Column) -> str:
+def _type_family(column: Column) -> str:
     match column.kind:
-        case Kind.FIXED:
+        case LogicalType.FIXED:
             return "NUMBER"
-        case Kind.TEXT:
+        case LogicalType.TEXT:
             return "VARCHAR"
-        case Kind.REAL:
+        case LogicalType.REAL:
             return "FLOAT"
         case _:
             return str(column.kind)

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from snowmelt.errors import InvalidValue
-from snowmelt.schema.chunk_types import chunk_type, field, nulls_of, words_of_decimal
-from snowmelt.schema.types import TIMESTAMPS, Column, Kind, TableSchema
+from snowmelt.schema.chunk_types import chunk_arrow_type, decimal_to_words, make_field, null_mask
+from snowmelt.schema.types import TIMESTAMP_TYPES, Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 NANOSECONDS_SUFFIX = "$ns"
 OFFSET_SUFFIX = "$tz"
-NANOSECONDS_ID = 1_000_000
-OFFSET_ID = 2_000_000
+NANOSECONDS_FIELD_ID_BASE = 1_000_000
+OFFSET_FIELD_ID_BASE = 2_000_000
 
 _DAY_US = 86_400_000_000
 # Years 1–9999 are checked in the value's own offset, less than a day from UTC.
@@ -35,28 +35,28 @@ _TZ_BITS = 14
 _TZ_BIAS = 1440
 
 
-def native_columns(column: Column) -> tuple[pa.Field, ...]:
+def native_fields(column: Column) -> tuple[pa.Field, ...]:
     """Return the fields of a column in native form: itself, then its companions."""
-    own = field(
-        column.name, _native_type(column), nullable=column.nullable, field_id=column.ordinal
+    own = make_field(
+        column.name, _native_arrow_type(column), nullable=column.nullable, field_id=column.ordinal
     )
     fields = [own]
     if has_nanoseconds(column):
         fields.append(
-            field(
+            make_field(
                 column.name + NANOSECONDS_SUFFIX,
                 pa.int32(),
                 nullable=column.nullable,
-                field_id=NANOSECONDS_ID + column.ordinal,
+                field_id=NANOSECONDS_FIELD_ID_BASE + column.ordinal,
             )
         )
-    if column.kind is Kind.TIMESTAMP_TZ:
+    if column.kind is LogicalType.TIMESTAMP_TZ:
         fields.append(
-            field(
+            make_field(
                 column.name + OFFSET_SUFFIX,
                 pa.int32(),
                 nullable=column.nullable,
-                field_id=OFFSET_ID + column.ordinal,
+                field_id=OFFSET_FIELD_ID_BASE + column.ordinal,
             )
         )
     return tuple(fields)
@@ -64,7 +64,7 @@ def native_columns(column: Column) -> tuple[pa.Field, ...]:
 
 def find_companion_conflict(columns: Sequence[Column]) -> str | None:
     """Return the name of a column that another column's companion has as well, or None."""
-    companions = {part.name for column in columns for part in native_columns(column)[1:]}
+    companions = {part.name for column in columns for part in native_fields(column)[1:]}
     return next((column.name for column in columns if column.name in companions), None)
 
 
@@ -72,12 +72,12 @@ def find_companion_conflict(columns: Sequence[Column]) -> str | None:
 @lru_cache(maxsize=256)
 def native_schema(schema: TableSchema) -> pa.Schema:
     """Return the Arrow schema of a table in native form, with field ids."""
-    return pa.schema([part for column in schema.columns for part in native_columns(column)])
+    return pa.schema([part for column in schema.columns for part in native_fields(column)])
 
 
 def has_nanoseconds(column: Column) -> bool:
     """Tell whether microseconds are too coarse for the column."""
-    timed = column.kind is Kind.TIME or column.kind in TIMESTAMPS
+    timed = column.kind is LogicalType.TIME or column.kind in TIMESTAMP_TYPES
     return timed and (column.scale or 0) > 6
 
 
@@ -90,53 +90,53 @@ def to_native(table: pa.Table, schema: TableSchema) -> pa.Table:
     arrays: list[pa.Array | pa.ChunkedArray] = []
     for column in schema.columns:
         array = table.column(column.name)
-        if column.kind is Kind.TIME or column.kind in TIMESTAMPS:
-            arrays.extend(_split(array, column))
+        if column.kind is LogicalType.TIME or column.kind in TIMESTAMP_TYPES:
+            arrays.extend(_split_companions(array, column))
         else:
             arrays.append(array)
     return pa.Table.from_arrays(arrays, schema=native_schema(schema))
 
 
-def _native_type(column: Column) -> pa.DataType:
+def _native_arrow_type(column: Column) -> pa.DataType:
     match column.kind:
-        case Kind.TIME:
+        case LogicalType.TIME:
             return pa.time64("us")
-        case Kind.TIMESTAMP_NTZ:
+        case LogicalType.TIMESTAMP_NTZ:
             return pa.timestamp("us")
-        case Kind.TIMESTAMP_LTZ | Kind.TIMESTAMP_TZ:
+        case LogicalType.TIMESTAMP_LTZ | LogicalType.TIMESTAMP_TZ:
             return pa.timestamp("us", "UTC")
         case _:
-            return chunk_type(column)
+            return chunk_arrow_type(column)
 
 
-def _split(array: pa.ChunkedArray, column: Column) -> list[pa.Array]:
-    low, high = words_of_decimal(array)
-    nulls = nulls_of(array) if array.null_count else None
+def _split_companions(array: pa.ChunkedArray, column: Column) -> list[pa.Array]:
+    low, high = decimal_to_words(array)
+    nulls = null_mask(array) if array.null_count else None
     offsets: Int64s | None = None
-    if column.kind is Kind.TIMESTAMP_TZ:
+    if column.kind is LogicalType.TIMESTAMP_TZ:
         offsets = (low & np.uint64((1 << _TZ_BITS) - 1)).astype(np.int64) - _TZ_BIAS
         if nulls is not None:
             offsets[nulls] = 0
         if len(offsets) and np.abs(offsets).max() > _TZ_BIAS:
-            raise _refused(column, "an offset is beyond 24 hours")
+            raise _invalid_value_error(column, "an offset is beyond 24 hours")
         low = (low >> np.uint64(_TZ_BITS)) | (high.view(np.uint64) << np.uint64(64 - _TZ_BITS))
         high = high >> _TZ_BITS
-    micros, nanos = _micros(low, high, column)
-    parts = [_valued(micros, nulls, _native_type(column))]
+    micros, nanos = _to_microseconds(low, high, column)
+    parts = [_make_typed_array(micros, nulls, _native_arrow_type(column))]
     if nanos is not None:
-        parts.append(_valued(nanos.astype(np.int32), nulls, pa.int32()))
+        parts.append(_make_typed_array(nanos.astype(np.int32), nulls, pa.int32()))
     if offsets is not None:
-        parts.append(_valued(offsets.astype(np.int32), nulls, pa.int32()))
+        parts.append(_make_typed_array(offsets.astype(np.int32), nulls, pa.int32()))
     return parts
 
 
-def _micros(low: UInt64s, high: Int64s, column: Column) -> tuple[Int64s, Int64s | None]:
+def _to_microseconds(low: UInt64s, high: Int64s, column: Column) -> tuple[Int64s, Int64s | None]:
     """Floor to microseconds; the rest in nanoseconds when the scale is above 6."""
     scale = column.scale or 0
-    first, last = (0, _DAY_US - 1) if column.kind is Kind.TIME else (_FIRST_US, _LAST_US)
+    first, last = (0, _DAY_US - 1) if column.kind is LogicalType.TIME else (_FIRST_US, _LAST_US)
     if scale > 6:
         divisor = 10 ** (scale - 6)
-        micros, rest, fits = _floor_divide(low, high, divisor)
+        micros, rest, fits = _floor_divide_int128(low, high, divisor)
         nanos: Int64s | None = rest * 10 ** (9 - scale)
         factor = 1
     else:
@@ -146,11 +146,13 @@ def _micros(low: UInt64s, high: Int64s, column: Column) -> tuple[Int64s, Int64s 
     # Limits are divided rather than values multiplied, which could overflow.
     inside = fits & (micros >= -(-first // factor)) & (micros <= last // factor)
     if not inside.all():
-        raise _refused(column, "a value is outside the years 1 to 9999 or the hours of a day")
+        raise _invalid_value_error(
+            column, "a value is outside the years 1 to 9999 or the hours of a day"
+        )
     return micros * factor, nanos
 
 
-def _floor_divide(low: UInt64s, high: Int64s, divisor: int) -> tuple[Int64s, Int64s, Mask]:
+def _floor_divide_int128(low: UInt64s, high: Int64s, divisor: int) -> tuple[Int64s, Int64s, Mask]:
     """Divide 128-bit values by a small divisor; also tell where the quotient fits 64 bits."""
     top, rest = np.divmod(high, divisor)
     middle = (rest << 32) + (low >> np.uint64(32)).astype(np.int64)
@@ -161,10 +163,10 @@ def _floor_divide(low: UInt64s, high: Int64s, divisor: int) -> tuple[Int64s, Int
     return quotient, rest, top == quotient >> 63
 
 
-def _valued(values: Int64s, nulls: Mask | None, arrow_type: pa.DataType) -> pa.Array:
+def _make_typed_array(values: Int64s, nulls: Mask | None, arrow_type: pa.DataType) -> pa.Array:
     storage = pa.array(values, mask=nulls)
     return storage.view(arrow_type)
 
 
-def _refused(column: Column, reason: str) -> InvalidValue:
+def _invalid_value_error(column: Column, reason: str) -> InvalidValue:
     return InvalidValue(reason=f"column {column.display_name} of type {column.sql_type}: {reason}")

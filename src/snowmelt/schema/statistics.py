@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snowmelt.schema.types import SEMI_STRUCTURED, Column, Kind, TableSchema
+from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
     from snowmelt.schema.chunk_types import Int64s
 
-_EXACT = Context(prec=80)
+_EXACT_CONTEXT = Context(prec=80)
 # Digits of a decimal whose unscaled value has 64 bits.
-_WORD_DIGITS = 18
+_MAX_INT64_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,43 +44,43 @@ class ChunkStatistics:
     columns: tuple[ColumnStatistics, ...]
 
 
-def collect(table: pa.Table, schema: TableSchema) -> ChunkStatistics:
+def collect_statistics(table: pa.Table, schema: TableSchema) -> ChunkStatistics:
     """Collect the statistics of a table in chunk form."""
-    columns = tuple(_column(table.column(column.name), column) for column in schema.columns)
+    columns = tuple(_collect_column(table.column(column.name), column) for column in schema.columns)
     return ChunkStatistics(rows=table.num_rows, columns=columns)
 
 
-def _column(array: pa.ChunkedArray, column: Column) -> ColumnStatistics:
+def _collect_column(array: pa.ChunkedArray, column: Column) -> ColumnStatistics:
     nulls = array.null_count
-    if column.kind in SEMI_STRUCTURED or nulls == len(array):
+    if column.kind in SEMI_STRUCTURED_TYPES or nulls == len(array):
         return ColumnStatistics(None, None, nulls)
     match column.kind:
-        case Kind.TEXT | Kind.BINARY:
-            return _bytes(array, nulls)
-        case Kind.REAL:
-            return _reals(array, nulls)
-        case Kind.BOOLEAN:
+        case LogicalType.TEXT | LogicalType.BINARY:
+            return _binary_statistics(array, nulls)
+        case LogicalType.REAL:
+            return _float_statistics(array, nulls)
+        case LogicalType.BOOLEAN:
             return ColumnStatistics(int(pc.all(array).as_py()), int(pc.any(array).as_py()), nulls)
-        case Kind.DATE:
-            return _integers(array.cast(pa.int32()), nulls)
+        case LogicalType.DATE:
+            return _integer_statistics(array.cast(pa.int32()), nulls)
         case _:
-            return _decimals(array, nulls)
+            return _decimal_statistics(array, nulls)
 
 
-def _integers(array: pa.ChunkedArray, nulls: int) -> ColumnStatistics:
+def _integer_statistics(array: pa.ChunkedArray, nulls: int) -> ColumnStatistics:
     bounds = pc.min_max(array)
     return ColumnStatistics(bounds["min"].as_py(), bounds["max"].as_py(), nulls)
 
 
-def _decimals(array: pa.ChunkedArray, nulls: int) -> ColumnStatistics:
-    if not nulls and array.type.precision <= _WORD_DIGITS:
+def _decimal_statistics(array: pa.ChunkedArray, nulls: int) -> ColumnStatistics:
+    if not nulls and array.type.precision <= _MAX_INT64_DIGITS:
         words = [_low_words(chunk) for chunk in array.chunks if len(chunk)]
         low, high = min(each.min() for each in words), max(each.max() for each in words)
         return ColumnStatistics(int(low), int(high), 0)
     bounds = pc.min_max(array)
     scale = array.type.scale
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
-    return ColumnStatistics(_unscaled(low, scale), _unscaled(high, scale), nulls)
+    return ColumnStatistics(_to_unscaled(low, scale), _to_unscaled(high, scale), nulls)
 
 
 def _low_words(array: pa.Decimal128Array) -> Int64s:
@@ -89,11 +89,11 @@ def _low_words(array: pa.Decimal128Array) -> Int64s:
     return words[2 * array.offset : 2 * (array.offset + len(array)) : 2]
 
 
-def _unscaled(value: Decimal, scale: int) -> int:
-    return int(value.scaleb(scale, _EXACT))
+def _to_unscaled(value: Decimal, scale: int) -> int:
+    return int(value.scaleb(scale, _EXACT_CONTEXT))
 
 
-def _reals(array: pa.ChunkedArray, nulls: int) -> ColumnStatistics:
+def _float_statistics(array: pa.ChunkedArray, nulls: int) -> ColumnStatistics:
     """Order as the wire does: -0.0 below 0.0, NaN above everything."""
     values = array.drop_null().to_numpy()
     numbers = values[~np.isnan(values)]
@@ -107,7 +107,7 @@ def _reals(array: pa.ChunkedArray, nulls: int) -> ColumnStatistics:
     return ColumnStatistics(low, high if len(numbers) == len(values) else float("nan"), nulls)
 
 
-def _bytes(array: pa.ChunkedArray, nulls: int) -> ColumnStatistics:
+def _binary_statistics(array: pa.ChunkedArray, nulls: int) -> ColumnStatistics:
     raw = array.cast(pa.binary())
     bounds = pc.min_max(raw)
     longest = pc.max(pc.binary_length(raw)).as_py()

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
-_PLAIN = re.compile(r"[A-Z_][A-Z0-9_$]*\Z")
+_PLAIN_IDENTIFIER = re.compile(r"[A-Z_][A-Z0-9_$]*\Z")
 
 
-class Kind(StrEnum):
+class LogicalType(StrEnum):
     """The logical types of streaming v1 (specification §4); the value is the wire's word."""
 
     FIXED = "FIXED"
@@ -28,8 +28,10 @@ class Kind(StrEnum):
     OBJECT = "OBJECT"
 
 
-TIMESTAMPS = frozenset({Kind.TIMESTAMP_NTZ, Kind.TIMESTAMP_LTZ, Kind.TIMESTAMP_TZ})
-SEMI_STRUCTURED = frozenset({Kind.VARIANT, Kind.ARRAY, Kind.OBJECT})
+TIMESTAMP_TYPES = frozenset(
+    {LogicalType.TIMESTAMP_NTZ, LogicalType.TIMESTAMP_LTZ, LogicalType.TIMESTAMP_TZ}
+)
+SEMI_STRUCTURED_TYPES = frozenset({LogicalType.VARIANT, LogicalType.ARRAY, LogicalType.OBJECT})
 
 # Snowflake's reserved words that a name could be mistaken for.
 # fmt: off
@@ -44,7 +46,7 @@ RESERVED_WORDS = frozenset({
 })
 # fmt: on
 
-_PHYSICAL = {Kind.BOOLEAN: "SB1", Kind.REAL: "DOUBLE", Kind.DATE: "SB4"}
+_PHYSICAL_TYPES = {LogicalType.BOOLEAN: "SB1", LogicalType.REAL: "DOUBLE", LogicalType.DATE: "SB4"}
 
 MAX_TEXT_BYTES = 16 * 1024 * 1024
 MAX_BINARY_BYTES = 8 * 1024 * 1024
@@ -61,7 +63,7 @@ class Column:
     """
 
     name: str
-    kind: Kind
+    kind: LogicalType
     ordinal: int
     nullable: bool = True
     precision: int | None = None
@@ -78,31 +80,36 @@ class Column:
     def physical_type(self) -> str:
         """The wire's physical type (specification of v1, §4)."""
         match self.kind:
-            case Kind.FIXED:
-                return _fixed_physical(self.precision or 38)
-            case Kind.TIME:
+            case LogicalType.FIXED:
+                return _fixed_physical_type(self.precision or 38)
+            case LogicalType.TIME:
                 return "SB4" if (self.scale or 0) <= 4 else "SB8"
-            case Kind.TIMESTAMP_NTZ | Kind.TIMESTAMP_LTZ:
+            case LogicalType.TIMESTAMP_NTZ | LogicalType.TIMESTAMP_LTZ:
                 return "SB8" if (self.scale or 0) <= 6 else "SB16"
-            case Kind.TIMESTAMP_TZ:
+            case LogicalType.TIMESTAMP_TZ:
                 # At scale 3 the packed value of a year after 3903 has 19 digits: not decimal(18).
                 return "SB8" if (self.scale or 0) <= 2 else "SB16"
             case _:
-                return _PHYSICAL.get(self.kind, "LOB")
+                return _PHYSICAL_TYPES.get(self.kind, "LOB")
 
     @property
     def sql_type(self) -> str:
         """The type as DDL writes it, such as `NUMBER(38,0)`."""
         match self.kind:
-            case Kind.FIXED:
+            case LogicalType.FIXED:
                 return f"NUMBER({self.precision},{self.scale})"
-            case Kind.REAL:
+            case LogicalType.REAL:
                 return "FLOAT"
-            case Kind.TEXT:
+            case LogicalType.TEXT:
                 return f"VARCHAR({self.length})"
-            case Kind.BINARY:
+            case LogicalType.BINARY:
                 return f"BINARY({self.byte_length})"
-            case Kind.TIME | Kind.TIMESTAMP_NTZ | Kind.TIMESTAMP_LTZ | Kind.TIMESTAMP_TZ:
+            case (
+                LogicalType.TIME
+                | LogicalType.TIMESTAMP_NTZ
+                | LogicalType.TIMESTAMP_LTZ
+                | LogicalType.TIMESTAMP_TZ
+            ):
                 return f"{self.kind}({self.scale})"
             case _:
                 return str(self.kind)
@@ -129,10 +136,10 @@ class TableName:
     table: str
 
     def __str__(self) -> str:
-        return ".".join(self.displayed)
+        return ".".join(self.display_name)
 
     @property
-    def displayed(self) -> tuple[str, str, str]:
+    def display_name(self) -> tuple[str, str, str]:
         """Database, schema and table as SQL and the wire write them."""
         return display_name(self.database), display_name(self.schema), display_name(self.table)
 
@@ -150,15 +157,17 @@ def internal_name(text: str) -> str:
 
 def display_name(name: str) -> str:
     """Return an internal name as SQL must write it: quoted where folding would change it."""
-    return name if _PLAIN.match(name) and name not in RESERVED_WORDS else quoted_name(name)
+    return (
+        name if _PLAIN_IDENTIFIER.match(name) and name not in RESERVED_WORDS else quote_name(name)
+    )
 
 
-def quoted_name(name: str) -> str:
+def quote_name(name: str) -> str:
     """Return an internal name in quotes, in which nothing is folded."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def _fixed_physical(precision: int) -> str:
+def _fixed_physical_type(precision: int) -> str:
     for limit, name in ((2, "SB1"), (4, "SB2"), (9, "SB4"), (18, "SB8")):
         if precision <= limit:
             return name
@@ -171,7 +180,7 @@ DEFAULT_ZONE = "UTC"
 """Zone of timestamps that name none, wherever no session, channel or setting names another."""
 
 
-class TextForms(StrEnum):
+class TimestampTextFormat(StrEnum):
     """Which texts are dates, times and timestamps."""
 
     JAVA = "java"
@@ -200,9 +209,9 @@ class Compatibility(StrEnum):
         return ZoneInfo("America/Los_Angeles" if self is Compatibility.SNOWFLAKE else DEFAULT_ZONE)
 
     @property
-    def text_forms(self) -> TextForms:
+    def timestamp_format(self) -> TimestampTextFormat:
         """Which texts are dates and times."""
-        return _TEXT_FORMS[self]
+        return _TIMESTAMP_FORMATS[self]
 
     @property
     def is_java(self) -> bool:
@@ -210,9 +219,9 @@ class Compatibility(StrEnum):
         return self is Compatibility.SNOWFLAKE
 
 
-_TEXT_FORMS = {
-    Compatibility.SNOWFLAKE: TextForms.JAVA,
-    Compatibility.STRICT: TextForms.AUTO,
-    Compatibility.SDK_ROWS: TextForms.AUTO,
-    Compatibility.COPY: TextForms.VERTICA,
+_TIMESTAMP_FORMATS = {
+    Compatibility.SNOWFLAKE: TimestampTextFormat.JAVA,
+    Compatibility.STRICT: TimestampTextFormat.AUTO,
+    Compatibility.SDK_ROWS: TimestampTextFormat.AUTO,
+    Compatibility.COPY: TimestampTextFormat.VERTICA,
 }

@@ -9,22 +9,22 @@ from snowmelt.errors import InvalidRow, InvalidValue
 if TYPE_CHECKING:
     from snowmelt.schema.types import Column
 
-Stored = int | float | bool | str | bytes | None
+StoredValue = int | float | bool | str | bytes | None
 """A value as a chunk stores it: unscaled integers, days, text, bytes."""
 
 
-def wrong_type(value: object, column: Column, row_index: int, allowed: str) -> InvalidRow:
+def wrong_type_error(value: object, column: Column, row_index: int, allowed: str) -> InvalidRow:
     """Return the error for a value whose Python type the column does not take."""
     return InvalidRow(
         f"The given row cannot be converted to the internal format: Object of type "
-        f"{type_name(value)} cannot be ingested into column {column.display_name} of type "
+        f"{python_type_name(value)} cannot be ingested into column {column.display_name} of type "
         f"{column.sql_type}, rowIndex:{row_index}. Allowed Python types: {allowed}",
         column=column.display_name,
         row_index=row_index,
     )
 
 
-def wrong_value(column: Column, row_index: int, reason: str) -> InvalidValue:
+def wrong_value_error(column: Column, row_index: int, reason: str) -> InvalidValue:
     """Return the error for a value that its column cannot hold."""
     return InvalidValue(
         f"The given row cannot be converted to the internal format due to invalid value: Value "
@@ -36,7 +36,7 @@ def wrong_value(column: Column, row_index: int, reason: str) -> InvalidValue:
     )
 
 
-def number_out_of_range(column: Column, row_index: int, digits: int, value: str) -> InvalidRow:
+def number_range_error(column: Column, row_index: int, digits: int, value: str) -> InvalidRow:
     """Return the error for a number with more than `digits` digits before the point."""
     return InvalidRow(
         f"The given row cannot be converted to the internal format: Number out of representable "
@@ -47,7 +47,7 @@ def number_out_of_range(column: Column, row_index: int, digits: int, value: str)
     )
 
 
-def year_out_of_range(column: Column, row_index: int, value: str) -> InvalidValue:
+def year_range_error(column: Column, row_index: int, value: str) -> InvalidValue:
     """Return the error for a date or timestamp outside the years that its type can hold."""
     what = "Date" if column.kind == "DATE" else "Timestamp"
     reason = f"{what} out of representable inclusive range of years between 1 and 9999"
@@ -60,7 +60,7 @@ def year_out_of_range(column: Column, row_index: int, value: str) -> InvalidValu
     )
 
 
-def null_refused(column: Column, row_index: int) -> InvalidRow:
+def null_value_error(column: Column, row_index: int) -> InvalidRow:
     """Return the error for a value that turns out to be null in a column that forbids it."""
     return InvalidRow(
         f"The given row cannot be converted to the internal format: Passed null to non nullable "
@@ -70,7 +70,7 @@ def null_refused(column: Column, row_index: int) -> InvalidRow:
     )
 
 
-def type_name(value: object) -> str:
+def python_type_name(value: object) -> str:
     """Return the name of a value's type as Python programmers write it."""
     kind = type(value)
     if kind.__module__ == "builtins":

@@ -26,7 +26,7 @@ from snowmelt.load.copy_parser import parse_copy
 from snowmelt.load.function_registry import Functions
 from snowmelt.load.planner import plan_load
 from snowmelt.load.stack import run_portion
-from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, Kind, TableSchema
+from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, LogicalType, TableSchema
 from snowmelt.storage.output_paths import check_output_place
 from snowmelt.table.native_writer import NativeWriter
 from snowmelt.table.rejects import RejectedRow, RejectOrigin, rejects_of
@@ -63,17 +63,17 @@ _INTEGERS: dict[type[st.DataType], int] = {
 }
 _KINDS: dict[type[st.DataType], Mapping[str, Any]] = {
     st.StringType: {
-        "kind": Kind.TEXT,
+        "kind": LogicalType.TEXT,
         "length": MAX_TEXT_BYTES,
         "byte_length": MAX_TEXT_BYTES,
     },
-    st.BinaryType: {"kind": Kind.BINARY, "byte_length": MAX_BINARY_BYTES},
-    st.BooleanType: {"kind": Kind.BOOLEAN},
-    st.FloatType: {"kind": Kind.REAL},
-    st.DoubleType: {"kind": Kind.REAL},
-    st.DateType: {"kind": Kind.DATE},
-    st.TimestampType: {"kind": Kind.TIMESTAMP_LTZ, "scale": 6},
-    st.TimestampNTZType: {"kind": Kind.TIMESTAMP_NTZ, "scale": 6},
+    st.BinaryType: {"kind": LogicalType.BINARY, "byte_length": MAX_BINARY_BYTES},
+    st.BooleanType: {"kind": LogicalType.BOOLEAN},
+    st.FloatType: {"kind": LogicalType.REAL},
+    st.DoubleType: {"kind": LogicalType.REAL},
+    st.DateType: {"kind": LogicalType.DATE},
+    st.TimestampType: {"kind": LogicalType.TIMESTAMP_LTZ, "scale": 6},
+    st.TimestampNTZType: {"kind": LogicalType.TIMESTAMP_NTZ, "scale": 6},
 }
 
 
@@ -244,10 +244,10 @@ def _rows_of(file: str, rejects: Sequence[Rejected], wanted: pa.Schema) -> pa.Ta
 def _column(field: st.StructField, ordinal: int) -> Column:
     kind, name = field.dataType, field.name.upper()
     if isinstance(kind, st.DecimalType):
-        return Column(name, Kind.FIXED, ordinal, precision=kind.precision, scale=kind.scale)
+        return Column(name, LogicalType.FIXED, ordinal, precision=kind.precision, scale=kind.scale)
     digits = _INTEGERS.get(type(kind))
     if digits is not None:
-        return Column(name, Kind.FIXED, ordinal, precision=digits, scale=0)
+        return Column(name, LogicalType.FIXED, ordinal, precision=digits, scale=0)
     found = _KINDS.get(type(kind))
     if found is None:
         raise LoadRefused(

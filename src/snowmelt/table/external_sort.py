@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snowmelt.schema.native_types import native_columns
+from snowmelt.schema.native_types import native_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ def sort_keys(schema: TableSchema, cluster_by: Sequence[str]) -> list[tuple[str,
         (own.name, "ascending")
         for name in cluster_by
         if name in by_name
-        for own in native_columns(by_name[name])
+        for own in native_fields(by_name[name])
     ]
 
 

@@ -19,8 +19,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from snowmelt.schema.native_types import has_nanoseconds, native_columns
-from snowmelt.schema.types import TIMESTAMPS, Column, Kind, TableSchema
+from snowmelt.schema.native_types import has_nanoseconds, native_fields
+from snowmelt.schema.types import TIMESTAMP_TYPES, Column, LogicalType, TableSchema
 from snowmelt.table.column_bounds import Stored, decode_bound
 from snowmelt.wire.column_statistics import StoredStatistics
 
@@ -200,15 +200,15 @@ def _starts(extent: _Extent, prefix: str) -> bool:
 def _comparable(column: Column, value: Value) -> tuple[Any, Any] | None:
     """Return the limits between which the engine may see the literal, None for no idea."""
     match column.kind:
-        case Kind.FIXED | Kind.REAL:
+        case LogicalType.FIXED | LogicalType.REAL:
             return _number(column, value)
-        case Kind.TEXT:
+        case LogicalType.TEXT:
             return _same(_utf8(value)) if isinstance(value, str) else None
-        case Kind.BINARY:
+        case LogicalType.BINARY:
             return _same(bytes(value)) if isinstance(value, bytes) else None
-        case Kind.BOOLEAN:
+        case LogicalType.BOOLEAN:
             return _same(int(value)) if isinstance(value, bool) else None
-        case Kind.DATE:
+        case LogicalType.DATE:
             return _same(_days(value))
         case _:
             return _same(_nanoseconds(column, value))
@@ -235,7 +235,7 @@ def _utf8(text: str) -> bytes | None:
 def _number(column: Column, value: Value) -> tuple[Any, Any] | None:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
-    if column.kind is Kind.REAL:
+    if column.kind is LogicalType.REAL:
         return _as_real(value)
     if isinstance(value, int) or (isinstance(value, Decimal) and value.is_finite()):
         return _same(Fraction(value) * 10 ** (column.scale or 0))
@@ -274,14 +274,14 @@ def _real_order(value: float) -> tuple[int, float]:
 
 
 def _nanoseconds(column: Column, value: Value) -> int | None:
-    if column.kind is Kind.TIME and isinstance(value, dt.time) and value.tzinfo is None:
+    if column.kind is LogicalType.TIME and isinstance(value, dt.time) and value.tzinfo is None:
         whole = (value.hour * 60 + value.minute) * 60 + value.second
         return whole * 10**9 + value.microsecond * 1000
-    if column.kind not in TIMESTAMPS or not isinstance(value, dt.datetime):
+    if column.kind not in TIMESTAMP_TYPES or not isinstance(value, dt.datetime):
         return None
-    if column.kind is Kind.TIMESTAMP_NTZ and value.tzinfo is None:
+    if column.kind is LogicalType.TIMESTAMP_NTZ and value.tzinfo is None:
         return (value - _EPOCH) // _MICROSECOND * 1000
-    if column.kind is not Kind.TIMESTAMP_NTZ and value.tzinfo is not None:
+    if column.kind is not LogicalType.TIMESTAMP_NTZ and value.tzinfo is not None:
         return (value - _EPOCH_UTC) // _MICROSECOND * 1000
     return None
 
@@ -295,10 +295,10 @@ def _file_extent(file: NativeFile, column: Column | None) -> _Extent | None:
         return None
     key, kind = column.ordinal, _native_type(column)
     # Bounds of reals leave NaN out.
-    with_nan = column.kind is Kind.REAL and file.nans.get(key) != 0
+    with_nan = column.kind is LogicalType.REAL and file.nans.get(key) != 0
     limits = (file.lower.get(key), None if with_nan else file.upper.get(key))
     lower, upper = (None if limit is None else decode_bound(limit, kind) for limit in limits)
-    unit = 1000 if column.kind is Kind.TIME or column.kind in TIMESTAMPS else 1
+    unit = 1000 if column.kind is LogicalType.TIME or column.kind in TIMESTAMP_TYPES else 1
     return _Extent(
         column,
         _ordered(lower, unit),
@@ -310,7 +310,7 @@ def _file_extent(file: NativeFile, column: Column | None) -> _Extent | None:
 
 @lru_cache(maxsize=1024)
 def _native_type(column: Column) -> pa.DataType:
-    return native_columns(column)[0].type
+    return native_fields(column)[0].type
 
 
 def _as_written(schema: TableSchema, written: TableSchema) -> dict[str, Column]:
@@ -335,7 +335,7 @@ def _chunk_extents(
 
 def _chunk_extent(column: Column, bounds: StatisticBounds, rows: int) -> _Extent:
     lower, upper = bounds.minimum, bounds.maximum
-    if column.kind is Kind.TIME or column.kind in TIMESTAMPS:
+    if column.kind is LogicalType.TIME or column.kind in TIMESTAMP_TYPES:
         lower, upper = _instant(column, lower), _instant(column, upper)
         # What is read back may be floored to microseconds.
         if has_nanoseconds(column):
@@ -347,7 +347,7 @@ def _chunk_extent(column: Column, bounds: StatisticBounds, rows: int) -> _Extent
 def _instant(column: Column, stored: Stored | None) -> int | None:
     if not isinstance(stored, int):
         return None
-    value = stored >> _OFFSET_BITS if column.kind is Kind.TIMESTAMP_TZ else stored
+    value = stored >> _OFFSET_BITS if column.kind is LogicalType.TIMESTAMP_TZ else stored
     return value * int(10 ** (9 - (column.scale or 0)))
 
 

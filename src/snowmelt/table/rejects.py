@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from snowmelt.schema.native_types import native_schema
-from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, Kind, TableSchema
+from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,11 +18,11 @@ _TEXT = MAX_TEXT_BYTES // 4
 
 
 def _text(name: str, ordinal: int) -> Column:
-    return Column(name, Kind.TEXT, ordinal, length=_TEXT, byte_length=MAX_TEXT_BYTES)
+    return Column(name, LogicalType.TEXT, ordinal, length=_TEXT, byte_length=MAX_TEXT_BYTES)
 
 
 def _number(name: str, ordinal: int) -> Column:
-    return Column(name, Kind.FIXED, ordinal, precision=18, scale=0)
+    return Column(name, LogicalType.FIXED, ordinal, precision=18, scale=0)
 
 
 # The first ten are those that Vertica writes, in its order.
@@ -42,7 +42,7 @@ REJECT_SCHEMA = TableSchema(
         _text("LOAD_ID", 11),
         _text("COLUMN_NAME", 12),
         _number("BYTE_OFFSET", 13),
-        Column("REJECTED_BYTES", Kind.BINARY, 14, byte_length=MAX_BINARY_BYTES),
+        Column("REJECTED_BYTES", LogicalType.BINARY, 14, byte_length=MAX_BINARY_BYTES),
     ),
 )
 ROW_NUMBER = REJECT_SCHEMA.columns.index(REJECT_SCHEMA.column("ROW_NUMBER"))

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from snowmelt.schema.types import SEMI_STRUCTURED, Column, Kind, TableSchema, internal_name
+from snowmelt.schema.types import (
+    SEMI_STRUCTURED_TYPES,
+    Column,
+    LogicalType,
+    TableSchema,
+    internal_name,
+)
 from snowmelt.wire.streaming import ChunkStatisticsMessage, ColumnStatisticsMessage, ResponseCode
 
 if TYPE_CHECKING:
@@ -177,7 +183,7 @@ def _column_bounds_from_message(
 ) -> StatisticBounds:
     if message is None:
         return StatisticBounds(None, None, None)
-    if message.nullCount >= rows or column.kind in SEMI_STRUCTURED:
+    if message.nullCount >= rows or column.kind in SEMI_STRUCTURED_TYPES:
         return StatisticBounds(None, None, message.nullCount)
     try:
         low, high = _parse_bounds(column, message)
@@ -190,9 +196,9 @@ def _parse_bounds(
     column: Column, message: ColumnStatisticsMessage
 ) -> tuple[StatisticValue, StatisticValue]:
     match column.kind:
-        case Kind.TEXT | Kind.BINARY:
+        case LogicalType.TEXT | LogicalType.BINARY:
             return _parse_hex_bound(message.minStrValue), _parse_hex_bound(message.maxStrValue)
-        case Kind.REAL:
+        case LogicalType.REAL:
             return _parse_float_bound(message.minRealValue), _parse_float_bound(
                 message.maxRealValue
             )
@@ -228,14 +234,14 @@ def _find_column_error(
         return ResponseCode.EP_INVALID, "more nulls or distinct values than rows, or fewer than 0"
     if message.nullCount and not column.nullable:
         return ResponseCode.EP_INVALID, "nulls in a column that is not nullable"
-    if message.nullCount == rows or column.kind in SEMI_STRUCTURED:
+    if message.nullCount == rows or column.kind in SEMI_STRUCTURED_TYPES:
         return None
     reason = _find_bounds_error(column, message)
     return None if reason is None else (ResponseCode.EP_VALUE_INVALID, reason)
 
 
 def _find_bounds_error(column: Column, message: ColumnStatisticsMessage) -> str | None:
-    if column.kind in {Kind.TEXT, Kind.BINARY} and (
+    if column.kind in {LogicalType.TEXT, LogicalType.BINARY} and (
         message.minStrValue is None or message.maxStrValue is None
     ):
         return "bounds are missing"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from snowmelt.schema.column_metadata import column_fields, column_from_fields
+from snowmelt.schema.column_metadata import column_from_fields, column_to_fields
 
 if TYPE_CHECKING:
     from snowmelt.schema.types import Column
@@ -386,7 +386,7 @@ class EvolveResponse(msgspec.Struct):
 
 def column_to_message(column: Column) -> ColumnMetadata:
     """Return a column as the wire describes it."""
-    return ColumnMetadata(**column_fields(column))
+    return ColumnMetadata(**column_to_fields(column))
 
 
 def column_from_message(message: ColumnMetadata) -> Column:

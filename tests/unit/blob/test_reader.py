@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from snowmelt.blob.reader import inspect_chunk, open_header, read_chunk
 from snowmelt.blob.writer import ChunkSource, encode_chunk
 from snowmelt.errors import BlobInvalid
-from snowmelt.schema.chunk_types import chunk_schema
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.chunk_types import chunk_arrow_schema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 from support.chunk_data import (
     DATA_KEY,
     PATH,
@@ -36,7 +36,7 @@ def table_of(schema: TableSchema, *columns: list) -> pa.Table:
     arrays = [
         chunk_column(column, values) for column, values in zip(schema.columns, columns, strict=True)
     ]
-    return pa.Table.from_arrays(arrays, schema=chunk_schema(schema))
+    return pa.Table.from_arrays(arrays, schema=chunk_arrow_schema(schema))
 
 
 def schema_of(*columns: Column) -> TableSchema:
@@ -44,7 +44,7 @@ def schema_of(*columns: Column) -> TableSchema:
 
 
 def text(ordinal: int = 1, *, name: str = "T", nullable: bool = True) -> Column:
-    return Column(name, Kind.TEXT, ordinal, nullable, length=100, byte_length=400)
+    return Column(name, LogicalType.TEXT, ordinal, nullable, length=100, byte_length=400)
 
 
 def written(table: pa.Table, **options) -> bytes:
@@ -63,7 +63,7 @@ def field(name: str, arrow_type: pa.DataType, ordinal: int | None, *, nullable: 
 def test_chunks_of_the_java_client_are_read(part, codec):
     schema, table = part
     found = read_chunk(as_java(table, schema, codec=codec), schema)
-    assert found.schema.equals(chunk_schema(schema), check_metadata=True)
+    assert found.schema.equals(chunk_arrow_schema(schema), check_metadata=True)
     assert texts_of(found) == texts_of(table)
 
 
@@ -83,7 +83,7 @@ def test_chunks_of_other_writers_are_read(part, version, dictionary):
 
 
 def test_a_decimal_of_few_digits_in_sixteen_bytes_is_read():
-    schema = schema_of(Column("D", Kind.FIXED, 1, precision=12, scale=2))
+    schema = schema_of(Column("D", LogicalType.FIXED, 1, precision=12, scale=2))
     table = table_of(schema, [-(10**12) + 1, None, 0, 10**12 - 1])
     java = with_precision(as_java(table, schema), 12)
     [found] = inspect_chunk(java).fields
@@ -93,16 +93,16 @@ def test_a_decimal_of_few_digits_in_sixteen_bytes_is_read():
 
 
 def test_bytes_under_a_text_annotation_are_bytes():
-    schema = schema_of(Column("B", Kind.BINARY, 1, byte_length=100))
+    schema = schema_of(Column("B", LogicalType.BINARY, 1, byte_length=100))
     table = table_of(schema, [b"\xff\xfe\x00", b"", None, bytes(range(256))])
     java = as_java(table, schema)
     assert inspect_chunk(java).fields[0].meaning == "STRING"
     assert read_chunk(java, schema).column("B").to_pylist() == table.column("B").to_pylist()
 
 
-@pytest.mark.parametrize("kind", [Kind.TEXT, Kind.VARIANT])
+@pytest.mark.parametrize("kind", [LogicalType.TEXT, LogicalType.VARIANT])
 def test_text_that_is_not_utf8_is_refused(kind):
-    binary = schema_of(Column("B", Kind.BINARY, 1, byte_length=100))
+    binary = schema_of(Column("B", LogicalType.BINARY, 1, byte_length=100))
     java = as_java(table_of(binary, [b"ok", b"\xff\xfe"]), binary)
     with pytest.raises(BlobInvalid, match="UTF8"):
         read_chunk(java, schema_of(Column("B", kind, 1, length=10)))
@@ -111,10 +111,10 @@ def test_text_that_is_not_utf8_is_refused(kind):
 @pytest.mark.parametrize(
     ("column", "arrow_type", "value"),
     [
-        (Column("C", Kind.FIXED, 1, precision=9, scale=0), pa.int32(), 10**9),
-        (Column("C", Kind.FIXED, 1, precision=2, scale=0), pa.int64(), -100),
-        (Column("C", Kind.FIXED, 1, precision=4, scale=2), pa.decimal128(38, 2), 100),
-        (Column("C", Kind.TIMESTAMP_NTZ, 1, scale=6), pa.int64(), 10**18),
+        (Column("C", LogicalType.FIXED, 1, precision=9, scale=0), pa.int32(), 10**9),
+        (Column("C", LogicalType.FIXED, 1, precision=2, scale=0), pa.int64(), -100),
+        (Column("C", LogicalType.FIXED, 1, precision=4, scale=2), pa.decimal128(38, 2), 100),
+        (Column("C", LogicalType.TIMESTAMP_NTZ, 1, scale=6), pa.int64(), 10**18),
     ],
 )
 def test_numbers_outside_of_their_type_are_refused(column, arrow_type, value):
@@ -126,7 +126,7 @@ def test_numbers_outside_of_their_type_are_refused(column, arrow_type, value):
 @pytest.mark.parametrize("arrow_type", [pa.int32(), pa.int64(), pa.decimal128(20, 0)])
 @pytest.mark.parametrize("precision", [2, 9, 10, 18, 30])
 def test_any_width_of_number_is_taken(arrow_type, precision):
-    schema = schema_of(Column("C", Kind.FIXED, 1, precision=precision, scale=0))
+    schema = schema_of(Column("C", LogicalType.FIXED, 1, precision=precision, scale=0))
     table = pa.table(
         [pa.array([-99, 0, None, 99]).cast(arrow_type)], pa.schema([field("C", arrow_type, 1)])
     )
@@ -135,9 +135,9 @@ def test_any_width_of_number_is_taken(arrow_type, precision):
 
 def test_bare_integers_are_times_but_not_fractions():
     ints = pa.table([pa.array([1, None, 2])], pa.schema([field("C", pa.int64(), 1)]))
-    times = schema_of(Column("C", Kind.TIME, 1, scale=9))
+    times = schema_of(Column("C", LogicalType.TIME, 1, scale=9))
     assert read_chunk(written(ints), times).equals(table_of(times, [1, None, 2]))
-    fractions = schema_of(Column("C", Kind.FIXED, 1, precision=18, scale=2))
+    fractions = schema_of(Column("C", LogicalType.FIXED, 1, precision=18, scale=2))
     with pytest.raises(BlobInvalid, match="scale"):
         read_chunk(written(ints), fractions)
 
@@ -153,13 +153,15 @@ def test_bare_integers_are_times_but_not_fractions():
 def test_other_types_do_not_fit_a_number(arrow_type):
     table = pa.table([pa.nulls(2, arrow_type)], pa.schema([field("C", arrow_type, 1)]))
     with pytest.raises(BlobInvalid):
-        read_chunk(written(table), schema_of(Column("C", Kind.FIXED, 1, precision=18, scale=0)))
+        read_chunk(
+            written(table), schema_of(Column("C", LogicalType.FIXED, 1, precision=18, scale=0))
+        )
 
 
 def test_an_older_chunk_is_null_in_newer_columns():
     old = schema_of(text(1))
     parquet = as_java(table_of(old, ["a", None]), old)
-    new = schema_of(text(1), Column("N", Kind.FIXED, 2, precision=12, scale=2))
+    new = schema_of(text(1), Column("N", LogicalType.FIXED, 2, precision=12, scale=2))
     assert read_chunk(parquet, new).to_pydict() == {"T": ["a", None], "N": [None, None]}
     with pytest.raises(BlobInvalid, match="not nullable"):
         read_chunk(parquet, schema_of(text(1), text(2, name="X", nullable=False)))
@@ -197,7 +199,7 @@ def test_nulls_do_not_pass_into_a_required_column():
 
 
 def test_a_long_run_of_nulls_is_refused_before_it_is_decoded():
-    schema = schema_of(Column("D", Kind.FIXED, 1, precision=38, scale=0))
+    schema = schema_of(Column("D", LogicalType.FIXED, 1, precision=38, scale=0))
     parquet = as_java(table_of(schema, [None] * 100_000), schema)
     assert len(parquet) < 2_000
     with pytest.raises(BlobInvalid, match="rows"):
@@ -207,7 +209,7 @@ def test_a_long_run_of_nulls_is_refused_before_it_is_decoded():
 @pytest.mark.slow
 def test_a_dictionary_of_one_long_value_is_no_bomb():
     schema = schema_of(text())
-    table = pa.table([["x" * 100_000] * 1_000], chunk_schema(schema))
+    table = pa.table([["x" * 100_000] * 1_000], chunk_arrow_schema(schema))
     parquet = written(table, use_dictionary=True, compression="zstd")
     assert len(parquet) < 10_000
     with pytest.raises(BlobInvalid, match="text are more"):
@@ -226,7 +228,7 @@ def test_a_page_of_repeated_bytes_is_no_bomb():
 
 def test_shared_prefixes_are_no_bomb():
     schema = schema_of(text())
-    table = pa.table([["x" * 1000] * 1000], chunk_schema(schema))
+    table = pa.table([["x" * 1000] * 1000], chunk_arrow_schema(schema))
     encoding = {"T": "DELTA_BYTE_ARRAY"}
     parquet = written(table, use_dictionary=False, column_encoding=encoding)
     with pytest.raises(BlobInvalid, match="encoding 7"):
@@ -297,7 +299,7 @@ def test_a_damaged_chunk_decodes_or_raises_the_one_error(part, java, edits):
     except BlobInvalid:
         return
     found.validate(full=True)
-    assert found.schema.equals(chunk_schema(schema), check_metadata=True)
+    assert found.schema.equals(chunk_arrow_schema(schema), check_metadata=True)
 
 
 def header_variant(chunk: bytes, metadata: object) -> bytes:

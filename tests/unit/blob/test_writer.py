@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from snowmelt.blob.bdec import derive_key
 from snowmelt.blob.reader import decrypt, read_chunk
 from snowmelt.blob.writer import ChunkSource, build_blob, encode_chunk
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 from support.chunk_data import DATA_KEY, PATH, chunks, every_type, relaxed, texts_of
 
-TEXT = TableSchema(1, (Column("T", Kind.TEXT, 3, length=100, byte_length=400),))
+TEXT = TableSchema(1, (Column("T", LogicalType.TEXT, 3, length=100, byte_length=400),))
 
 
 def source(rows: list[str | None], data_key: bytes = DATA_KEY) -> ChunkSource:
@@ -91,7 +91,7 @@ def test_numbers_are_written_by_their_differences_or_byte_by_byte():
     schema = TableSchema(
         1,
         tuple(
-            Column(name, Kind.FIXED, number, precision=precision, scale=0)
+            Column(name, LogicalType.FIXED, number, precision=precision, scale=0)
             for number, (name, precision) in enumerate(columns, 1)
         ),
     )
@@ -121,9 +121,9 @@ def test_the_file_says_what_the_official_client_says():
     schema = TableSchema(
         1,
         (
-            Column("N", Kind.FIXED, 1, precision=38, scale=0, nullable=False),
-            Column("a.b", Kind.VARIANT, 5),
-            Column("B", Kind.BINARY, 7, byte_length=10),
+            Column("N", LogicalType.FIXED, 1, precision=38, scale=0, nullable=False),
+            Column("a.b", LogicalType.VARIANT, 5),
+            Column("B", LogicalType.BINARY, 7, byte_length=10),
         ),
     )
     table = pa.table(
@@ -164,11 +164,11 @@ def test_rows_out_of_form_are_refused():
         build_blob(PATH, [])
     with pytest.raises(ValueError, match="chunk form"):
         build_blob(PATH, [ChunkSource(pa.table({"T": [1]}), TEXT, DATA_KEY)])
-    required = TableSchema(1, (Column("T", Kind.TEXT, 3, nullable=False, length=1),))
+    required = TableSchema(1, (Column("T", LogicalType.TEXT, 3, nullable=False, length=1),))
     with pytest.raises(ValueError, match="null"):
         build_blob(PATH, [ChunkSource(source([None]).rows, required, DATA_KEY)])
 
 
 def test_a_table_of_all_types_fits_the_list_in_the_specification():
     kinds = {column.kind for column in every_type().columns}
-    assert kinds == set(Kind)
+    assert kinds == set(LogicalType)

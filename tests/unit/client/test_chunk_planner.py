@@ -12,9 +12,9 @@ from snowmelt.client.channel_state import ChannelState, Target
 from snowmelt.client.chunk_planner import ChunkPlan, plan_blobs, plan_chunks, torn
 from snowmelt.client.row_buffer import Batch
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.types import Column, Kind, TableName, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
 
-SCHEMA = TableSchema(1, (Column("A", Kind.REAL, 1),))
+SCHEMA = TableSchema(1, (Column("A", LogicalType.REAL, 1),))
 CONVERTER_FOR = partial(RowConverter, zone=ZoneInfo("UTC"))
 
 

@@ -17,9 +17,9 @@ from snowmelt.client.row_buffer import Batch
 from snowmelt.client.settings import ClientSettings
 from snowmelt.errors import BufferFull, ChannelClosed, ChannelFenced, ChannelInvalid, CommitTimeout
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.types import Column, Kind, TableName, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
 
-SCHEMA = TableSchema(1, (Column("A", Kind.REAL, 1),))
+SCHEMA = TableSchema(1, (Column("A", LogicalType.REAL, 1),))
 TARGET = Target(TableName("D", "S", "T"), SCHEMA, 1, b"k" * 32)
 LONG = dt.timedelta(minutes=10)
 NOW = dt.timedelta(milliseconds=100)
@@ -246,17 +246,17 @@ def test_an_orphan_ends_whoever_holds_the_lock():
 def test_checked_rows_of_many_threads_come_once_while_others_are_taken():
     backlog = backlog_with(max_client_lag=LONG)
     state = opened(backlog)
-    form, found = state.converter.quick, []
+    form, found = state.converter.fast_checker, []
 
     def insert(first):
         for number in range(first, first + 2_000):
-            backlog.insert_quick(state, form, form.taken({"a": float(number)}), None)
+            backlog.insert_quick(state, form, form.try_check({"a": float(number)}), None)
 
     def take():
         while (entries := backlog.take()) is not None:
             for entry in entries:
                 for part in entry.portion.parts:
-                    found.extend(part.table().column("A").to_pylist())
+                    found.extend(part.to_table().column("A").to_pylist())
             backlog.commit(entries)
 
     threads = [threading.Thread(target=insert, args=(first,)) for first in range(0, 8_000, 2_000)]
@@ -278,8 +278,8 @@ def test_checked_rows_of_many_threads_come_once_while_others_are_taken():
 def test_a_closed_channel_takes_no_checked_row():
     backlog = backlog_with(max_client_lag=LONG)
     state = opened(backlog)
-    form = state.converter.quick
-    values = form.taken({"a": 1.0})
+    form = state.converter.fast_checker
+    values = form.try_check({"a": 1.0})
     assert backlog.insert_quick(state, form, values, "1")
     assert not backlog.insert_quick(state, form, values, "2")
     backlog.close_channel(state)
@@ -292,8 +292,8 @@ def test_a_closed_channel_takes_no_checked_row():
 def test_checked_rows_are_held_up_as_others_are_and_none_is_half_kept():
     backlog = backlog_with(max_memory=4_000, insert_timeout=dt.timedelta(0), max_client_lag=LONG)
     state = opened(backlog)
-    form = state.converter.quick
-    values = form.taken({"a": 1.0})
+    form = state.converter.fast_checker
+    values = form.try_check({"a": 1.0})
     kept = 2_000 // values[-1]
     for number in range(kept):
         backlog.insert_quick(state, form, values, str(number))

@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from snowmelt.client.row_buffer import Batch, Buffer
 from snowmelt.client.status import Counts
-from snowmelt.schema.conversion.fast_rows import QuickForm
+from snowmelt.schema.conversion.fast_rows import FastRowChecker
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.types import Column, Compatibility, Kind, TableSchema
+from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema
 
 
 def table(*values):
@@ -68,8 +68,10 @@ def test_a_taken_buffer_is_empty():
 
 
 def form():
-    schema = TableSchema(1, (Column("A", Kind.REAL, 1),))
-    return QuickForm(schema, ZoneInfo("UTC"), Compatibility.SNOWFLAKE, {("a",): (0,)}.get, 10_000)
+    schema = TableSchema(1, (Column("A", LogicalType.REAL, 1),))
+    return FastRowChecker(
+        schema, ZoneInfo("UTC"), Compatibility.SNOWFLAKE, {("a",): (0,)}.get, 10_000
+    )
 
 
 def test_checked_rows_are_counted_late_and_never_twice():
@@ -77,7 +79,7 @@ def test_checked_rows_are_counted_late_and_never_twice():
     buffer = Buffer(None, counts)
     sizes = []
     for number in range(5):
-        values = quick.taken({"a": float(number)})
+        values = quick.try_check({"a": float(number)})
         sizes.append(values[-1])
         if buffer.run is None:
             buffer.add_quick(quick, values, "0", 7)
@@ -93,26 +95,30 @@ def test_checked_rows_are_counted_late_and_never_twice():
     assert (counts.inserted_rows, counts.inserted_bytes) == (6, sum(sizes) + 8)
     assert (portion.start_token, portion.end_token) == ("0", "5")
     assert portion.tokens == ["0", "1", "2", "3", "4", "5"]
-    assert portion.parts[0].table().column("A").to_pylist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert portion.parts[0].to_table().column("A").to_pylist() == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
 def test_rows_of_other_columns_begin_a_run_of_their_own():
     buffer, older, newer = Buffer(None), form(), form()
-    buffer.add_quick(older, older.taken({"a": 1.0}), None, 0)
-    buffer.add_quick(newer, newer.taken({"a": 2.0}), None, 0)
+    buffer.add_quick(older, older.try_check({"a": 1.0}), None, 0)
+    buffer.add_quick(newer, newer.try_check({"a": 2.0}), None, 0)
     assert [part.form for part in buffer.take().parts] == [older, newer]
 
 
 def test_calls_that_were_only_checked_are_joined_where_nothing_is_between_them():
-    schema = TableSchema(1, (Column("A", Kind.REAL, 1),))
-    older, newer = (RowConverter(schema, zone=ZoneInfo("UTC")).later for _ in range(2))
+    schema = TableSchema(1, (Column("A", LogicalType.REAL, 1),))
+    older, newer = (RowConverter(schema, zone=ZoneInfo("UTC")).deferred_converter for _ in range(2))
     buffer = Buffer(None)
-    parts = [older.taken([{"a": 1.0}]), older.taken([{"a": None}]), (9.0,)]
-    parts += [older.taken([{"a": 3.0}]), newer.taken([{"a": 4.0}]), newer.taken([{"a": 5.0}])]
+    parts = [older.try_defer([{"a": 1.0}]), older.try_defer([{"a": None}]), (9.0,)]
+    parts += [
+        older.try_defer([{"a": 3.0}]),
+        newer.try_defer([{"a": 4.0}]),
+        newer.try_defer([{"a": 5.0}]),
+    ]
     for part in parts:
         buffer.add(Batch(part, 1, 8), 0)
     first, single, *others = buffer.take().parts
-    assert first.table().column("A").to_pylist() == [1.0, None]
+    assert first.to_table().column("A").to_pylist() == [1.0, None]
     assert single == [(9.0,)]
     assert [part.table().column("A").to_pylist() for part in others] == [[3.0], [4.0, 5.0]]
     assert [part.form for part in others] == [older, newer]

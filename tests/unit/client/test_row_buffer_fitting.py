@@ -9,23 +9,23 @@ import pyarrow as pa
 import pytest
 
 from snowmelt.client.row_buffer import as_table, joint_tables
-from snowmelt.schema.conversion.fast_rows import QuickForm, QuickRows
+from snowmelt.schema.conversion.fast_rows import FastRowChecker, FastRows
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.types import Column, Compatibility, Kind, TableSchema
+from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema
 
 UTC = ZoneInfo("UTC")
 SCHEMA = TableSchema(
     1,
     (
-        Column("N", Kind.FIXED, 1, nullable=True, precision=10, scale=2),
-        Column("AT", Kind.TIMESTAMP_LTZ, 2, nullable=True, scale=6),
-        Column("DOC", Kind.VARIANT, 3, nullable=True),
+        Column("N", LogicalType.FIXED, 1, nullable=True, precision=10, scale=2),
+        Column("AT", LogicalType.TIMESTAMP_LTZ, 2, nullable=True, scale=6),
+        Column("DOC", LogicalType.VARIANT, 3, nullable=True),
     ),
 )
 
 
-def form(zone: str = "UTC") -> QuickForm:
-    return QuickForm(
+def form(zone: str = "UTC") -> FastRowChecker:
+    return FastRowChecker(
         SCHEMA,
         ZoneInfo(zone),
         Compatibility.SNOWFLAKE,
@@ -34,10 +34,10 @@ def form(zone: str = "UTC") -> QuickForm:
     )
 
 
-def quick(of: QuickForm, *numbers: object) -> QuickRows:
-    rows = QuickRows(of)
+def quick(of: FastRowChecker, *numbers: object) -> FastRows:
+    rows = FastRows(of)
     for number in numbers:
-        taken = of.taken({"n": number, "at": dt.datetime(2026, 7, 1, 12), "doc": [number]})
+        taken = of.try_check({"n": number, "at": dt.datetime(2026, 7, 1, 12), "doc": [number]})
         assert taken is not None
         rows.items.extend(taken)
     return rows
@@ -76,4 +76,4 @@ def test_a_row_that_cannot_be_converted_leaves_all_parts_as_they_were():
     portions = [[quick(form(), 1)], [bad]]
     with pytest.raises(Exception, match="N"):
         joint_tables(portions, SCHEMA)
-    assert all(isinstance(parts[0], QuickRows) for parts in portions)
+    assert all(isinstance(parts[0], FastRows) for parts in portions)

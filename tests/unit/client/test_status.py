@@ -18,10 +18,10 @@ from snowmelt.client.settings import ClientSettings
 from snowmelt.client.status import publish
 from snowmelt.errors import InvalidRow
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.types import Column, Kind, TableName, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
 
 TARGET = Target(
-    TableName("D", "S", "T"), TableSchema(1, (Column("A", Kind.REAL, 1),)), 1, b"k" * 32
+    TableName("D", "S", "T"), TableSchema(1, (Column("A", LogicalType.REAL, 1),)), 1, b"k" * 32
 )
 
 
@@ -61,9 +61,9 @@ def test_counters_are_offered_as_long_as_their_client_lives():
     backlog.insert(state, Batch((1.0,), 1, 8))
     backlog.hurry()
     backlog.commit(backlog.take())
-    form = state.converter.quick
+    form = state.converter.fast_checker
     for number in range(2):
-        values = form.taken({"a": float(number)})
+        values = form.try_check({"a": float(number)})
         backlog.insert_quick(state, form, values, None)
     backlog.refused(state, 4, InvalidRow(reason="wrong"))
     found = told()

@@ -98,7 +98,9 @@ class World:
             chunk_length=chunk.length,
             channels=[channel],
             chunk_md5=chunk.md5,
-            eps=column_statistics.statistics_to_message(schema, statistics.collect(table, schema)),
+            eps=column_statistics.statistics_to_message(
+                schema, statistics.collect_statistics(table, schema)
+            ),
             encryption_key_id=opened.encryption_key_id,
         )
         return BlobMetadata(

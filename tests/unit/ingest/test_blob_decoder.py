@@ -22,9 +22,9 @@ from snowmelt.blob.reader import read_chunk
 from snowmelt.catalog.streaming.chunks import ChunkRecord
 from snowmelt.ingest.blob_decoder import BlobJob, ChunkJob, inspect_blobs
 from snowmelt.ingest.decoder_pool import ProcessInspector
-from snowmelt.schema.chunk_types import chunk_schema
-from snowmelt.schema.native_types import native_columns, to_native
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.chunk_types import chunk_arrow_schema
+from snowmelt.schema.native_types import native_fields, to_native
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.table.pruning import Comparison, IsNull, prune_chunks
 from snowmelt.wire.streaming import ChunkStatisticsMessage
@@ -37,7 +37,7 @@ RECORD = ChunkRecord(
 )
 PATH = "2026/11/21/1/40/totwo8_abc_4711_18_0.bdec"
 KEY = bytes(32)
-INTEGERS = TableSchema(1, (Column("ID", Kind.FIXED, 1, precision=18, scale=0),))
+INTEGERS = TableSchema(1, (Column("ID", LogicalType.FIXED, 1, precision=18, scale=0),))
 
 
 def job(stage: LocalStore, parquet: bytes, claimed: dict, path: str = PATH) -> BlobJob:
@@ -68,20 +68,22 @@ def stage(tmp_path_factory) -> LocalStore:
 
 INSTANTS = st.integers(-(10**18), 4 * 10**18)
 FORMS = {
-    Column("A", Kind.FIXED, 1, precision=5, scale=0): st.integers(-99_999, 99_999),
-    Column("B", Kind.FIXED, 2, precision=38, scale=2): st.integers(-(10**38) + 1, 10**38 - 1),
-    Column("C", Kind.REAL, 3): st.floats(),
-    Column("D", Kind.TEXT, 4, length=40): st.text(
+    Column("A", LogicalType.FIXED, 1, precision=5, scale=0): st.integers(-99_999, 99_999),
+    Column("B", LogicalType.FIXED, 2, precision=38, scale=2): st.integers(
+        -(10**38) + 1, 10**38 - 1
+    ),
+    Column("C", LogicalType.REAL, 3): st.floats(),
+    Column("D", LogicalType.TEXT, 4, length=40): st.text(
         st.characters(exclude_categories=["Cs"]), max_size=40
     ),
-    Column("E", Kind.BINARY, 5, byte_length=40): st.binary(max_size=40),
-    Column("F", Kind.BOOLEAN, 6): st.booleans(),
-    Column("G", Kind.DATE, 7): st.integers(-719_162, 2_932_896),
-    Column("H", Kind.TIME, 8, scale=9): st.integers(0, 86_400 * 10**9 - 1),
-    Column("I", Kind.TIMESTAMP_NTZ, 9, scale=9): INSTANTS,
-    Column("J", Kind.TIMESTAMP_TZ, 10, scale=9): INSTANTS.map(lambda at: at << 14 | 1500),
-    Column("K", Kind.TIMESTAMP_LTZ, 11, scale=3): st.integers(-(10**12), 4 * 10**12),
-    Column("L", Kind.VARIANT, 12): st.sampled_from(
+    Column("E", LogicalType.BINARY, 5, byte_length=40): st.binary(max_size=40),
+    Column("F", LogicalType.BOOLEAN, 6): st.booleans(),
+    Column("G", LogicalType.DATE, 7): st.integers(-719_162, 2_932_896),
+    Column("H", LogicalType.TIME, 8, scale=9): st.integers(0, 86_400 * 10**9 - 1),
+    Column("I", LogicalType.TIMESTAMP_NTZ, 9, scale=9): INSTANTS,
+    Column("J", LogicalType.TIMESTAMP_TZ, 10, scale=9): INSTANTS.map(lambda at: at << 14 | 1500),
+    Column("K", LogicalType.TIMESTAMP_LTZ, 11, scale=3): st.integers(-(10**12), 4 * 10**12),
+    Column("L", LogicalType.VARIANT, 12): st.sampled_from(
         ["null", '{"a":1}', "[]", "no JSON", "1e400", "[" * 201 + "]" * 201]
     ),
 }
@@ -99,7 +101,7 @@ def chunks(draw) -> tuple[TableSchema, pa.Table]:
         )
         for column in schema.columns
     ]
-    return schema, pa.Table.from_arrays(arrays, schema=chunk_schema(schema))
+    return schema, pa.Table.from_arrays(arrays, schema=chunk_arrow_schema(schema))
 
 
 @st.composite
@@ -142,7 +144,7 @@ def test_a_chunk_whose_bytes_or_claims_were_changed_is_refused_or_read_right(sta
     assert native.num_rows == claimed["rows"]
     record = dataclasses.replace(RECORD, rows=native.num_rows, statistics=finding.statistics)
     for column in schema.columns:
-        name = native_columns(column)[0].name
+        name = native_fields(column)[0].name
         # Every value has a form in Python, so that every reader returns it.
         for value in native.column(name).to_pylist():
             asked = IsNull(column.name) if value is None else Comparison(column.name, "<=>", value)
@@ -221,7 +223,7 @@ def true_job(stage) -> BlobJob:
 
 
 def integers(values: list[int]):
-    return pa.table({"ID": list(map(Decimal, values))}, schema=chunk_schema(INTEGERS))
+    return pa.table({"ID": list(map(Decimal, values))}, schema=chunk_arrow_schema(INTEGERS))
 
 
 @pytest.mark.slow

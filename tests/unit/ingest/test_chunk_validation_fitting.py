@@ -13,10 +13,10 @@ from snowmelt.catalog.streaming.chunks import chunks_between
 from snowmelt.catalog.streaming.registration import register
 from snowmelt.ingest.chunk_validation import newest_match, written_for
 from snowmelt.ingest.verifier import Depth, Sender
-from snowmelt.schema.types import Column, Kind, TableName, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
 
 SENDER = Sender("LOADER", None)
-A, B = Column("A", Kind.REAL, 1), Column("B", Kind.REAL, 2)
+A, B = Column("A", LogicalType.REAL, 1), Column("B", LogicalType.REAL, 2)
 
 
 def footer(*fields: tuple[int | None, str]) -> ChunkFooter:

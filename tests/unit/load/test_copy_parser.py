@@ -22,7 +22,7 @@ from snowmelt.load.copy_ast import (
     StandardInput,
 )
 from snowmelt.load.copy_parser import parse_copy
-from snowmelt.schema.types import Kind
+from snowmelt.schema.types import LogicalType
 
 
 def test_the_example_of_the_sdk_is_understood() -> None:
@@ -53,13 +53,13 @@ def test_columns_are_parsed_filled_and_computed() -> None:
     assert (a.name, b.name) == ("A", "b")
     assert (b.options.format, b.options.null, b.options.trim) == ("YYYY-MM-DD", "-", " ")
     assert isinstance(c, Filler)
-    assert (c.column.kind, c.column.precision, c.column.scale) == (Kind.FIXED, 10, 2)
+    assert (c.column.kind, c.column.precision, c.column.scale) == (LogicalType.FIXED, 10, 2)
     assert (c.options.delimiter, c.options.enclosed_by) == (";", '"')
     assert c.options.enforce_length
     assert isinstance(d, Expression)
     assert d.sql == "coalesce(c, (1 + 2)) || ', )'"
     assert isinstance(e, Filler)
-    assert (e.column.kind, e.options.escape) == (Kind.TEXT, "")
+    assert (e.column.kind, e.options.escape) == (LogicalType.TEXT, "")
     assert isinstance(f, Expression)
     assert f.sql == "c"
     assert set(copy.column_options) == {"A", "b", "C", "E"}

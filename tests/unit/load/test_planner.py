@@ -15,7 +15,7 @@ from snowmelt.load.function_registry import Functions
 from snowmelt.load.planner import LoadPlan, plan_load
 from snowmelt.load.stack import run_portion
 from snowmelt.loaders.reconciliation import check_sums, first_records
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 TABLE = TableSchema(
     3,
     (
-        Column("ID", Kind.FIXED, 1, nullable=False, precision=38, scale=0),
-        Column("NAME", Kind.TEXT, 2, length=10, byte_length=40),
-        Column("SEEN", Kind.TIMESTAMP_NTZ, 4, scale=9),
+        Column("ID", LogicalType.FIXED, 1, nullable=False, precision=38, scale=0),
+        Column("NAME", LogicalType.TEXT, 2, length=10, byte_length=40),
+        Column("SEEN", LogicalType.TIMESTAMP_NTZ, 4, scale=9),
     ),
 )
 

@@ -15,12 +15,12 @@ from snowmelt.load.phases import Target
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.stack import PortionRun, Stack, run_portion
 from snowmelt.load.task import LoadTask, StackPlan, Step
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-TABLE = TableSchema(1, (Column("A", Kind.FIXED, 1, precision=38, scale=0),))
+TABLE = TableSchema(1, (Column("A", LogicalType.FIXED, 1, precision=38, scale=0),))
 LIBRARY = '''
 import pyarrow as pa
 

@@ -11,9 +11,9 @@ from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.task import Counts, LoadTask, StackPlan, Step
 from snowmelt.loaders.reconciliation import failed_inputs, settle
 from snowmelt.loaders.task_runner import Portioned
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 
-SCHEMA = TableSchema(1, (Column("N", Kind.FIXED, 1, precision=9, scale=0),))
+SCHEMA = TableSchema(1, (Column("N", LogicalType.FIXED, 1, precision=9, scale=0),))
 PLAN = StackPlan(
     source=Step("source", "File", {"file": "*"}),
     filters=(),

@@ -13,12 +13,13 @@ from snowmelt.loaders.reject_publisher import numbered_files, write_reject_files
 from snowmelt.loaders.spool import FileSpool, RejectSpool, RowSpool, reject_files
 from snowmelt.loaders.task_runner import Portioned
 from snowmelt.schema.native_types import native_schema
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 from snowmelt.table.column_bounds import column_bounds
 from snowmelt.table.rejects import RejectOrigin
 
 SCHEMA = TableSchema(
-    1, (Column("D", Kind.DATE, 1), Column("T", Kind.TEXT, 2, length=9, byte_length=36))
+    1,
+    (Column("D", LogicalType.DATE, 1), Column("T", LogicalType.TEXT, 2, length=9, byte_length=36)),
 )
 
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from snowmelt.schema.evolution import next_ordinal, obstacle, widened
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.evolution import find_schema_conflict, next_ordinal, widen_type
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 
-NUMBER = Column("N", Kind.FIXED, 1, precision=5, scale=2)
-TEXT = Column("T", Kind.TEXT, 2, length=10, byte_length=40)
-BYTES = Column("B", Kind.BINARY, 3, byte_length=10)
-TIME = Column("C", Kind.TIME, 4, scale=6)
+NUMBER = Column("N", LogicalType.FIXED, 1, precision=5, scale=2)
+TEXT = Column("T", LogicalType.TEXT, 2, length=10, byte_length=40)
+BYTES = Column("B", LogicalType.BINARY, 3, byte_length=10)
+TIME = Column("C", LogicalType.TIME, 4, scale=6)
 
 
 def schema(*columns: Column) -> TableSchema:
@@ -36,7 +36,7 @@ def test_an_ordinal_is_not_used_again_after_its_column_is_dropped():
 )
 def test_a_type_may_grow_and_the_column_stays(column, grown):
     wanted = replace(grown, name="OTHER", ordinal=0)
-    assert widened(column, wanted) == grown
+    assert widen_type(column, wanted) == grown
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_type_may_grow_and_the_column_stays(column, grown):
 )
 def test_a_type_that_would_change_values_is_not_taken(column, wanted, reason):
     with pytest.raises(AssertionError, match=reason):
-        raise AssertionError(widened(column, wanted))
+        raise AssertionError(widen_type(column, wanted))
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ def test_a_type_that_would_change_values_is_not_taken(column, wanted, reason):
     ],
 )
 def test_rows_fit_where_each_value_has_its_column_and_what_they_lack_may_be_null(current):
-    assert obstacle(schema(NUMBER, TEXT), schema(*current)) is None
+    assert find_schema_conflict(schema(NUMBER, TEXT), schema(*current)) is None
 
 
 def test_rows_without_nulls_fit_a_column_that_may_be_null_now():
     older = schema(replace(NUMBER, nullable=False))
-    assert obstacle(older, schema(NUMBER)) is None
+    assert find_schema_conflict(older, schema(NUMBER)) is None
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_rows_without_nulls_fit_a_column_that_may_be_null_now():
     ],
 )
 def test_rows_do_not_fit_where_a_value_has_no_place(current, reason, is_missing):
-    found = obstacle(schema(NUMBER, TEXT), schema(*current))
+    found = find_schema_conflict(schema(NUMBER, TEXT), schema(*current))
     with pytest.raises(AssertionError, match=reason):
         raise AssertionError(found.reason)
     assert found.is_missing is is_missing

@@ -10,11 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from snowmelt.schema.inference import left_out, new_columns
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.inference import find_unfilled_columns, infer_new_columns
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 SCHEMA = TableSchema(
-    1, (Column("ID", Kind.REAL, 1, nullable=False), Column("Mixed", Kind.REAL, 2, nullable=False))
+    1,
+    (
+        Column("ID", LogicalType.REAL, 1, nullable=False),
+        Column("Mixed", LogicalType.REAL, 2, nullable=False),
+    ),
 )
 NOON = dt.datetime(2026, 1, 1, 12)
 
@@ -50,8 +54,8 @@ NOON = dt.datetime(2026, 1, 1, 12)
 )
 def test_values_make_a_type(values, expected):
     rows = [{"id": 1, "new": value} for value in values]
-    assert new_columns([*rows, "no row", {3: 4}], SCHEMA) == {"NEW": expected}
-    assert new_columns(rows[::-1], SCHEMA) == {"NEW": expected}
+    assert infer_new_columns([*rows, "no row", {3: 4}], SCHEMA) == {"NEW": expected}
+    assert infer_new_columns(rows[::-1], SCHEMA) == {"NEW": expected}
 
 
 def test_arrow_types_make_types():
@@ -74,7 +78,7 @@ def test_arrow_types_make_types():
             ),
         }
     )
-    assert new_columns(table, SCHEMA) == {
+    assert infer_new_columns(table, SCHEMA) == {
         "A": "NUMBER(38,0)",
         "B": "NUMBER(38,1)",
         "b": "VARCHAR",
@@ -85,14 +89,16 @@ def test_arrow_types_make_types():
         "G": "VARCHAR",
         "H": "VARIANT",
     }
-    assert left_out(table, SCHEMA) == ["Mixed"]
+    assert find_unfilled_columns(table, SCHEMA) == ["Mixed"]
     nulls = pa.DictionaryArray.from_arrays(
         pa.array([0], pa.int8()), pa.array([None], pa.string_view())
     )
-    assert left_out(table.set_column(0, "id", nulls), SCHEMA) == ["ID", "Mixed"]
+    assert find_unfilled_columns(table.set_column(0, "id", nulls), SCHEMA) == ["ID", "Mixed"]
 
 
 def test_rows_that_leave_out_what_is_required():
-    assert left_out([{"id": 1, '"Mixed"': 2}], SCHEMA) == []
-    assert left_out([{"id": 1, '"Mixed"': 2}, {"id": None, '"Mixed"': 1}], SCHEMA) == ["ID"]
-    assert left_out([{"ID": 1, "mixed": 2}], SCHEMA) == ["Mixed"]
+    assert find_unfilled_columns([{"id": 1, '"Mixed"': 2}], SCHEMA) == []
+    assert find_unfilled_columns([{"id": 1, '"Mixed"': 2}, {"id": None, '"Mixed"': 1}], SCHEMA) == [
+        "ID"
+    ]
+    assert find_unfilled_columns([{"ID": 1, "mixed": 2}], SCHEMA) == ["Mixed"]

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.errors import InvalidValue
-from snowmelt.schema.chunk_types import chunk_schema, decimal_from_unscaled
+from snowmelt.schema.chunk_types import chunk_arrow_schema, decimal_from_unscaled
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.native_types import native_columns, native_schema, to_native
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.native_types import native_fields, native_schema, to_native
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 ZONE = ZoneInfo("UTC")
 # At any offset they are in the years that readers have.
 ANY_OFFSET = (datetime(1, 1, 3), datetime(9999, 12, 30))
-MOMENT_KINDS = [Kind.TIMESTAMP_NTZ, Kind.TIMESTAMP_LTZ, Kind.TIMESTAMP_TZ]
+MOMENT_KINDS = [LogicalType.TIMESTAMP_NTZ, LogicalType.TIMESTAMP_LTZ, LogicalType.TIMESTAMP_TZ]
 
 
 def one(kind, scale, values):
@@ -55,12 +55,12 @@ def test_moments_are_floored_and_nothing_of_them_is_lost(values, kind, scale):
             continue
         local, nanos, minutes = value
         nanoseconds = (local - datetime(1970, 1, 1)) // timedelta(microseconds=1) * 1000 + nanos
-        if kind is not Kind.TIMESTAMP_NTZ:
+        if kind is not LogicalType.TIMESTAMP_NTZ:
             nanoseconds -= minutes * 60 * 10**9
         expected = nanoseconds // unit * unit
         assert row["C"] * 1000 + row.get("C$ns", 0) == expected
         assert ("C$ns" in row) == (scale > 6)
-        assert row.get("C$tz") == (minutes if kind is Kind.TIMESTAMP_TZ else None)
+        assert row.get("C$tz") == (minutes if kind is LogicalType.TIMESTAMP_TZ else None)
 
 
 def offset_text(minutes):
@@ -82,7 +82,7 @@ def raw(table):
 
 @given(st.lists(st.none() | st.times(), min_size=1), st.integers(0, 9))
 def test_times_of_day_are_floored(values, scale):
-    table = one(Kind.TIME, scale, values)
+    table = one(LogicalType.TIME, scale, values)
     assert table.schema.field("C").type == pa.time64("us")
     unit = 10 ** max(6 - scale, 0)
     for got, value in zip(table["C"].to_pylist(), values, strict=True):
@@ -93,10 +93,10 @@ def test_columns_have_companions_right_after_them():
     schema = TableSchema(
         1,
         (
-            Column("A", Kind.TIMESTAMP_TZ, 1, scale=9, nullable=False),
-            Column("B", Kind.TIME, 2, scale=7),
-            Column("D", Kind.TIMESTAMP_LTZ, 5, scale=6),
-            Column("E", Kind.VARIANT, 6),
+            Column("A", LogicalType.TIMESTAMP_TZ, 1, scale=9, nullable=False),
+            Column("B", LogicalType.TIME, 2, scale=7),
+            Column("D", LogicalType.TIMESTAMP_LTZ, 5, scale=6),
+            Column("E", LogicalType.VARIANT, 6),
         ),
     )
     native = native_schema(schema)
@@ -106,40 +106,42 @@ def test_columns_have_companions_right_after_them():
     assert [field.nullable for field in native] == [False] * 3 + [True] * 4
     assert native.field("A").type == pa.timestamp("us", "UTC")
     assert native.field("E").type == pa.string()
-    assert [field.name for field in native_columns(schema.columns[1])] == ["B", "B$ns"]
+    assert [field.name for field in native_fields(schema.columns[1])] == ["B", "B$ns"]
 
 
 def test_the_last_instants_of_the_calendar_keep_their_offsets():
     early = datetime(1, 1, 2, tzinfo=UTC).astimezone(timezone(timedelta(hours=18)))
     late = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).astimezone(timezone(-timedelta(hours=18)))
-    table = one(Kind.TIMESTAMP_TZ, 9, [early, late])
+    table = one(LogicalType.TIMESTAMP_TZ, 9, [early, late])
     assert table["C$tz"].to_pylist() == [1080, -1080]
-    assert one(Kind.TIMESTAMP_LTZ, 0, [datetime(2020, 1, 1, tzinfo=UTC)])["C"].to_pylist() == [
-        datetime(2020, 1, 1, tzinfo=UTC)
-    ]
+    assert one(LogicalType.TIMESTAMP_LTZ, 0, [datetime(2020, 1, 1, tzinfo=UTC)])[
+        "C"
+    ].to_pylist() == [datetime(2020, 1, 1, tzinfo=UTC)]
 
 
 @pytest.mark.parametrize(
     ("kind", "scale", "stored"),
     [
-        (Kind.TIMESTAMP_NTZ, 0, 10**17),
-        (Kind.TIMESTAMP_NTZ, 9, 10**37),
-        (Kind.TIMESTAMP_LTZ, 7, -(10**30)),
-        (Kind.TIME, 0, 86_400),
-        (Kind.TIME, 9, -1),
-        (Kind.TIMESTAMP_TZ, 9, (1 << 14) + 16_000),
+        (LogicalType.TIMESTAMP_NTZ, 0, 10**17),
+        (LogicalType.TIMESTAMP_NTZ, 9, 10**37),
+        (LogicalType.TIMESTAMP_LTZ, 7, -(10**30)),
+        (LogicalType.TIME, 0, 86_400),
+        (LogicalType.TIME, 9, -1),
+        (LogicalType.TIMESTAMP_TZ, 9, (1 << 14) + 16_000),
     ],
 )
 def test_a_stored_value_outside_its_type_is_refused(kind, scale, stored):
     schema = TableSchema(1, (Column("C", kind, 1, scale=scale),))
-    arrow = chunk_schema(schema)
+    arrow = chunk_arrow_schema(schema)
     array = decimal_from_unscaled([stored], arrow.field(0).type.precision, scale)
     with pytest.raises(InvalidValue, match="column C"):
         to_native(pa.Table.from_arrays([array], schema=arrow), schema)
 
 
 def test_other_columns_pass_unchanged():
-    schema = TableSchema(1, (Column("D", Kind.DATE, 1), Column("T", Kind.TEXT, 2, length=3)))
+    schema = TableSchema(
+        1, (Column("D", LogicalType.DATE, 1), Column("T", LogicalType.TEXT, 2, length=3))
+    )
     done = RowConverter(schema, zone=ZONE).convert([{"d": date(1, 1, 1), "t": "é"}, {}])
     native = to_native(done.table, schema)
     assert native.to_pylist() == [{"D": date(1, 1, 1), "T": "é"}, {"D": None, "T": None}]
@@ -147,7 +149,7 @@ def test_other_columns_pass_unchanged():
 
 
 def test_an_empty_table_and_slices_convert():
-    schema = TableSchema(1, (Column("C", Kind.TIME, 1, scale=9),))
+    schema = TableSchema(1, (Column("C", LogicalType.TIME, 1, scale=9),))
     done = RowConverter(schema, zone=ZONE).convert(
         [{"c": time(second=second)} for second in range(4)]
     )

@@ -12,16 +12,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.statistics import ChunkStatistics, ColumnStatistics, collect
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.statistics import ChunkStatistics, ColumnStatistics, collect_statistics
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 ZONE = ZoneInfo("UTC")
 
 
 def statistics_of(values, kind, **options):
     schema = TableSchema(1, (Column("C", kind, 1, **options),))
-    table = RowConverter(schema, zone=ZONE).table_of([(value,) for value in values])
-    return collect(table, schema).columns[0]
+    table = RowConverter(schema, zone=ZONE).build_table([(value,) for value in values])
+    return collect_statistics(table, schema).columns[0]
 
 
 def double_compare(left, right):
@@ -41,7 +41,7 @@ def double_compare(left, right):
 @example([-1.0, -0.0])
 @example([math.nan, -math.inf])
 def test_reals_are_ordered_as_on_the_wire(values):
-    got = statistics_of(values, Kind.REAL)
+    got = statistics_of(values, LogicalType.REAL)
     given = [value for value in values if value is not None]
     assert got.null_count == len(values) - len(given)
     if not given:
@@ -53,7 +53,7 @@ def test_reals_are_ordered_as_on_the_wire(values):
 
 @given(st.lists(st.none() | st.integers(-(10**38) + 1, 10**38 - 1), min_size=1), st.integers(0, 37))
 def test_bounds_of_numbers_are_unscaled(values, scale):
-    got = statistics_of(values, Kind.FIXED, precision=38, scale=scale)
+    got = statistics_of(values, LogicalType.FIXED, precision=38, scale=scale)
     given = [value for value in values if value is not None]
     assert got == ColumnStatistics(
         min(given, default=None), max(given, default=None), len(values) - len(given)
@@ -62,16 +62,16 @@ def test_bounds_of_numbers_are_unscaled(values, scale):
 
 @given(st.lists(st.integers(-(10**18) + 1, 10**18 - 1), min_size=1), st.integers(0, 5))
 def test_bounds_of_short_numbers_are_found_in_pieces_too(values, first):
-    schema = TableSchema(1, (Column("C", Kind.FIXED, 1, precision=18, scale=2),))
-    whole = RowConverter(schema, zone=ZONE).table_of([(value,) for value in values])
+    schema = TableSchema(1, (Column("C", LogicalType.FIXED, 1, precision=18, scale=2),))
+    whole = RowConverter(schema, zone=ZONE).build_table([(value,) for value in values])
     for table in (whole, pa.concat_tables([whole[:first], whole[first:], whole[:0]])):
-        bounds = collect(table, schema).columns[0]
+        bounds = collect_statistics(table, schema).columns[0]
         assert bounds == ColumnStatistics(min(values), max(values), 0)
 
 
 @given(st.lists(st.none() | st.text(), min_size=1))
 def test_text_is_ordered_by_its_bytes(values):
-    got = statistics_of(values, Kind.TEXT, length=1000)
+    got = statistics_of(values, LogicalType.TEXT, length=1000)
     given = [value.encode() for value in values if value is not None]
     assert got == ColumnStatistics(
         min(given, default=None),
@@ -83,7 +83,7 @@ def test_text_is_ordered_by_its_bytes(values):
 
 @given(st.lists(st.none() | st.binary(), min_size=1))
 def test_bytes_are_ordered_unsigned_and_shorter_first(values):
-    got = statistics_of(values, Kind.BINARY, byte_length=1000)
+    got = statistics_of(values, LogicalType.BINARY, byte_length=1000)
     given = [value for value in values if value is not None]
     assert (got.minimum, got.maximum) == (min(given, default=None), max(given, default=None))
 
@@ -93,23 +93,23 @@ def test_bytes_are_ordered_unsigned_and_shorter_first(values):
     [([True], (1, 1)), ([False, None], (0, 0)), ([True, False], (0, 1)), ([None], (None, None))],
 )
 def test_booleans_are_bounded_by_zero_and_one(values, bounds):
-    got = statistics_of(values, Kind.BOOLEAN)
+    got = statistics_of(values, LogicalType.BOOLEAN)
     assert (got.minimum, got.maximum) == bounds
 
 
 def test_dates_are_bounded_by_days():
-    assert statistics_of([-4_371_587, 3], Kind.DATE) == ColumnStatistics(-4_371_587, 3, 0)
+    assert statistics_of([-4_371_587, 3], LogicalType.DATE) == ColumnStatistics(-4_371_587, 3, 0)
 
 
-@pytest.mark.parametrize("kind", [Kind.VARIANT, Kind.ARRAY, Kind.OBJECT])
+@pytest.mark.parametrize("kind", [LogicalType.VARIANT, LogicalType.ARRAY, LogicalType.OBJECT])
 def test_documents_have_nothing_but_nulls(kind):
     assert statistics_of(["{}", None, "[]"], kind) == ColumnStatistics(None, None, 1, 0)
 
 
 def test_a_chunk_lists_its_columns_in_order():
-    schema = TableSchema(1, (Column("A", Kind.DATE, 1), Column("B", Kind.BOOLEAN, 2)))
-    table = RowConverter(schema, zone=ZONE).table_of([(1, True), (2, None)])
-    assert collect(table, schema) == ChunkStatistics(
+    schema = TableSchema(1, (Column("A", LogicalType.DATE, 1), Column("B", LogicalType.BOOLEAN, 2)))
+    table = RowConverter(schema, zone=ZONE).build_table([(1, True), (2, None)])
+    assert collect_statistics(table, schema) == ChunkStatistics(
         2, (ColumnStatistics(1, 2, 0), ColumnStatistics(1, 1, 1))
     )
-    assert collect(table.slice(0, 0), schema).rows == 0
+    assert collect_statistics(table.slice(0, 0), schema).rows == 0

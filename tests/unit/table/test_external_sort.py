@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 from snowmelt.table.external_sort import Sorter, sort_keys
 
 KEYS = [("A", "ascending"), ("B", "ascending")]
@@ -60,8 +60,8 @@ def test_no_rows_are_no_rows(rows):
 
 def test_companions_are_keys_and_columns_that_are_gone_are_none():
     columns = (
-        Column("AT", Kind.TIMESTAMP_TZ, 1, scale=9),
-        Column("N", Kind.FIXED, 2, precision=9, scale=0),
+        Column("AT", LogicalType.TIMESTAMP_TZ, 1, scale=9),
+        Column("N", LogicalType.FIXED, 2, precision=9, scale=0),
     )
     keys = sort_keys(TableSchema(1, columns), ("AT", "GONE", "N"))
     assert [name for name, _ in keys] == ["AT", "AT$ns", "AT$tz", "N"]

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.catalog.streaming.chunks import ChunkRecord
-from snowmelt.schema.chunk_types import FIELD_ID, chunk_schema
+from snowmelt.schema.chunk_types import FIELD_ID, chunk_arrow_schema
 from snowmelt.schema.native_types import to_native
-from snowmelt.schema.statistics import collect
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.statistics import collect_statistics
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 from snowmelt.table.column_bounds import column_bounds
 from snowmelt.table.iceberg import NativeFile
 from snowmelt.table.pruning import (
@@ -43,15 +43,17 @@ def schema_of(column: Column) -> TableSchema:
 
 def chunk_of(stored: list, column: Column) -> ChunkRecord:
     schema = schema_of(column)
-    rows = pa.Table.from_arrays([chunk_column(column, stored)], schema=chunk_schema(schema))
-    statistics = msgspec.json.encode(statistics_to_message(schema, collect(rows, schema)))
+    rows = pa.Table.from_arrays([chunk_column(column, stored)], schema=chunk_arrow_schema(schema))
+    statistics = msgspec.json.encode(
+        statistics_to_message(schema, collect_statistics(rows, schema))
+    )
     now = UTC_EPOCH
     return ChunkRecord(1, 1, "p", "x", 0, 1, "", 1, len(stored), 1, statistics, None, None, now)
 
 
 def file_of(stored: list, column: Column) -> NativeFile:
     schema = schema_of(column)
-    rows = pa.Table.from_arrays([chunk_column(column, stored)], schema=chunk_schema(schema))
+    rows = pa.Table.from_arrays([chunk_column(column, stored)], schema=chunk_arrow_schema(schema))
     native = to_native(rows, schema)
     ids = [int(field.metadata[FIELD_ID]) for field in native.schema]
     bounds = {key: column_bounds(native.column(at)) for at, key in enumerate(ids)}
@@ -98,7 +100,7 @@ def selects(op: str, value, literal) -> bool:
 
 
 def fixed(scale):
-    return Column("C", Kind.FIXED, 1, precision=18, scale=scale)
+    return Column("C", LogicalType.FIXED, 1, precision=18, scale=scale)
 
 
 def of(kind, scale=None):
@@ -111,50 +113,50 @@ KINDS = {
         st.integers(-1000, 1000),
         lambda stored: Decimal(stored).scaleb(-2),
     ),
-    "real": (of(Kind.REAL), st.floats() | st.sampled_from([0.0, -0.0, math.nan]), float),
+    "real": (of(LogicalType.REAL), st.floats() | st.sampled_from([0.0, -0.0, math.nan]), float),
     "text": (
-        Column("C", Kind.TEXT, 1, length=99, byte_length=400),
+        Column("C", LogicalType.TEXT, 1, length=99, byte_length=400),
         st.text(alphabet="ab\U0010ffff", max_size=40),
         str,
     ),
     "binary": (
-        Column("C", Kind.BINARY, 1, byte_length=99),
+        Column("C", LogicalType.BINARY, 1, byte_length=99),
         st.binary(max_size=3) | st.binary(min_size=30, max_size=40),
         bytes,
     ),
-    "boolean": (of(Kind.BOOLEAN), st.booleans(), bool),
+    "boolean": (of(LogicalType.BOOLEAN), st.booleans(), bool),
     "date": (
-        of(Kind.DATE),
+        of(LogicalType.DATE),
         st.integers(-1000, 1000),
         lambda stored: EPOCH.date() + dt.timedelta(days=stored),
     ),
     "time(4)": (
-        of(Kind.TIME, 4),
+        of(LogicalType.TIME, 4),
         st.integers(0, 10**4),
         lambda stored: (EPOCH + dt.timedelta(microseconds=stored * 100)).time(),
     ),
     "time(9)": (
-        of(Kind.TIME, 9),
+        of(LogicalType.TIME, 9),
         st.integers(0, 10**4),
         lambda stored: (EPOCH + dt.timedelta(microseconds=stored // 1000)).time(),
     ),
     "ntz(3)": (
-        of(Kind.TIMESTAMP_NTZ, 3),
+        of(LogicalType.TIMESTAMP_NTZ, 3),
         st.integers(-5000, 5000),
         lambda stored: EPOCH + dt.timedelta(milliseconds=stored),
     ),
     "ntz(9)": (
-        of(Kind.TIMESTAMP_NTZ, 9),
+        of(LogicalType.TIMESTAMP_NTZ, 9),
         st.integers(-5000, 5000),
         lambda stored: EPOCH + dt.timedelta(microseconds=stored // 1000),
     ),
     "ltz(7)": (
-        of(Kind.TIMESTAMP_LTZ, 7),
+        of(LogicalType.TIMESTAMP_LTZ, 7),
         st.integers(-5000, 5000),
         lambda stored: UTC_EPOCH + dt.timedelta(microseconds=stored // 10),
     ),
     "tz(9)": (
-        of(Kind.TIMESTAMP_TZ, 9),
+        of(LogicalType.TIMESTAMP_TZ, 9),
         st.builds(lambda t, o: (t << 14) + o, st.integers(-5000, 5000), st.integers(0, 2880)),
         lambda stored: UTC_EPOCH + dt.timedelta(microseconds=(stored >> 14) // 1000),
     ),
@@ -242,7 +244,7 @@ def test_a_literal_of_another_kind_leaves_nothing_out(kind, stored, value):
 
 
 def test_a_column_that_a_chunk_or_file_does_not_know_leaves_nothing_out():
-    old, new = fixed(0), Column("D", Kind.FIXED, 2, precision=18, scale=0)
+    old, new = fixed(0), Column("D", LogicalType.FIXED, 2, precision=18, scale=0)
     schemas = {1: schema_of(old), 2: TableSchema(2, (old, new))}
     predicates = [Comparison("D", "=", 5), Comparison("NONE", "=", 5)]
     chunk, file = chunk_of([1], old), file_of([1], old)
@@ -251,6 +253,6 @@ def test_a_column_that_a_chunk_or_file_does_not_know_leaves_nothing_out():
 
 
 def test_nan_in_a_column_lifts_its_upper_bound():
-    column = of(Kind.REAL)
+    column = of(LogicalType.REAL)
     assert kept([1.0, math.nan], column, Comparison("C", ">", 5.0)) == (True, True)
     assert kept([1.0, math.nan], column, Comparison("C", "<", 1.0)) == (False, False)

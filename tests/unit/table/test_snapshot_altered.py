@@ -12,8 +12,8 @@ from pyiceberg.table import StaticTable
 from fixtures.chunks import COLUMNS, NUMBERS, numbers
 from snowmelt.blob.reader import read_chunk
 from snowmelt.catalog.commands.executor import execute
-from snowmelt.schema.chunk_types import chunk_schema
-from snowmelt.schema.types import Column, Kind, TableName, TableSchema
+from snowmelt.schema.chunk_types import chunk_arrow_schema
+from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
 from snowmelt.table.pruning import Comparison, IsNull, prune_chunks, prune_files
 from snowmelt.table.snapshot import take_snapshots
 
@@ -25,7 +25,7 @@ def alter(house, *changes: str, name: str = "demo.public.numbers") -> None:
 
 def put(house, **values: list[object]) -> None:
     """Register rows for the table's columns as they are now."""
-    schema = chunk_schema(house.table().schema)
+    schema = chunk_arrow_schema(house.table().schema)
     rows = len(next(iter(values.values())))
     arrays = [pa.array(values.get(field.name, [None] * rows), field.type) for field in schema]
     house.put(pa.table(arrays, schema=schema))
@@ -189,8 +189,8 @@ def test_files_are_sorted_by_the_columns_of_now(numbers_table):
 
 
 def test_a_chunk_with_names_alone_is_read_by_the_names_of_its_time():
-    older = TableSchema(1, (Column("A", Kind.REAL, 1), Column("B", Kind.REAL, 2)))
-    now = TableSchema(3, (Column("B", Kind.REAL, 1), Column("A", Kind.REAL, 3)))
+    older = TableSchema(1, (Column("A", LogicalType.REAL, 1), Column("B", LogicalType.REAL, 2)))
+    now = TableSchema(3, (Column("B", LogicalType.REAL, 1), Column("A", LogicalType.REAL, 3)))
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"A": [1.0], "B": [2.0]}), sink)
     found = read_chunk(sink.getvalue(), now, written=older)

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.schema.statistics import ChunkStatistics, ColumnStatistics, collect
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.statistics import ChunkStatistics, ColumnStatistics, collect_statistics
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 from snowmelt.wire import column_statistics
 from snowmelt.wire.streaming import ChunkStatisticsMessage, ResponseCode
 from snowmelt.wire.streaming import ColumnStatisticsMessage as Sent
 from support.chunk_data import chunks, every_type, relaxed
 
-TEXT = Column("T", Kind.TEXT, 4, length=100, byte_length=400)
-REAL = Column("r", Kind.REAL, 5)
-FIXED = Column("N", Kind.FIXED, 6, precision=38, scale=0)
+TEXT = Column("T", LogicalType.TEXT, 4, length=100, byte_length=400)
+REAL = Column("r", LogicalType.REAL, 5)
+FIXED = Column("N", LogicalType.FIXED, 6, precision=38, scale=0)
 
 
 def sent_of(column: Column, minimum, maximum, *, nulls: int = 0, rows: int = 2) -> Sent:
@@ -85,7 +85,7 @@ def test_a_column_without_values_has_no_bounds():
 @relaxed
 def test_what_is_collected_passes_the_check_and_bounds_every_value(part):
     schema, table = part
-    collected = collect(table, schema)
+    collected = collect_statistics(table, schema)
     wire = column_statistics.statistics_to_message(schema, collected)
     text = msgspec.json.encode(wire)
     wire = msgspec.json.decode(text, type=ChunkStatisticsMessage)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from snowmelt.errors import Unsupported
-from snowmelt.schema.types import Column, Kind
+from snowmelt.schema.types import Column, LogicalType
 from snowmelt.wire import streaming as columns
 from snowmelt.wire.streaming import ColumnMetadata
 from support.chunk_data import every_type
@@ -22,14 +22,14 @@ def test_every_type_comes_back(nullable):
 
 
 def test_names_are_sent_as_sql_writes_them():
-    column = Column('a"b', Kind.REAL, 1)
+    column = Column('a"b', LogicalType.REAL, 1)
     assert columns.column_to_message(column).name == '"a""b"'
     assert columns.column_from_message(columns.column_to_message(column)) == column
 
 
 def test_a_collation_is_unsupported():
     sent = msgspec.structs.replace(
-        columns.column_to_message(Column("A", Kind.REAL, 1)), collation="en"
+        columns.column_to_message(Column("A", LogicalType.REAL, 1)), collation="en"
     )
     with pytest.raises(Unsupported):
         columns.column_from_message(sent)

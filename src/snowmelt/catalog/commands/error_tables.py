@@ -8,7 +8,7 @@ from snowmelt.catalog.objects import tables
 from snowmelt.catalog.security import future_grants
 from snowmelt.catalog.sql.identifiers import schema_shown
 from snowmelt.errors import StatementError, TableNotFound
-from snowmelt.schema.error_table import ERROR_SCHEMA, lacking
+from snowmelt.schema.error_table import ERROR_SCHEMA, find_missing_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +63,7 @@ def _named(written: Name, session: Session, table: TableName) -> TableRecord:
         future_grants.give_table(session.connection, new)
         return new
     session.require("TABLE", there.table_id, "INSERT", name)
-    wanting = lacking(there.schema)
+    wanting = find_missing_columns(there.schema)
     if wanting:
         raise _error(
             written,

@@ -18,7 +18,7 @@ from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.access_control import has, require_namespace, require_table
 from snowmelt.catalog.sql.identifiers import Level, schema_shown
 from snowmelt.errors import NotFound, PrivilegeMissing, StatementError
-from snowmelt.schema.types import Kind as ColumnKind
+from snowmelt.schema.types import LogicalType as ColumnKind
 from snowmelt.schema.types import TableName, display_name
 
 if TYPE_CHECKING:

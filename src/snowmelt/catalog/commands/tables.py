@@ -32,7 +32,7 @@ from snowmelt.errors import (
     StatementError,
     TableNotFound,
 )
-from snowmelt.schema.evolution import next_ordinal, widened
+from snowmelt.schema.evolution import next_ordinal, widen_type
 from snowmelt.schema.types import TableName, display_name
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def _changed(what: ColumnChange, table: TableRecord) -> Column:
     column = _found(what.column, table)
     if what.new_type is None:
         return replace(column, nullable=True)
-    found = widened(column, what.new_type)
+    found = widen_type(column, what.new_type)
     if isinstance(found, str):
         raise _error(
             f"Column {column.display_name} of type {column.sql_type} cannot become "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from snowmelt.catalog.sql.lexer import TokenKind
-from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Kind
+from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, LogicalType
 
 if TYPE_CHECKING:
     from snowmelt.catalog.sql.cursor import Cursor
@@ -23,7 +23,7 @@ _BYTES_PER_CHARACTER = 4
 class ColumnType:
     """A column's type without the column: the fields of `schema.types.Column` that it settles."""
 
-    kind: Kind
+    kind: LogicalType
     precision: int | None = None
     scale: int | None = None
     length: int | None = None
@@ -70,11 +70,11 @@ def _fixed(cursor: Cursor) -> ColumnType:
         if cursor.accept(","):
             scale = cursor.integer("the scale", 0, min(precision, MAX_SCALE))
         cursor.expect(")")
-    return ColumnType(Kind.FIXED, precision=precision, scale=scale)
+    return ColumnType(LogicalType.FIXED, precision=precision, scale=scale)
 
 
 def _integer(_cursor: Cursor) -> ColumnType:
-    return ColumnType(Kind.FIXED, precision=MAX_PRECISION, scale=0)
+    return ColumnType(LogicalType.FIXED, precision=MAX_PRECISION, scale=0)
 
 
 def _text(default: int) -> _Reader:
@@ -85,7 +85,7 @@ def _text(default: int) -> _Reader:
         if length is None:
             length = MAX_TEXT_BYTES if varying else default
         byte_length = min(length * _BYTES_PER_CHARACTER, MAX_TEXT_BYTES)
-        return ColumnType(Kind.TEXT, length=length, byte_length=byte_length)
+        return ColumnType(LogicalType.TEXT, length=length, byte_length=byte_length)
 
     return read
 
@@ -97,15 +97,17 @@ def _character(cursor: Cursor) -> ColumnType:
 
 def _binary(cursor: Cursor) -> ColumnType:
     length = _one_parameter(cursor, "the length", 1, MAX_BINARY_BYTES)
-    return ColumnType(Kind.BINARY, byte_length=MAX_BINARY_BYTES if length is None else length)
+    return ColumnType(
+        LogicalType.BINARY, byte_length=MAX_BINARY_BYTES if length is None else length
+    )
 
 
 def _double(cursor: Cursor) -> ColumnType:
     cursor.accept("PRECISION")
-    return ColumnType(Kind.REAL)
+    return ColumnType(LogicalType.REAL)
 
 
-def _with_fraction(kind: Kind) -> _Reader:
+def _with_fraction(kind: LogicalType) -> _Reader:
     def read(cursor: Cursor) -> ColumnType:
         scale = _one_parameter(cursor, "the scale", 0, MAX_FRACTION_DIGITS)
         return ColumnType(kind, scale=MAX_FRACTION_DIGITS if scale is None else scale)
@@ -115,19 +117,19 @@ def _with_fraction(kind: Kind) -> _Reader:
 
 def _timestamp(cursor: Cursor) -> ColumnType:
     """TIMESTAMP alone is without time zone, as Snowflake's default."""
-    bare = _with_fraction(Kind.TIMESTAMP_NTZ)(cursor)
-    kind = Kind.TIMESTAMP_NTZ
+    bare = _with_fraction(LogicalType.TIMESTAMP_NTZ)(cursor)
+    kind = LogicalType.TIMESTAMP_NTZ
     if cursor.accept("WITH", "LOCAL", "TIME", "ZONE"):
-        kind = Kind.TIMESTAMP_LTZ
+        kind = LogicalType.TIMESTAMP_LTZ
     elif cursor.accept("WITH", "TIME", "ZONE"):
-        kind = Kind.TIMESTAMP_TZ
+        kind = LogicalType.TIMESTAMP_TZ
     else:
         cursor.accept("WITHOUT", "TIME", "ZONE")
     scale = _one_parameter(cursor, "the scale", 0, MAX_FRACTION_DIGITS)
     return ColumnType(kind, scale=bare.scale if scale is None else scale)
 
 
-def _plain(kind: Kind) -> _Reader:
+def _plain(kind: LogicalType) -> _Reader:
     return lambda _cursor: ColumnType(kind)
 
 
@@ -142,23 +144,23 @@ def _one_parameter(cursor: Cursor, what: str, least: int, most: int) -> int | No
 _READERS: dict[str, _Reader] = {
     **dict.fromkeys(("NUMBER", "DECIMAL", "DEC", "NUMERIC"), _fixed),
     **dict.fromkeys(("INT", "INTEGER", "BIGINT", "SMALLINT", "TINYINT", "BYTEINT"), _integer),
-    **dict.fromkeys(("FLOAT", "FLOAT4", "FLOAT8", "REAL"), _plain(Kind.REAL)),
+    **dict.fromkeys(("FLOAT", "FLOAT4", "FLOAT8", "REAL"), _plain(LogicalType.REAL)),
     "DOUBLE": _double,
-    **dict.fromkeys(("BOOLEAN", "BOOL"), _plain(Kind.BOOLEAN)),
+    **dict.fromkeys(("BOOLEAN", "BOOL"), _plain(LogicalType.BOOLEAN)),
     **dict.fromkeys(("VARCHAR", "STRING", "TEXT", "NVARCHAR", "NVARCHAR2"), _text(MAX_TEXT_BYTES)),
     **dict.fromkeys(("CHAR", "CHARACTER", "NCHAR"), _character),
     **dict.fromkeys(("BINARY", "VARBINARY"), _binary),
-    "DATE": _plain(Kind.DATE),
-    "TIME": _with_fraction(Kind.TIME),
+    "DATE": _plain(LogicalType.DATE),
+    "TIME": _with_fraction(LogicalType.TIME),
     "TIMESTAMP": _timestamp,
     **dict.fromkeys(
-        ("TIMESTAMP_NTZ", "TIMESTAMPNTZ", "DATETIME"), _with_fraction(Kind.TIMESTAMP_NTZ)
+        ("TIMESTAMP_NTZ", "TIMESTAMPNTZ", "DATETIME"), _with_fraction(LogicalType.TIMESTAMP_NTZ)
     ),
-    **dict.fromkeys(("TIMESTAMP_LTZ", "TIMESTAMPLTZ"), _with_fraction(Kind.TIMESTAMP_LTZ)),
-    **dict.fromkeys(("TIMESTAMP_TZ", "TIMESTAMPTZ"), _with_fraction(Kind.TIMESTAMP_TZ)),
-    "VARIANT": _plain(Kind.VARIANT),
-    "ARRAY": _plain(Kind.ARRAY),
-    "OBJECT": _plain(Kind.OBJECT),
+    **dict.fromkeys(("TIMESTAMP_LTZ", "TIMESTAMPLTZ"), _with_fraction(LogicalType.TIMESTAMP_LTZ)),
+    **dict.fromkeys(("TIMESTAMP_TZ", "TIMESTAMPTZ"), _with_fraction(LogicalType.TIMESTAMP_TZ)),
+    "VARIANT": _plain(LogicalType.VARIANT),
+    "ARRAY": _plain(LogicalType.ARRAY),
+    "OBJECT": _plain(LogicalType.OBJECT),
 }
 _TYPES_THERE_ARE = (
     "there are NUMBER, FLOAT, BOOLEAN, VARCHAR, BINARY, DATE, TIME, TIMESTAMP_NTZ, TIMESTAMP_LTZ, "

@@ -36,7 +36,7 @@ from snowmelt.functions.errors import DeclarationInvalid, UrlRefused
 from snowmelt.functions.signature import Argument, Signature, parse_type
 from snowmelt.functions.urls import parse_url
 from snowmelt.functions.wire.headers import check_custom
-from snowmelt.schema.types import SEMI_STRUCTURED, Kind
+from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType
 
 if TYPE_CHECKING:
     from snowmelt.catalog.sql.cursor import Cursor
@@ -296,7 +296,7 @@ FUNCTION_CLAUSES = {
 # --- Names, arguments and types of functions.
 
 _MAX_ARGUMENTS = 500  # as Snowflake's
-_NUMBERS = frozenset({Kind.FIXED, Kind.REAL})
+_NUMBERS = frozenset({LogicalType.FIXED, LogicalType.REAL})
 
 
 def read_function_name(cursor: Cursor) -> tuple[Name, str]:
@@ -393,9 +393,9 @@ def _constant(cursor: Cursor, sql_type: SqlType) -> str:
         return "NULL"
     if sql_type.kind in _NUMBERS:
         return _number(cursor, sql_type)
-    if sql_type.kind is Kind.BOOLEAN:
+    if sql_type.kind is LogicalType.BOOLEAN:
         return cursor.expect_one_of("TRUE", "FALSE")
-    if sql_type.kind in SEMI_STRUCTURED:
+    if sql_type.kind in SEMI_STRUCTURED_TYPES:
         raise cursor.error(f"The DEFAULT of {sql_type.bare} can only be NULL, not {cursor.seen}")
     value = cursor.string(f"a constant of type {sql_type.bare}")
     try:
@@ -413,7 +413,7 @@ def _number(cursor: Cursor, sql_type: SqlType) -> str:
     digits = cursor.take().text
     text = f"-{digits}" if sign is not None and sign.text == "-" else digits
     scale, precision = sql_type.scale or 0, sql_type.precision or 0
-    if sql_type.kind is Kind.FIXED and not _fits(Decimal(digits), precision, scale):
+    if sql_type.kind is LogicalType.FIXED and not _fits(Decimal(digits), precision, scale):
         raise cursor.error(f"{text} is no {sql_type.ddl}", at)
     return text
 
@@ -425,13 +425,13 @@ def _fits(value: Decimal, precision: int, scale: int) -> bool:
 
 
 def _check_text(value: str, sql_type: SqlType) -> None:
-    if sql_type.kind is Kind.DATE:
+    if sql_type.kind is LogicalType.DATE:
         dt.date.fromisoformat(value)
-    elif sql_type.kind is Kind.TIME:
+    elif sql_type.kind is LogicalType.TIME:
         dt.time.fromisoformat(value)
-    elif sql_type.kind is Kind.BINARY:
+    elif sql_type.kind is LogicalType.BINARY:
         bytes.fromhex(value)
-    elif sql_type.kind is not Kind.TEXT:
+    elif sql_type.kind is not LogicalType.TEXT:
         dt.datetime.fromisoformat(value)
     elif sql_type.length is not None and len(value) > sql_type.length:
         raise ValueError
@@ -530,5 +530,5 @@ def _event(cursor: Cursor) -> str:
 
 def _object(cursor: Cursor) -> None:
     at = cursor.token
-    if cursor.ahead("TABLE") or read_sql_type(cursor).kind is not Kind.OBJECT:
+    if cursor.ahead("TABLE") or read_sql_type(cursor).kind is not LogicalType.OBJECT:
         raise cursor.error(_ONE_OBJECT, at)

@@ -16,7 +16,7 @@ from snowmelt.schema.types import display_name
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from snowmelt.schema.evolution import Obstacle
+    from snowmelt.schema.evolution import SchemaConflict
     from snowmelt.schema.types import TableName
 
 # From the service's first sight of a blob; what comes later may be on its way out already.
@@ -136,7 +136,7 @@ class TableState:
     name: TableName
     last_seq: int
     schema_version: int
-    obstacles: Mapping[int, Obstacle] = field(default_factory=dict)
+    obstacles: Mapping[int, SchemaConflict] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

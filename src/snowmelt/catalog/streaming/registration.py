@@ -38,7 +38,7 @@ from snowmelt.catalog.streaming.commit_rules import (
     judge_parts,
 )
 from snowmelt.errors import DatabaseNotFound, SchemaNotFound, TableNotFound
-from snowmelt.schema.evolution import obstacle
+from snowmelt.schema.evolution import find_schema_conflict
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -232,7 +232,9 @@ def _read_older_versions(
         if table is not None and older:
             versions = schema_versions(connection, table.table_id)
             current = versions[table.schema_version]
-            found = {number: obstacle(schema, current) for number, schema in versions.items()}
+            found = {
+                number: find_schema_conflict(schema, current) for number, schema in versions.items()
+            }
             table.obstacles = {number: why for number, why in found.items() if why is not None}
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from snowmelt.functions.errors import DeclarationInvalid
 from snowmelt.functions.signature import MAX_PRECISION
-from snowmelt.schema.types import SEMI_STRUCTURED, Kind
+from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType
 
 if TYPE_CHECKING:
     from snowmelt.functions.signature import SqlType
@@ -23,14 +23,14 @@ _MICRO_DIGITS = 6
 # Spark's own zone names beside those of the time zone database.
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d\d))?\Z")
 _SIMPLE = {
-    Kind.REAL: pa.float64(),
-    Kind.BOOLEAN: pa.bool_(),
-    Kind.TEXT: pa.string(),
-    Kind.BINARY: pa.binary(),
-    Kind.DATE: pa.date32(),
-    Kind.TIME: pa.time64("us"),
-    Kind.TIMESTAMP_NTZ: pa.timestamp("us"),
-    **dict.fromkeys(SEMI_STRUCTURED, pa.string()),
+    LogicalType.REAL: pa.float64(),
+    LogicalType.BOOLEAN: pa.bool_(),
+    LogicalType.TEXT: pa.string(),
+    LogicalType.BINARY: pa.binary(),
+    LogicalType.DATE: pa.date32(),
+    LogicalType.TIME: pa.time64("us"),
+    LogicalType.TIMESTAMP_NTZ: pa.timestamp("us"),
+    **dict.fromkeys(SEMI_STRUCTURED_TYPES, pa.string()),
 }
 
 
@@ -45,7 +45,7 @@ def arrow_form(sql_type: SqlType, zone: str = "UTC") -> pa.DataType:
         sql_type: Of the argument or the result.
         zone: The session's, which timestamps with time zone carry.
     """
-    if sql_type.kind is Kind.FIXED:
+    if sql_type.kind is LogicalType.FIXED:
         precision, scale = sql_type.precision or MAX_PRECISION, sql_type.scale or 0
         if scale == 0 and precision <= _MOST_DIGITS_OF_INT64:
             return pa.int64()

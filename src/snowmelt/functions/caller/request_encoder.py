@@ -29,14 +29,14 @@ from snowmelt.functions.caller.arrow_types import (
 from snowmelt.functions.errors import BatchInvalid
 from snowmelt.functions.wire import exact_json as exact
 from snowmelt.functions.wire.values import BinaryForm
-from snowmelt.schema.types import SEMI_STRUCTURED, TIMESTAMPS, Kind
+from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, LogicalType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from snowmelt.functions.signature import Argument
 
-_UNQUOTED = frozenset({Kind.FIXED, Kind.BOOLEAN, *SEMI_STRUCTURED})
+_UNQUOTED = frozenset({LogicalType.FIXED, LogicalType.BOOLEAN, *SEMI_STRUCTURED_TYPES})
 _UNCHECKED = pc.TakeOptions(boundscheck=False)
 
 
@@ -128,7 +128,11 @@ class _Column:
     ) -> None:
         self._name = argument.name
         self._type = sql_type = argument.type
-        self._kind = Kind.TEXT if array_as_string and sql_type.kind is Kind.ARRAY else sql_type.kind
+        self._kind = (
+            LogicalType.TEXT
+            if array_as_string and sql_type.kind is LogicalType.ARRAY
+            else sql_type.kind
+        )
         self._form = arrow_form(sql_type, zone)
         self._write = writer(self._kind, zone, binary)
         self.mark = "" if self._kind in _UNQUOTED else '"'
@@ -136,18 +140,18 @@ class _Column:
     def fragments(self, column: pa.Array) -> pa.StringArray | None:
         """Return texts to stand between the marks; None where it takes a look at each value."""
         # A float that is whole would lose its point; only some of the texts would have marks.
-        if self._kind is Kind.REAL or (self.mark and column.null_count):
+        if self._kind is LogicalType.REAL or (self.mark and column.null_count):
             return None
         found = self._texts(column)
-        if self._kind is Kind.TEXT and needs_escapes(found):
+        if self._kind is LogicalType.TEXT and needs_escapes(found):
             return None
         return found.fill_null("null") if found.null_count else found
 
     def listed(self, column: pa.Array) -> list[Any]:
         """Return what msgspec writes for each value."""
-        if self._kind is Kind.REAL:
+        if self._kind is LogicalType.REAL:
             return _floats(self._as_form(column))
-        if self._kind is Kind.BOOLEAN or column.type == pa.int64():
+        if self._kind is LogicalType.BOOLEAN or column.type == pa.int64():
             return column.to_pylist()  # type: ignore[no-any-return]
         texts = self._texts(column).to_pylist()
         if self.mark:
@@ -158,7 +162,7 @@ class _Column:
         column = self._as_form(column)
         if self._type.length is not None:
             self._check_length(column)
-        if self._kind in TIMESTAMPS:
+        if self._kind in TIMESTAMP_TYPES:
             column = floor_micros(column, self._type.scale)
         try:
             return self._write(column)
@@ -166,7 +170,7 @@ class _Column:
             raise self._refusal(column) from error
 
     def _check_length(self, column: pa.Array) -> None:
-        is_text = self._kind is Kind.TEXT
+        is_text = self._kind is LogicalType.TEXT
         lengths = pc.utf8_length(column) if is_text else pc.binary_length(column)
         longest = pc.max(lengths).as_py()
         if longest is not None and longest > (self._type.length or 0):
@@ -181,7 +185,9 @@ class _Column:
         kind, form = column.type, self._form
         if kind == form:
             return column
-        if self._kind is Kind.FIXED and (pa.types.is_string(kind) or pa.types.is_integer(kind)):
+        if self._kind is LogicalType.FIXED and (
+            pa.types.is_string(kind) or pa.types.is_integer(kind)
+        ):
             return column
         if pa.types.is_timestamp(kind) and pa.types.is_timestamp(form) and form.tz and kind.tz:
             form = pa.timestamp("us", kind.tz)  # the zone of a type says nothing of its values
@@ -221,15 +227,15 @@ _MINUTE = dt.timedelta(minutes=1)
 _LAST_KNOWN_US = 2_114_380_800 * _SECOND_US  # 2037-01-01
 
 
-def writer(kind: Kind, zone: str, binary: BinaryForm) -> Write:
+def writer(kind: LogicalType, zone: str, binary: BinaryForm) -> Write:
     """Return what gives the texts of a type; FLOAT has none.
 
     A text lacks the quotation marks that JSON wants for types other than NUMBER, BOOLEAN and
     those that are JSON already. NULL stays NULL.
     """
-    if kind is Kind.BINARY:
+    if kind is LogicalType.BINARY:
         return _hex if binary is BinaryForm.HEX else _base64
-    if kind in {Kind.TIMESTAMP_LTZ, Kind.TIMESTAMP_TZ}:
+    if kind in {LogicalType.TIMESTAMP_LTZ, LogicalType.TIMESTAMP_TZ}:
         return lambda column: _instants(column, zone)
     return _WRITERS.get(kind, _themselves)
 
@@ -342,10 +348,10 @@ def _base64(column: pa.Array) -> pa.StringArray:
     return pa.array(texts, pa.string())
 
 
-_WRITERS: dict[Kind, Write] = {
-    Kind.FIXED: _fixed,
-    Kind.BOOLEAN: _plainly,
-    Kind.DATE: _plainly,
-    Kind.TIME: _times,
-    Kind.TIMESTAMP_NTZ: _timestamps,
+_WRITERS: dict[LogicalType, Write] = {
+    LogicalType.FIXED: _fixed,
+    LogicalType.BOOLEAN: _plainly,
+    LogicalType.DATE: _plainly,
+    LogicalType.TIME: _times,
+    LogicalType.TIMESTAMP_NTZ: _timestamps,
 }

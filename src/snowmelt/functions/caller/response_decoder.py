@@ -31,7 +31,7 @@ from snowmelt.functions.caller.arrow_types import (
 from snowmelt.functions.errors import ReplyInvalid
 from snowmelt.functions.wire.messages import ReplyReader, RowFailure
 from snowmelt.functions.wire.values import BinaryForm, Formats
-from snowmelt.schema.types import SEMI_STRUCTURED, TIMESTAMPS, Kind
+from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, LogicalType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -58,12 +58,12 @@ _NUMBER_OR_TEXT = re.compile(
     r'"(?:[^"\\]|\\.)*"|(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)', re.DOTALL
 )
 _UNCHECKED = pc.TakeOptions(boundscheck=False)
-_FIRST_SIGN = {Kind.OBJECT: "{", Kind.ARRAY: "["}
-_DECODED: dict[Kind, Any] = {
-    Kind.REAL: float | None,
-    Kind.BOOLEAN: bool | None,
-    **dict.fromkeys((Kind.TEXT, Kind.DATE, *TIMESTAMPS), str | None),
-    **dict.fromkeys(SEMI_STRUCTURED, msgspec.Raw),
+_FIRST_SIGN = {LogicalType.OBJECT: "{", LogicalType.ARRAY: "["}
+_DECODED: dict[LogicalType, Any] = {
+    LogicalType.REAL: float | None,
+    LogicalType.BOOLEAN: bool | None,
+    **dict.fromkeys((LogicalType.TEXT, LogicalType.DATE, *TIMESTAMP_TYPES), str | None),
+    **dict.fromkeys(SEMI_STRUCTURED_TYPES, msgspec.Raw),
 }
 _REFUSALS = (
     msgspec.DecodeError, RecursionError, OverflowError, UnicodeDecodeError, pa.ArrowException,
@@ -105,7 +105,7 @@ class AnswerReader:
         self._nullable = nullable
         formats = Formats(zone_of(zone), binary)
         self._lenient = lenient
-        special = lenient and returns.kind is Kind.REAL
+        special = lenient and returns.kind is LogicalType.REAL
         self._slow = ReplyReader(returns, formats, raw=True, lenient=special)
         self._decoder = _decoder(returns)
         self._convert = self._converter()
@@ -145,7 +145,7 @@ class AnswerReader:
         reply = self._slow.read(body, count)
         try:
             values = pa.array(reply.values, self._form)
-            unfit = _first_unfit(values) if self._type.kind in SEMI_STRUCTURED else None
+            unfit = _first_unfit(values) if self._type.kind in SEMI_STRUCTURED_TYPES else None
             if unfit is not None:
                 raise ReplyInvalid(
                     reason=f"Row {unfit}: a number in the {self._type.kind} has more digits than "
@@ -164,16 +164,16 @@ class AnswerReader:
 
     def _converter(self) -> Convert:
         kind, form = self._type.kind, self._form
-        if kind is Kind.FIXED:
+        if kind is LogicalType.FIXED:
             return self._whole if self._type.is_whole else self._decimal
-        if kind is Kind.TEXT and self._type.length is not None:
+        if kind is LogicalType.TEXT and self._type.length is not None:
             return self._short_texts
-        by_kind: dict[Kind, Convert] = {
-            **dict.fromkeys(SEMI_STRUCTURED, self._json),
-            Kind.TIMESTAMP_LTZ: self._instants,
-            Kind.TIMESTAMP_TZ: self._instants,
-            Kind.TIMESTAMP_NTZ: lambda found: self._floored(found.cast(form)),
-            Kind.DATE: lambda found: _within_years(found.cast(form)),
+        by_kind: dict[LogicalType, Convert] = {
+            **dict.fromkeys(SEMI_STRUCTURED_TYPES, self._json),
+            LogicalType.TIMESTAMP_LTZ: self._instants,
+            LogicalType.TIMESTAMP_TZ: self._instants,
+            LogicalType.TIMESTAMP_NTZ: lambda found: self._floored(found.cast(form)),
+            LogicalType.DATE: lambda found: _within_years(found.cast(form)),
         }
         return by_kind.get(kind, lambda found: found if found.type == form else found.cast(form))
 
@@ -363,7 +363,7 @@ def _joined(fragments: list[Any]) -> pa.StringArray:
 
 
 def _decoder(returns: SqlType) -> _Decoder | None:
-    if returns.kind is Kind.FIXED:
+    if returns.kind is LogicalType.FIXED:
         return _Decoder(int | None if returns.is_whole else msgspec.Raw)
     value = _DECODED.get(returns.kind)
     return None if value is None else _Decoder(value)

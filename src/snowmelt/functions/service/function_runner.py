@@ -20,7 +20,7 @@ from snowmelt.functions.service.messages import Answer
 from snowmelt.functions.wire import exact_json as exact
 from snowmelt.functions.wire import headers as names
 from snowmelt.functions.wire.messages import ReplyWriter, RequestReader, RowFailure
-from snowmelt.schema.types import SEMI_STRUCTURED
+from snowmelt.schema.types import SEMI_STRUCTURED_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -258,7 +258,7 @@ class DeclaredFunction:
         outcome: Outcome,
         headers: Mapping[str, str],
     ) -> bytes:
-        if self.options.mode is Mode.ARROW and self.signature.returns.kind in SEMI_STRUCTURED:
+        if self.options.mode is Mode.ARROW and self.signature.returns.kind in SEMI_STRUCTURED_TYPES:
             outcome = (from_json_texts(outcome[0]), outcome[1])
         values, failures = selection.spread(*outcome)
         values, unfit = self._writer.values(values)
@@ -342,7 +342,7 @@ def as_column(values: Sequence[Any], sql_type: SqlType) -> pa.Array:
     """Return values of a type as an Arrow array."""
     import pyarrow as pa
 
-    if sql_type.kind in SEMI_STRUCTURED:
+    if sql_type.kind in SEMI_STRUCTURED_TYPES:
         values = [None if value is None else exact.write(value).decode() for value in values]
     return pa.array(values, arrow_type(sql_type))
 

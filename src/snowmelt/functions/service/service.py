@@ -29,7 +29,7 @@ from snowmelt.functions.wire import exact_json as exact
 from snowmelt.functions.wire import headers as names
 from snowmelt.functions.wire.messages import MAX_REPLY_BYTES
 from snowmelt.functions.wire.values import Formats
-from snowmelt.schema.types import SEMI_STRUCTURED
+from snowmelt.schema.types import SEMI_STRUCTURED_TYPES
 
 if TYPE_CHECKING:
     from snowmelt.functions.service.asgi import AsgiApp
@@ -174,7 +174,10 @@ class RemoteService:
             arguments=types[0],
             returns=types[1],
         )
-        if settled.on_error is OnError.VALUE and signature.returns.kind not in SEMI_STRUCTURED:
+        if (
+            settled.on_error is OnError.VALUE
+            and signature.returns.kind not in SEMI_STRUCTURED_TYPES
+        ):
             raise DeclarationInvalid(reason=f"{name}: errors as values need a VARIANT as result")
         self.functions[name.upper()] = DeclaredFunction(
             call, signature, context_at, settled, self.options.formats

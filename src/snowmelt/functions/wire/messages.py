@@ -19,7 +19,7 @@ from snowmelt.functions.errors import BatchInvalid, ReplyInvalid
 from snowmelt.functions.signature import MAX_PRECISION
 from snowmelt.functions.wire import exact_json as exact
 from snowmelt.functions.wire.values import Formats, Mismatch, fitted, reader, writer
-from snowmelt.schema.types import SEMI_STRUCTURED, TIMESTAMPS, Kind
+from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, LogicalType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     from snowmelt.functions.wire.values import Convert
 
 # What the fast decoder checks for each type; texts are converted afterwards.
-_DECODED: dict[Kind, Any] = {
-    Kind.REAL: float,
-    Kind.BOOLEAN: bool,
-    Kind.TEXT: str,
-    Kind.DATE: dt.date,
-    Kind.TIME: str,
-    Kind.BINARY: str,
-    Kind.VARIANT: Any,
-    Kind.OBJECT: dict[str, Any],
-    Kind.ARRAY: list[Any],
-    **dict.fromkeys(TIMESTAMPS, str),
+_DECODED: dict[LogicalType, Any] = {
+    LogicalType.REAL: float,
+    LogicalType.BOOLEAN: bool,
+    LogicalType.TEXT: str,
+    LogicalType.DATE: dt.date,
+    LogicalType.TIME: str,
+    LogicalType.BINARY: str,
+    LogicalType.VARIANT: Any,
+    LogicalType.OBJECT: dict[str, Any],
+    LogicalType.ARRAY: list[Any],
+    **dict.fromkeys(TIMESTAMP_TYPES, str),
 }
 
 
 def decoded_type(sql_type: SqlType) -> Any:
     """Return the Python type that a value of this type is decoded to at first."""
-    if sql_type.kind is Kind.FIXED:
+    if sql_type.kind is LogicalType.FIXED:
         # msgspec's own Decimal takes texts as well, with underscores and digits of other scripts.
         return int if sql_type.is_whole else Any
     return _DECODED[sql_type.kind]
@@ -52,10 +52,10 @@ def decoded_type(sql_type: SqlType) -> Any:
 
 def needs_conversion(sql_type: SqlType) -> bool:
     """Return True if a value decoded as `decoded_type` says is no value of the type yet."""
-    if sql_type.kind is Kind.FIXED:
+    if sql_type.kind is LogicalType.FIXED:
         return not (sql_type.is_whole and sql_type.precision == MAX_PRECISION)
-    has_length = sql_type.kind is Kind.TEXT and sql_type.length is not None
-    converted = {Kind.TIME, Kind.BINARY, *TIMESTAMPS}
+    has_length = sql_type.kind is LogicalType.TEXT and sql_type.length is not None
+    converted = {LogicalType.TIME, LogicalType.BINARY, *TIMESTAMP_TYPES}
     return has_length or sql_type.kind in converted
 
 
@@ -191,14 +191,14 @@ MAX_REPLY_BYTES = 10_000_000  # the protocol's limit for a batch
 _TOP = 'Error parsing JSON response: top-level JSON object must contain "data" JSON array element'
 _ORDER = "Row numbers out of order"
 _COUNT = "Function received the wrong number of rows"
-_BEGINNINGS = {Kind.OBJECT: ("{", "null"), Kind.ARRAY: ("[", "null")}
+_BEGINNINGS = {LogicalType.OBJECT: ("{", "null"), LogicalType.ARRAY: ("[", "null")}
 # Types whose values need no look at all when they have exactly this Python type.
-_AS_THEY_ARE: dict[Kind, frozenset[type]] = {
-    Kind.TEXT: frozenset({str}),
-    Kind.BOOLEAN: frozenset({bool}),
-    Kind.OBJECT: frozenset({dict}),
-    Kind.ARRAY: frozenset({list}),
-    Kind.VARIANT: frozenset({dict, list, str, bool, int}),
+_AS_THEY_ARE: dict[LogicalType, frozenset[type]] = {
+    LogicalType.TEXT: frozenset({str}),
+    LogicalType.BOOLEAN: frozenset({bool}),
+    LogicalType.OBJECT: frozenset({dict}),
+    LogicalType.ARRAY: frozenset({list}),
+    LogicalType.VARIANT: frozenset({dict, list, str, bool, int}),
 }
 _LARGEST = 10**38
 
@@ -227,7 +227,7 @@ class ReplyWriter:
         self._whole = returns.is_whole and returns.precision == MAX_PRECISION
         self._write = writer(returns, formats or Formats())
         self._types = _AS_THEY_ARE.get(returns.kind, frozenset())
-        if returns.kind is Kind.TEXT and returns.length is not None:
+        if returns.kind is LogicalType.TEXT and returns.length is not None:
             self._types = frozenset()
 
     def values(self, values: Sequence[Any]) -> tuple[Sequence[Any], dict[int, RowFailure]]:
@@ -247,7 +247,7 @@ class ReplyWriter:
         return written, failures
 
     def _plain_numbers(self, kinds: set[type], values: Sequence[Any]) -> bool:
-        if self._kind is Kind.REAL and kinds == {float}:
+        if self._kind is LogicalType.REAL and kinds == {float}:
             # A sum that is finite has no NaN and no infinity in it.
             return math.isfinite(sum(value for value in values if value is not None))
         if self._whole and kinds == {int}:
@@ -296,7 +296,7 @@ class ReplyReader:
             lenient: Take a byte order mark and the tokens NaN and Infinity.
         """
         self._type = returns
-        self._raw = raw and returns.kind in SEMI_STRUCTURED
+        self._raw = raw and returns.kind in SEMI_STRUCTURED_TYPES
         self._lenient = lenient
         self._beginnings = _BEGINNINGS.get(returns.kind, "")
         self._read = reader(returns, formats or Formats())
@@ -344,7 +344,7 @@ class ReplyReader:
         return values
 
     def _finished(self, values: Sequence[Any]) -> Sequence[Any]:
-        if self._type.kind is Kind.FIXED:
+        if self._type.kind is LogicalType.FIXED:
             return self._converted(values, lambda value: _number(value, self._type))
         return self._converted(values, self._read) if needs_conversion(self._type) else values
 
@@ -379,7 +379,7 @@ class ReplyReader:
                 raise ReplyInvalid(reason=f"{_ORDER}: index {at} has a number that is no integer")
         failures = _failures(top.get("errors"))
         values = self._checked(rows, count)
-        if self._raw or self._type.kind is Kind.TEXT:
+        if self._raw or self._type.kind is LogicalType.TEXT:
             return Reply(self._as_written(body, values), failures)
         return Reply(self._converted(values, self._read), failures)
 
@@ -395,13 +395,16 @@ class ReplyReader:
         for at, value in enumerate(values):
             if value is None:
                 found.append(None)
-            elif isinstance(value, str) and self._type.kind in {Kind.TEXT, Kind.ARRAY}:
+            elif isinstance(value, str) and self._type.kind in {
+                LogicalType.TEXT,
+                LogicalType.ARRAY,
+            }:
                 found.append(value)
             elif at < len(written):
                 found.append(_BLANKS_OR_TEXT.sub(r"\1", written[at]))
             else:
                 found.append(exact.write(converted[at]).decode())
-        if self._type.kind is Kind.TEXT:
+        if self._type.kind is LogicalType.TEXT:
             return self._converted(found, self._read)
         return found
 

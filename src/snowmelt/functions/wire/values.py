@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from snowmelt.functions.wire import exact_json
-from snowmelt.schema.types import SEMI_STRUCTURED, TIMESTAMPS, Kind
+from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, LogicalType
 
 if TYPE_CHECKING:
     from snowmelt.functions.signature import SqlType
@@ -71,16 +71,16 @@ def reader(sql_type: SqlType, formats: Formats) -> Convert:
     says. The function returned raises Mismatch.
     """
     kind = sql_type.kind
-    if kind is Kind.FIXED:
+    if kind is LogicalType.FIXED:
         return lambda value: _fixed(value, sql_type)
-    if kind in TIMESTAMPS:
-        zone = None if kind is Kind.TIMESTAMP_NTZ else formats.zone
+    if kind in TIMESTAMP_TYPES:
+        zone = None if kind is LogicalType.TIMESTAMP_NTZ else formats.zone
         return lambda value: _timestamp(value, zone, sql_type.scale)
-    if kind is Kind.TIME:
+    if kind is LogicalType.TIME:
         return lambda value: _time(value, sql_type.scale)
-    if kind is Kind.BINARY:
+    if kind is LogicalType.BINARY:
         return lambda value: _binary(value, formats.binary, sql_type)
-    if kind is Kind.TEXT:
+    if kind is LogicalType.TEXT:
         return lambda value: _sized(_text(value), sql_type)
     return _READERS[kind]
 
@@ -274,13 +274,13 @@ def _array(value: object) -> object:
     return value
 
 
-_READERS: dict[Kind, Convert] = {
-    Kind.REAL: _float,
-    Kind.BOOLEAN: _boolean,
-    Kind.DATE: _date,
-    Kind.VARIANT: lambda value: value,
-    Kind.OBJECT: _object,
-    Kind.ARRAY: _array,
+_READERS: dict[LogicalType, Convert] = {
+    LogicalType.REAL: _float,
+    LogicalType.BOOLEAN: _boolean,
+    LogicalType.DATE: _date,
+    LogicalType.VARIANT: lambda value: value,
+    LogicalType.OBJECT: _object,
+    LogicalType.ARRAY: _array,
 }
 
 
@@ -290,13 +290,13 @@ def writer(sql_type: SqlType, formats: Formats) -> Convert:
     The function returned raises Mismatch for a value of another type.
     """
     kind = sql_type.kind
-    if kind is Kind.FIXED:
+    if kind is LogicalType.FIXED:
         return lambda value: _written_fixed(value, sql_type)
-    if kind in TIMESTAMPS:
+    if kind in TIMESTAMP_TYPES:
         return lambda value: _written_timestamp(value, kind, formats.zone)
-    if kind is Kind.BINARY:
+    if kind is LogicalType.BINARY:
         return lambda value: _written_binary(value, formats.binary, sql_type)
-    if kind is Kind.TEXT:
+    if kind is LogicalType.TEXT:
         return lambda value: _sized(_written_text(value), sql_type)
     return _WRITERS[kind]
 
@@ -357,17 +357,17 @@ def _written_time(value: object) -> str:
     return value.isoformat()
 
 
-def _written_timestamp(value: object, kind: Kind, zone: dt.tzinfo) -> str:
+def _written_timestamp(value: object, kind: LogicalType, zone: dt.tzinfo) -> str:
     value = _scalar(value)
     if not isinstance(value, dt.datetime):
         raise Mismatch(f"{type(value).__name__} is not a datetime")
-    if kind is Kind.TIMESTAMP_NTZ:
+    if kind is LogicalType.TIMESTAMP_NTZ:
         if value.tzinfo is not None:
             raise Mismatch("a datetime without time zone was expected, as TIMESTAMP_NTZ has none")
         return value.isoformat(" ")
     if value.tzinfo is None:
         value = value.replace(tzinfo=zone)
-    elif kind is Kind.TIMESTAMP_LTZ:
+    elif kind is LogicalType.TIMESTAMP_LTZ:
         value = value.astimezone(zone)
     return f"{value.replace(tzinfo=None).isoformat(' ')} {value:%z}"
 
@@ -384,10 +384,10 @@ def _written_variant(value: object) -> object:
     return _scalar(value)
 
 
-_WRITERS: dict[Kind, Convert] = {
-    Kind.REAL: _written_float,
-    Kind.BOOLEAN: _written_boolean,
-    Kind.DATE: _written_date,
-    Kind.TIME: _written_time,
-    **dict.fromkeys(SEMI_STRUCTURED, _written_variant),
+_WRITERS: dict[LogicalType, Convert] = {
+    LogicalType.REAL: _written_float,
+    LogicalType.BOOLEAN: _written_boolean,
+    LogicalType.DATE: _written_date,
+    LogicalType.TIME: _written_time,
+    **dict.fromkeys(SEMI_STRUCTURED_TYPES, _written_variant),
 }

@@ -20,8 +20,13 @@ from snowmelt.errors import TableNotFound
 from snowmelt.ingest.rows.append import Append
 from snowmelt.ingest.rows.row_converter import Converted
 from snowmelt.ingest.rows.targets import PipePath, Target
-from snowmelt.schema.error_table import Origin, Refusal, converted, rows_of
-from snowmelt.schema.statistics import collect
+from snowmelt.schema.error_table import (
+    ErrorRow,
+    ErrorRowOrigin,
+    convert_table_rows,
+    make_table_rows,
+)
+from snowmelt.schema.statistics import collect_statistics
 from snowmelt.schema.types import internal_name
 from snowmelt.wire.column_statistics import statistics_to_message
 
@@ -129,7 +134,9 @@ class Stager:
                 key_id=target.data_key.key_id,
                 rows=chunk.rows,
                 schema_version=schema.version,
-                statistics=_encoder.encode(statistics_to_message(schema, collect(rows, schema))),
+                statistics=_encoder.encode(
+                    statistics_to_message(schema, collect_statistics(rows, schema))
+                ),
                 first_insert_ms=min(times),
                 last_insert_ms=max(times),
                 channels=(),
@@ -236,8 +243,12 @@ class Keeper:
 
     def _joined(self, target: Target, sources: Sequence[Append]) -> Append:
         now = self._clock.now()
-        rows = [row for source in sources for row in rows_of(_origin(source, now), _each(source))]
-        table = converted(target.table.schema, rows).table
+        rows = [
+            row
+            for source in sources
+            for row in make_table_rows(_origin(source, now), _each(source))
+        ]
+        table = convert_table_rows(target.table.schema, rows).table
         return Append(
             target=target,
             channel=f"refused:{target.sender.user}",
@@ -279,20 +290,20 @@ def tell_lost(aside: Aside, reason: str | None) -> None:
     )
 
 
-def _origin(source: Append, now: dt.datetime) -> Origin:
-    return Origin(
+def _origin(source: Append, now: dt.datetime) -> ErrorRowOrigin:
+    return ErrorRowOrigin(
         table=str(source.target.table.name),
         protocol="rows",
         source=source.channel,
-        at=now,
+        rejected_at=now,
         start_offset_token=source.start_offset_token,
         offset_token=source.end_offset_token,
     )
 
 
-def _each(source: Append) -> list[Refusal]:
+def _each(source: Append) -> list[ErrorRow]:
     return [
-        Refusal(each.number, each.reason, each.row, each.code, each.column)
+        ErrorRow(each.number, each.reason, each.row, each.code, each.column)
         for each in source.converted.refused
     ]
 

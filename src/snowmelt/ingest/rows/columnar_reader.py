@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from snowmelt.ingest.rows.field_names import any_fields_of, fields_of
-from snowmelt.schema.types import TIMESTAMPS, Kind
+from snowmelt.schema.types import TIMESTAMP_TYPES, LogicalType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -108,12 +108,14 @@ def _read_by_types(data: bytes, fields: Sequence[Field]) -> pa.Table | None:
 def read_texts(texts: pa.ChunkedArray, column: Column) -> pa.ChunkedArray | None:
     """Read plain texts of a day, a moment or a number at once; None leaves them to the exact reader."""
     try:
-        if column.kind in TIMESTAMPS:
+        if column.kind in TIMESTAMP_TYPES:
             # An instant is one whatever the zone; for other kinds the offset counts.
-            return moments(texts, instants=column.kind is Kind.TIMESTAMP_LTZ and _ends_in_z(texts))
-        if column.kind is Kind.DATE:
+            return moments(
+                texts, instants=column.kind is LogicalType.TIMESTAMP_LTZ and _ends_in_z(texts)
+            )
+        if column.kind is LogicalType.DATE:
             return _matching(texts, _DAY, pa.date32())
-        if column.kind is Kind.FIXED:
+        if column.kind is LogicalType.FIXED:
             scale = column.scale or 0
             fraction = rf"(\.[0-9]{{1,{scale}}})?" if scale else ""
             return _matching(

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from snowmelt.schema.types import Column, Kind, internal_name, quoted_name
+from snowmelt.schema.types import Column, LogicalType, internal_name, quote_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from snowmelt.schema.types import TableSchema
 
-_GUESSES = {Kind.FIXED: pa.int64(), Kind.REAL: pa.float64(), Kind.BOOLEAN: pa.bool_()}
+_GUESSES = {
+    LogicalType.FIXED: pa.int64(),
+    LogicalType.REAL: pa.float64(),
+    LogicalType.BOOLEAN: pa.bool_(),
+}
 _SCALARS: dict[type, pa.DataType] = {
     bool: pa.bool_(),
     int: pa.int64(),
@@ -24,7 +28,7 @@ _SCALARS: dict[type, pa.DataType] = {
 }
 
 
-_NO_COLUMN = Column("VALUE", Kind.TEXT, 1)
+_NO_COLUMN = Column("VALUE", LogicalType.TEXT, 1)
 
 
 class Field(NamedTuple):
@@ -58,7 +62,7 @@ def fields_of(line: bytes, schema: TableSchema) -> list[Field] | None:
         )
         if kind is None:
             return None
-        if column.kind is Kind.REAL and kind == pa.int64():
+        if column.kind is LogicalType.REAL and kind == pa.int64():
             kind = pa.float64()
         found.append(Field(name, kind, column, value, meant))
     names = [field.column.name for field in found]
@@ -108,7 +112,7 @@ def spellings(schema: TableSchema) -> Mapping[str, str]:
     """Return by which names columns with small letters are meant by fields, by these in capitals."""
     uppers = Counter(column.name.upper() for column in schema.columns)
     return {
-        column.name.upper(): quoted_name(column.name)
+        column.name.upper(): quote_name(column.name)
         for column in schema.columns
         if column.name.upper() != column.name and uppers[column.name.upper()] == 1
     }
@@ -117,7 +121,7 @@ def spellings(schema: TableSchema) -> Mapping[str, str]:
 def exact(rows: Sequence[Row]) -> Sequence[Row]:
     """Return rows whose fields name columns letter by letter, as with CASE_SENSITIVE."""
     return [
-        {quoted_name(key): value for key, value in row.items()} if isinstance(row, dict) else row
+        {quote_name(key): value for key, value in row.items()} if isinstance(row, dict) else row
         for row in rows
     ]
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from snowmelt.ingest.rows import line_kernels as kernels
 from snowmelt.ingest.rows.line_kernels import WORD_BYTES
-from snowmelt.schema.types import TIMESTAMPS, Kind
+from snowmelt.schema.types import TIMESTAMP_TYPES, LogicalType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -159,12 +159,14 @@ def _numbers(
 
 def _kind_of(field: Field) -> int:
     kind = field.column.kind
-    if field.type == pa.string() and kind is Kind.DATE:
+    if field.type == pa.string() and kind is LogicalType.DATE:
         return kernels.DAY
-    if field.type == pa.string() and kind is Kind.FIXED:
+    if field.type == pa.string() and kind is LogicalType.FIXED:
         return kernels.DECIMAL
-    if field.type == pa.string() and kind in TIMESTAMPS:
+    if field.type == pa.string() and kind in TIMESTAMP_TYPES:
         # An instant is one whatever the zone; for other kinds the offset counts.
         is_instant = isinstance(field.first, str) and field.first.endswith("Z")
-        return kernels.INSTANT if is_instant and kind is Kind.TIMESTAMP_LTZ else kernels.MOMENT
+        return (
+            kernels.INSTANT if is_instant and kind is LogicalType.TIMESTAMP_LTZ else kernels.MOMENT
+        )
     return _KINDS[field.type]

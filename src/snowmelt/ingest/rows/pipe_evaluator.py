@@ -19,8 +19,8 @@ import msgspec
 
 from snowmelt.catalog.sql.pipe_ast import Call, Cast, Literal, Path
 from snowmelt.errors import InvalidRow
-from snowmelt.schema.conversion.value_rules import rule_of
-from snowmelt.schema.types import SEMI_STRUCTURED, Column, Kind, display_name
+from snowmelt.schema.conversion.value_rules import make_value_rule
+from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, Column, LogicalType, display_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Evaluate: TypeAlias = "Callable[[Mapping[str, object]], object]"
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
-_TEXT = Column("TEXT", Kind.TEXT, 1)
+_TEXT = Column("TEXT", LogicalType.TEXT, 1)
 _DAY_0 = dt.date(1970, 1, 1)
 _DIGITS = 60
 _MORE_DIGITS, _MOST_DIGITS = 6, 12
@@ -120,18 +120,18 @@ class _Compiler:
 
     def _cast(self, operand: Evaluate, kind: ColumnType) -> Evaluate:
         column = value_column(kind)
-        rule = rule_of(column, self._zone)
+        rule = make_value_rule(column, self._zone)
 
         def evaluate(row: Mapping[str, object]) -> object:
             value = operand(row)
             if value is None:
                 return None
-            if kind.kind is Kind.TEXT:
+            if kind.kind is LogicalType.TEXT:
                 value = text_of(value)
-            elif kind.kind is Kind.FIXED and isinstance(value, bool):
+            elif kind.kind is LogicalType.FIXED and isinstance(value, bool):
                 # What a column refuses may be cast.
                 value = int(value)
-            if kind.kind in SEMI_STRUCTURED:
+            if kind.kind in SEMI_STRUCTURED_TYPES:
                 return value
             try:
                 stored = rule(value, 0)
@@ -159,14 +159,14 @@ def value_column(kind: ColumnType) -> Column:
 
 def _cast_value(value: object, stored: object, column: Column) -> object:
     """Return what a value is once it has been taken as one of the column's type."""
-    if column.kind is Kind.FIXED and isinstance(stored, int):
+    if column.kind is LogicalType.FIXED and isinstance(stored, int):
         scale = column.scale or 0
         return Decimal(stored).scaleb(-scale) if scale else stored
-    if column.kind is Kind.BOOLEAN:
+    if column.kind is LogicalType.BOOLEAN:
         return bool(stored)
-    if column.kind is Kind.REAL:
+    if column.kind is LogicalType.REAL:
         return stored
-    if column.kind is Kind.DATE and isinstance(stored, int):
+    if column.kind is LogicalType.DATE and isinstance(stored, int):
         with contextlib.suppress(OverflowError):
             return (_DAY_0 + dt.timedelta(days=stored)).isoformat()
     # Times and bytes are checked; the column that they go to reads them in its own way.

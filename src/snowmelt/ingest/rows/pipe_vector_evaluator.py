@@ -18,10 +18,16 @@ import pyarrow.compute as pc
 from snowmelt.catalog.sql.pipe_ast import Call, Cast, Literal, Path
 from snowmelt.ingest.rows.columnar_reader import read_texts
 from snowmelt.ingest.rows.pipe_evaluator import value_column
-from snowmelt.schema.chunk_types import decimal_from_int64, int64_of_decimal, nulls_of
-from snowmelt.schema.conversion.arrow_input import convert_arrow
+from snowmelt.schema.chunk_types import decimal_from_int64, decimal_to_int64, null_mask
+from snowmelt.schema.conversion.arrow_input import convert_arrow_array
 from snowmelt.schema.conversion.column_converter import ColumnConverter
-from snowmelt.schema.types import SEMI_STRUCTURED, TIMESTAMPS, Column, Kind, display_name
+from snowmelt.schema.types import (
+    SEMI_STRUCTURED_TYPES,
+    TIMESTAMP_TYPES,
+    Column,
+    LogicalType,
+    display_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -194,7 +200,7 @@ def _quotient(work: Doubting, left: Vector, right: Vector) -> Vector:
     too_large = np.abs(dividend.astype(np.float64)) * float(power) >= _LARGEST
     zero = divisor == 0
     # A row without a value is in no doubt, whatever stands in its place.
-    nulls = nulls_of(left.values) | nulls_of(right.values)
+    nulls = null_mask(left.values) | null_mask(right.values)
     work.doubt(pa.array((too_large | zero) & ~nulls))
     top = np.where(too_large, 0, dividend) * np.int64(power)
     bottom = np.where(zero, 1, divisor)
@@ -208,7 +214,7 @@ def _quotient(work: Doubting, left: Vector, right: Vector) -> Vector:
 def _int64(decimals: pa.Array) -> NDArray[np.int64]:
     if _narrow(decimals).type.precision > _INT_DIGITS:
         raise Undone
-    return int64_of_decimal(decimals)
+    return decimal_to_int64(decimals)
 
 
 # --- Functions of texts, by columns, where Arrow gives what Python gives.
@@ -284,7 +290,7 @@ _EITHER = {"COALESCE", "NVL", "IFNULL"}
 # What takes texts as the column would, and is stored as it came.
 # Their texts have four digits for the year.
 _FIRST_DAY, _LAST_DAY = dt.date(1000, 1, 1), dt.date(9999, 12, 31)
-_CHECKED = {*TIMESTAMPS, Kind.DATE, Kind.TIME, Kind.BINARY}
+_CHECKED = {*TIMESTAMP_TYPES, LogicalType.DATE, LogicalType.TIME, LogicalType.BINARY}
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +356,7 @@ class _Work:
     def stored(self, expression: Expression, target: Column) -> pa.Array:
         """Return what a column gets."""
         found = self._value(expression)
-        if _types.is_decimal(found.type) and target.kind is not Kind.FIXED:
+        if _types.is_decimal(found.type) and target.kind is not LogicalType.FIXED:
             # Zeros have signs there, and texts as many digits as the row's way gives.
             raise Undone
         return _read(found.values, target)
@@ -396,25 +402,25 @@ class _Work:
 
     def _cast(self, operand: Vector, converter: ColumnConverter) -> Vector:
         kind = converter.column.kind
-        if kind in SEMI_STRUCTURED or _types.is_null(operand.type):
+        if kind in SEMI_STRUCTURED_TYPES or _types.is_null(operand.type):
             return operand
-        if kind is Kind.TEXT:
+        if kind is LogicalType.TEXT:
             operand = Vector(operand.texts())
-        if _types.is_decimal(operand.type) and kind is not Kind.FIXED:
+        if _types.is_decimal(operand.type) and kind is not LogicalType.FIXED:
             raise Undone
         if kind in _CHECKED and not _types.is_string(operand.type):
             raise Undone
         read = _read(operand.values, converter.column)
-        stored, refused = convert_arrow(converter, read)
+        stored, refused = convert_arrow_array(converter, read)
         self.doubtful[refused] = True
-        if kind is Kind.FIXED:
+        if kind is LogicalType.FIXED:
             return vector_of(_one(stored))
-        if kind is Kind.DATE and _types.is_string(read.type):
+        if kind is LogicalType.DATE and _types.is_string(read.type):
             # Some are more than a day, and lose the rest.
             days = _one(stored)
             self.doubt(pc.or_(pc.less(days, _FIRST_DAY), pc.greater(days, _LAST_DAY)))
             return Vector(days.cast(pa.string()))
-        return Vector(_one(stored)) if kind in {Kind.BOOLEAN, Kind.REAL} else operand
+        return Vector(_one(stored)) if kind in {LogicalType.BOOLEAN, LogicalType.REAL} else operand
 
     def _call(self, call: Call) -> Vector:
         if call.name == "CURRENT_TIMESTAMP":

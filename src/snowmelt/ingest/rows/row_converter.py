@@ -20,10 +20,10 @@ from snowmelt.ingest.rows.field_names import exact, fields_of, spelled
 from snowmelt.ingest.rows.pipe_evaluator import Transformation
 from snowmelt.ingest.rows.pipe_vector_evaluator import ColumnwisePipe
 from snowmelt.ingest.rows.schema_evolution import lacking
-from snowmelt.schema.conversion.row_converter import Conversion, RowConverter
-from snowmelt.schema.error_table import refusal_of
-from snowmelt.schema.types import Column, Compatibility, Kind, TableSchema, internal_name
-from snowmelt.schema.value_errors import wrong_value
+from snowmelt.schema.conversion.row_converter import RowConversion, RowConverter
+from snowmelt.schema.error_table import to_error_row
+from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema, internal_name
+from snowmelt.schema.value_errors import wrong_value_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -195,16 +195,16 @@ class Conversions:
         schema: TableSchema,
         copy: PipeCopy | None,
         converter: RowConverter,
-    ) -> Conversion | None:
+    ) -> RowConversion | None:
         """Return rows as columns, without those that are refused; None where they may be others."""
         if copy is not None and copy.items is None:
             return None
         plain = self.readiness.reader(len(data))
         if copy is None:
             columns = columns_of(data, schema, plain)
-            return None if columns is None else converter.convert_arrow(columns)
+            return None if columns is None else converter.convert_arrow_table(columns)
         found = self._piped(data, schema, copy, converter, plain)
-        return None if found is None else Conversion(found, found.num_rows, found.nbytes, [])
+        return None if found is None else RowConversion(found, found.num_rows, found.nbytes, [])
 
     def _one_by_one(
         self,
@@ -265,7 +265,7 @@ class Conversions:
             return None
         sure = np.flatnonzero(~made.doubtful)
         table = made.table if not len(doubtful) else made.table.take(sure)
-        at_once = converter.convert_arrow(table)
+        at_once = converter.convert_arrow_table(table)
         if at_once.errors:
             return None
         if not len(doubtful):
@@ -330,7 +330,7 @@ def numbered(refused: list[RefusedRow], unreadable: dict[int, str]) -> list[Refu
 
 
 def _refused(error: RowError) -> RefusedRow:
-    told = refusal_of(error)
+    told = to_error_row(error)
     return RefusedRow(error.row_index, told.reason, error.row, told.code, told.column)
 
 
@@ -364,7 +364,7 @@ def _as_they_came(refused: list[RefusedRow], data: bytes) -> tuple[RefusedRow, .
 _log = logging.getLogger("snowmelt.ingest")
 _LARGE_BYTES = 200_000
 _LINE = b'{"a":1}\n'
-_SCHEMA = TableSchema(1, (Column("A", Kind.FIXED, 1, precision=1, scale=0),))
+_SCHEMA = TableSchema(1, (Column("A", LogicalType.FIXED, 1, precision=1, scale=0),))
 
 
 class Readiness:
@@ -417,7 +417,7 @@ _REASON = (
 
 def binaries(schema: TableSchema) -> list[Column]:
     """Return the columns that it matters for."""
-    return [column for column in schema.columns if column.kind is Kind.BINARY]
+    return [column for column in schema.columns if column.kind is LogicalType.BINARY]
 
 
 def has_none(table: pa.Table, schema: TableSchema) -> bool:
@@ -447,7 +447,7 @@ def doubtful(
                 continue
             column = columns.get(internal_name(key))
             if column is not None and (computed or _may_be_base64(value)):
-                found[number] = wrong_value(column, number, _REASON)
+                found[number] = wrong_value_error(column, number, _REASON)
                 break
     return found
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.objects.table_changes import evolve_table, new_column
 from snowmelt.catalog.security.access_control import effective_role
 from snowmelt.errors import PrivilegeMissing, UserError
-from snowmelt.schema.inference import left_out, new_columns
+from snowmelt.schema.inference import find_unfilled_columns, infer_new_columns
 from snowmelt.schema.types import internal_name
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ def lacking(errors: Sequence[RowError], schema: TableSchema) -> Lacking | None:
     if not any(each.lacks_columns for each in errors):
         return None
     rows = [each.row for each in errors if isinstance(each.row, dict)]
-    columns = new_columns(rows, schema)
-    free = left_out(rows, schema)
+    columns = infer_new_columns(rows, schema)
+    free = find_unfilled_columns(rows, schema)
     return Lacking(columns, free) if columns or free else None
 
 

@@ -17,7 +17,7 @@ from snowmelt.catalog.sql.pipe_parser import parse_pipe_copy
 from snowmelt.catalog.streaming import row_channels as row_clients
 from snowmelt.catalog.streaming import stages
 from snowmelt.errors import PipeNotFound, UserError
-from snowmelt.schema.types import Kind, TableName, internal_name
+from snowmelt.schema.types import LogicalType, TableName, internal_name
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -122,7 +122,7 @@ class Target:
 
 def has_binary(table: TableRecord) -> bool:
     """Tell whether a table has a BINARY column."""
-    return any(column.kind is Kind.BINARY for column in table.schema.columns)
+    return any(column.kind is LogicalType.BINARY for column in table.schema.columns)
 
 
 def elastic_channel(user: str) -> str:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from snowmelt.errors import InvalidValue
-from snowmelt.schema.conversion.numbers import BLANKS
+from snowmelt.schema.conversion.numbers import TRIMMED_CHARACTERS
 
 MONTHS = (
     *("January", "February", "March", "April", "May", "June", "July"),
@@ -430,7 +430,7 @@ class TemplateReader:
         Raises:
             InvalidValue: If it does not fit the template, or there is no such date or time.
         """
-        match = self._pattern.fullmatch(text.strip(BLANKS))
+        match = self._pattern.fullmatch(text.strip(TRIMMED_CHARACTERS))
         if match is None:
             raise InvalidValue(reason=f"Not of the format {self.template!r}")
         found = {name: value for name, value in match.groupdict().items() if value is not None}

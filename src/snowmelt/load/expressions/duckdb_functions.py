@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from snowmelt.errors import InvalidValue
-from snowmelt.schema.chunk_types import one_array
+from snowmelt.schema.chunk_types import to_contiguous_array
 from snowmelt.schema.conversion.timestamps import TimestampSyntaxError, parse_time, parse_timestamp
-from snowmelt.schema.types import TextForms
+from snowmelt.schema.types import TimestampTextFormat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -101,7 +101,7 @@ def _of_column(read: Read, arrow: pa.DataType) -> Callable[[pa.ChunkedArray], pa
     """Return a function of a column that reads each different text once."""
 
     def function(texts: pa.ChunkedArray) -> pa.Array:
-        found = one_array(texts).dictionary_encode()
+        found = to_contiguous_array(texts).dictionary_encode()
         try:
             values = [None if text is None else read(text) for text in found.dictionary.to_pylist()]
         except InvalidValue as error:
@@ -124,7 +124,7 @@ def _by_template(reader: TemplateReader) -> Callable[[pa.ChunkedArray], pa.Array
     exact = _of_column(lambda text: _micros(reader.read(text).timestamp), pa.timestamp("us"))
 
     def function(texts: pa.ChunkedArray) -> pa.Array:
-        array = one_array(texts)
+        array = to_contiguous_array(texts)
         if reader.plain is None:
             return exact(texts)
         pattern, iso = reader.plain
@@ -140,7 +140,7 @@ def _by_template(reader: TemplateReader) -> Callable[[pa.ChunkedArray], pa.Array
 
 def _micros(text: str, *, offset: bool = False) -> int:
     try:
-        found = parse_timestamp(text, TextForms.VERTICA)
+        found = parse_timestamp(text, TimestampTextFormat.VERTICA)
     except TimestampSyntaxError as error:
         reason = error.reason or f"{text[:80]!r} is no date or timestamp"
         raise InvalidValue(reason=reason) from None
@@ -154,7 +154,7 @@ def _day(text: str) -> int:
 
 def _time(text: str) -> int:
     try:
-        seconds, nanos = parse_time(text, TextForms.VERTICA)
+        seconds, nanos = parse_time(text, TimestampTextFormat.VERTICA)
     except TimestampSyntaxError as error:
         reason = error.reason or f"{text[:80]!r} is no time of day"
         raise InvalidValue(reason=reason) from None

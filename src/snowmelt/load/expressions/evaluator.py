@@ -23,7 +23,7 @@ from snowmelt.load.expressions.types import (
     assigned,
     column_type,
 )
-from snowmelt.schema.chunk_types import one_array
+from snowmelt.schema.chunk_types import to_contiguous_array
 from snowmelt.schema.native_types import native_schema
 from snowmelt.schema.types import display_name
 
@@ -132,7 +132,7 @@ class Calculator:
             self._connection.unregister(_VIEW)
         if found.num_rows != rows.num_rows:
             raise duckdb.InvalidInputException("an expression gives more than one value for a row")
-        return [one_array(column.cast(pa.string())) for column in found.columns]
+        return [to_contiguous_array(column.cast(pa.string())) for column in found.columns]
 
     def _search(self, rows: pa.Table) -> Failure:
         """Find the first row that an expression fails for, by halves."""

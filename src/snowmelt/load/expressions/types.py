@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from snowmelt.schema.types import Column, Kind
+from snowmelt.schema.types import Column, LogicalType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,21 +67,21 @@ class TypedSql:
 
 def column_type(column: Column) -> ExpressionType:
     """Return the type that expressions see of a parsed column."""
-    if column.kind is Kind.FIXED:
+    if column.kind is LogicalType.FIXED:
         whole = not column.scale and (column.precision or 38) <= MAX_BIGINT_DIGITS
         return T.INTEGER if whole else T.NUMERIC
     return _COLUMN_TYPES.get(column.kind, T.TEXT)
 
 
 _COLUMN_TYPES = {
-    Kind.REAL: T.FLOAT,
-    Kind.BOOLEAN: T.BOOLEAN,
-    Kind.BINARY: T.BINARY,
-    Kind.DATE: T.DATE,
-    Kind.TIME: T.TIME,
-    Kind.TIMESTAMP_NTZ: T.TIMESTAMP,
-    Kind.TIMESTAMP_LTZ: T.TIMESTAMP_TZ,
-    Kind.TIMESTAMP_TZ: T.TIMESTAMP_TZ,
+    LogicalType.REAL: T.FLOAT,
+    LogicalType.BOOLEAN: T.BOOLEAN,
+    LogicalType.BINARY: T.BINARY,
+    LogicalType.DATE: T.DATE,
+    LogicalType.TIME: T.TIME,
+    LogicalType.TIMESTAMP_NTZ: T.TIMESTAMP,
+    LogicalType.TIMESTAMP_LTZ: T.TIMESTAMP_TZ,
+    LogicalType.TIMESTAMP_TZ: T.TIMESTAMP_TZ,
 }
 
 
@@ -289,7 +289,7 @@ def assigned(value: TypedSql, column: Column) -> str:
         raise ExpressionInvalid(
             f"a column of type {column.sql_type} takes no {_described(value)}; write a cast"
         )
-    if kind is Kind.TEXT:
+    if kind is LogicalType.TEXT:
         sql = to_text(value)
     elif value.type is T.BINARY:
         sql = f"hex({sql})"
@@ -300,16 +300,23 @@ def assigned(value: TypedSql, column: Column) -> str:
     return f"CAST({sql} AS VARCHAR)"
 
 
-_DATE_CASTS = {Kind.DATE: "DATE", Kind.TIME: "TIME", Kind.TIMESTAMP_NTZ: "TIMESTAMP"}
+_DATE_CASTS = {
+    LogicalType.DATE: "DATE",
+    LogicalType.TIME: "TIME",
+    LogicalType.TIMESTAMP_NTZ: "TIMESTAMP",
+}
 _ASSIGNED = {
-    Kind.TEXT: TEXTS | NUMBERS | DATED | {T.TIME},
-    Kind.FIXED: TEXTS | NUMBERS,
-    Kind.REAL: TEXTS | NUMBERS,
-    Kind.BOOLEAN: TEXTS | {T.BOOLEAN},
-    Kind.BINARY: TEXTS | {T.BINARY},
-    Kind.DATE: TEXTS | DATED,
-    Kind.TIME: TEXTS | {T.TIME, T.TIMESTAMP},
-    **dict.fromkeys((Kind.TIMESTAMP_NTZ, Kind.TIMESTAMP_LTZ, Kind.TIMESTAMP_TZ), TEXTS | DATED),
+    LogicalType.TEXT: TEXTS | NUMBERS | DATED | {T.TIME},
+    LogicalType.FIXED: TEXTS | NUMBERS,
+    LogicalType.REAL: TEXTS | NUMBERS,
+    LogicalType.BOOLEAN: TEXTS | {T.BOOLEAN},
+    LogicalType.BINARY: TEXTS | {T.BINARY},
+    LogicalType.DATE: TEXTS | DATED,
+    LogicalType.TIME: TEXTS | {T.TIME, T.TIMESTAMP},
+    **dict.fromkeys(
+        (LogicalType.TIMESTAMP_NTZ, LogicalType.TIMESTAMP_LTZ, LogicalType.TIMESTAMP_TZ),
+        TEXTS | DATED,
+    ),
 }
 _SEMI_STRUCTURED = TEXTS | NUMBERS | {T.BOOLEAN, T.ARRAY}
 

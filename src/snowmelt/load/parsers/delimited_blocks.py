@@ -15,7 +15,7 @@ from snowmelt.load.parsers.arrow_block import layout_of
 from snowmelt.load.parsers.delimited_text import FieldReader
 from snowmelt.load.phases import Parsed, Rejected
 from snowmelt.load.text_casts import FALSE_WORDS, TRUE_WORDS
-from snowmelt.schema.chunk_types import one_array
+from snowmelt.schema.chunk_types import to_contiguous_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,7 +134,7 @@ class BlockParser:
             name = None if place is None else self._shape.names[place]
             array = pa.nulls(read.num_rows, pa.binary())
             if name is not None:
-                array = self._with_nulls(one_array(read.column(name)), place)
+                array = self._with_nulls(to_contiguous_array(read.column(name)), place)
                 if self._types[name] != pa.binary():
                     finished = column.finished(array)
                     if finished is None:

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.json as arrow_json
 
 from snowmelt.load.parsers.arrow_block import BOM
-from snowmelt.schema.chunk_types import decimal_from_int64, nulls_of, one_array
-from snowmelt.schema.native_types import native_columns
-from snowmelt.schema.types import SEMI_STRUCTURED, Kind
+from snowmelt.schema.chunk_types import decimal_from_int64, null_mask, to_contiguous_array
+from snowmelt.schema.native_types import native_fields
+from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from snowmelt.load.column_converter import Conversion, TextColumn
     from snowmelt.load.parsers.json_documents import FlexJsonOptions, Paths
 
-_DIRECT = {Kind.FIXED, Kind.REAL, Kind.BOOLEAN, Kind.TEXT}
+_DIRECT = {LogicalType.FIXED, LogicalType.REAL, LogicalType.BOOLEAN, LogicalType.TEXT}
 
 
 class JsonBlocks:
@@ -37,7 +37,7 @@ class JsonBlocks:
         self._spelled: dict[int, tuple[str, ...]] = {}
         kinds = {column.column.kind for column in self._columns}
         self._can = not (
-            kinds & SEMI_STRUCTURED
+            kinds & SEMI_STRUCTURED_TYPES
             or options.flatten_arrays
             or options.reject_on_duplicate
             or options.reject_on_empty_key
@@ -160,7 +160,7 @@ def _record_of(fields: pa.Schema | pa.StructType) -> dict[str, Any]:
 
 
 def _at(read: pa.Table, path: tuple[str, ...]) -> pa.Array:
-    values = one_array(read.column(path[0]))
+    values = to_contiguous_array(read.column(path[0]))
     for key in path[1:]:
         # Flattening puts the parent's nulls into the child.
         names = [field.name for field in values.type]
@@ -318,19 +318,21 @@ def _nothing(_: object) -> None:
 
 def _is_out_of_reach(column: TextColumn) -> bool:
     described = column.column
-    is_decimal = described.kind is Kind.FIXED
-    return described.kind in SEMI_STRUCTURED or (is_decimal and (described.scale or 0) > _MAX_SCALE)
+    is_decimal = described.kind is LogicalType.FIXED
+    return described.kind in SEMI_STRUCTURED_TYPES or (
+        is_decimal and (described.scale or 0) > _MAX_SCALE
+    )
 
 
 def _type_of(column: TextColumn) -> Any:
     if column.direct_type is None:
         return str | None
     match column.column.kind:
-        case Kind.FIXED:
+        case LogicalType.FIXED:
             return float | None if column.column.scale else int | None
-        case Kind.REAL:
+        case LogicalType.REAL:
             return float | None
-        case Kind.BOOLEAN:
+        case LogicalType.BOOLEAN:
             return bool | None
         case _:
             return str | None
@@ -348,19 +350,19 @@ def _converted(
     Rows that must be read exactly are marked in `odd`.
     """
     described = column.column
-    kind = described.kind if column.direct_type is not None else Kind.TEXT
-    if kind is Kind.FIXED:
+    kind = described.kind if column.direct_type is not None else LogicalType.TEXT
+    if kind is LogicalType.FIXED:
         return [_decimals(column, objects, get, odd)], {}, []
-    if kind is Kind.REAL:
+    if kind is LogicalType.REAL:
         numbers, nulls = _numbers(column, objects, get, np.float64, odd)
         zeros = np.flatnonzero((numbers == 0) & ~np.signbit(numbers))
         return [pa.array(numbers, pa.float64(), mask=nulls)], {}, zeros.tolist()
-    if kind is Kind.BOOLEAN:
+    if kind is LogicalType.BOOLEAN:
         array = pa.array(list(map(get, objects)), pa.bool_())
         _mark_nulls(column, array, odd)
         return [array], {}, []
     array = pa.array(list(map(get, objects)), pa.string())
-    parts = column.finished(array) if described.kind is Kind.TEXT else None
+    parts = column.finished(array) if described.kind is LogicalType.TEXT else None
     if parts is not None:
         return parts, {}, []
     return *column.convert(array), []
@@ -375,7 +377,7 @@ def _decimals(
         numbers, nulls = _numbers(column, objects, get, np.float64 if scale else np.int64, odd)
     except (OverflowError, pa.ArrowException):
         odd |= True
-        return pa.nulls(len(objects), native_columns(described)[0].type)
+        return pa.nulls(len(objects), native_fields(described)[0].type)
     if not scale:
         if precision <= _MAX_INT64_DIGITS:
             odd |= (numbers >= 10**precision) | (numbers <= -(10**precision))
@@ -400,9 +402,9 @@ def _numbers(
         return numbers, None
     array = pa.array(list(map(get, objects)), pa.from_numpy_dtype(kind))
     _mark_nulls(column, array, odd)
-    return array.fill_null(1).to_numpy(), nulls_of(array)
+    return array.fill_null(1).to_numpy(), null_mask(array)
 
 
 def _mark_nulls(column: TextColumn, array: pa.Array, odd: Mask) -> None:
     if array.null_count and not column.column.nullable:
-        odd |= nulls_of(array)
+        odd |= null_mask(array)

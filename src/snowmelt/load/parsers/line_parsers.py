@@ -15,7 +15,7 @@ from snowmelt.load.column_converter import Conversion
 from snowmelt.load.parsers.delimited_text import DEFAULT_MAX_RECORD, Dialect, FieldDialect, mark
 from snowmelt.load.parsers.portion_stream import Border, Stream
 from snowmelt.load.phases import ColumnOptions, Parsed, Rejected
-from snowmelt.schema.types import Kind, internal_name
+from snowmelt.schema.types import LogicalType, internal_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -174,7 +174,7 @@ class WholeMessages:
         if len(conversion.columns) != 1:
             reason = f"a message fills one column, not {len(conversion.columns)}; list the one"
             raise PhaseFailed(reason=reason)
-        if conversion.columns[0].column.kind is Kind.BINARY:
+        if conversion.columns[0].column.kind is LogicalType.BINARY:
             return [pa.array([record.hex() for record in records.to_pylist()], pa.string())], {}
         return [records], {}
 

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 
 from snowmelt.errors import PhaseFailed
 from snowmelt.load.parsers.record_columns import Objects, shown
-from snowmelt.schema.conversion.arrow_values import python_values
-from snowmelt.schema.conversion.timestamp_limits import out_of_range
+from snowmelt.schema.conversion.arrow_values import to_python_values
+from snowmelt.schema.conversion.timestamp_limits import out_of_range_mask
 from snowmelt.schema.native_types import has_nanoseconds
-from snowmelt.schema.types import TIMESTAMPS, Kind
+from snowmelt.schema.types import TIMESTAMP_TYPES, LogicalType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,7 +97,7 @@ def _values(array: pa.Array) -> list[object]:
     try:
         return list(array.to_pylist())
     except (OverflowError, ValueError):
-        return python_values(array)
+        return to_python_values(array)
 
 
 def _row(batch: pa.RecordBatch, row: int) -> dict[str, object]:
@@ -129,10 +129,12 @@ def _at_once(given: pa.Array, column: TextColumn) -> list[pa.Array] | None:
     if pa.types.is_dictionary(given.type):
         given = given.cast(given.type.value_type)
     kind = column.column.kind
-    if pa.types.is_timestamp(given.type) and kind in TIMESTAMPS:
+    if pa.types.is_timestamp(given.type) and kind in TIMESTAMP_TYPES:
         parts = _moments(given, column)
-        return None if parts is None or out_of_range(column.column, parts) is not None else parts
-    if pa.types.is_time(given.type) and kind is Kind.TIME:
+        return (
+            None if parts is None or out_of_range_mask(column.column, parts) is not None else parts
+        )
+    if pa.types.is_time(given.type) and kind is LogicalType.TIME:
         return _moments(given.cast(pa.time64("ns")).view(pa.timestamp("ns")), column)
     direct = column.direct_type
     if direct is None or not _fits(given.type, kind):
@@ -143,15 +145,15 @@ def _at_once(given: pa.Array, column: TextColumn) -> list[pa.Array] | None:
         return None
 
 
-def _fits(given: pa.DataType, kind: Kind) -> bool:
+def _fits(given: pa.DataType, kind: LogicalType) -> bool:
     """Tell whether Arrow's own cast is what the rules of a value say."""
     types = pa.types
     checks = {
-        Kind.FIXED: (types.is_integer, types.is_decimal),
-        Kind.REAL: (types.is_float64, types.is_float32),
-        Kind.BOOLEAN: (types.is_boolean,),
-        Kind.TEXT: (types.is_string, types.is_large_string),
-        Kind.DATE: (types.is_date32,),
+        LogicalType.FIXED: (types.is_integer, types.is_decimal),
+        LogicalType.REAL: (types.is_float64, types.is_float32),
+        LogicalType.BOOLEAN: (types.is_boolean,),
+        LogicalType.TEXT: (types.is_string, types.is_large_string),
+        LogicalType.DATE: (types.is_date32,),
     }
     return any(check(given) for check in checks.get(kind, ()))
 
@@ -185,7 +187,7 @@ def _moments(given: pa.Array, column: TextColumn) -> list[pa.Array] | None:
         )
         step = 10 ** (9 - scale)
         parts.append(pc.subtract(rest, _rest(rest, step)).cast(pa.int32()))
-    if column.column.kind is Kind.TIMESTAMP_TZ:
+    if column.column.kind is LogicalType.TIMESTAMP_TZ:
         parts.append(pc.multiply(parts[0].view(pa.int64()), 0).cast(pa.int32()))
     return parts
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from snowmelt.load.column_converter import Conversion
 from snowmelt.load.parsers.json_documents import FlexJsonOptions, Paths
 from snowmelt.load.phases import Parsed, Rejected
-from snowmelt.schema.conversion.json_text import write
+from snowmelt.schema.conversion.json_text import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -91,7 +91,7 @@ class Objects:
 def shown(value: object) -> bytes:
     """Return a record that has no text of its own as one."""
     try:
-        return write(value).encode()
+        return write_json(value).encode()
     except (TypeError, ValueError):
         return repr(value).encode()
 

@@ -24,11 +24,11 @@ from snowmelt.load.udx.instance import (
 from snowmelt.load.udx.vertica_sdk.states import InputState
 from snowmelt.load.udx.vertica_sdk.types import SizedColumnTypes
 from snowmelt.load.udx.vertica_sdk.writers import StreamWriter
-from snowmelt.schema.chunk_types import chunk_schema
+from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.schema.conversion.column_converter import ColumnConverter
 from snowmelt.schema.conversion.row_converter import MAX_ROW_BYTES, RowConverter
 from snowmelt.schema.native_types import to_native
-from snowmelt.schema.types import DEFAULT_ZONE, Compatibility, Kind
+from snowmelt.schema.types import DEFAULT_ZONE, Compatibility, LogicalType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -231,7 +231,7 @@ class RowBlocks:
         # Only all of them together can tell at once that no row is too large.
         if sum(array.nbytes for array in arrays) > MAX_ROW_BYTES:
             return None
-        return pa.Table.from_arrays(arrays, schema=chunk_schema(self._schema))
+        return pa.Table.from_arrays(arrays, schema=chunk_arrow_schema(self._schema))
 
     def _cut(self, rows: list[Row], errors: list[RowError]) -> bool:
         """Cut what is too long in the rows that were refused; tell whether there is any."""
@@ -290,9 +290,9 @@ def _cuts(target: Target) -> list[tuple[str, Callable[[object], object]]]:
         enforced = target.options.get(column.name, _NO_OPTIONS).enforce_length
         if target.enforce_length if enforced is None else enforced:
             continue
-        if column.kind is Kind.TEXT:
+        if column.kind is LogicalType.TEXT:
             cuts.append((column.display_name, _text_cut(column.length, column.byte_length)))
-        elif column.kind is Kind.BINARY:
+        elif column.kind is LogicalType.BINARY:
             cuts.append((column.display_name, _bytes_cut(column.byte_length)))
     return cuts
 

@@ -1,7 +1,7 @@
 """Whole columns at once: values of a column become an Arrow array in chunk form.
 
 A fast conversion runs only when all values have exactly the types it knows and the result is
-surely that of `rule_of`; in any doubt it returns None and the exact path takes over.
+surely that of `make_value_rule`; in any doubt it returns None and the exact path takes over.
 """
 
 from __future__ import annotations
@@ -19,48 +19,48 @@ import pyarrow.compute as pc
 
 from snowmelt.errors import InvalidRow
 from snowmelt.schema.chunk_types import (
-    chunk_type,
+    chunk_arrow_type,
     decimal_from_int64,
     decimal_from_unscaled,
     decimal_from_words,
-    nulls_of,
+    null_mask,
 )
 from snowmelt.schema.conversion import msgpack_columns as packed
-from snowmelt.schema.conversion.numbers import fixed
+from snowmelt.schema.conversion.numbers import convert_fixed
 from snowmelt.schema.conversion.timestamp_limits import are_in_range
-from snowmelt.schema.conversion.value_rules import rule_of
+from snowmelt.schema.conversion.value_rules import make_value_rule
 from snowmelt.schema.types import (
     MAX_BINARY_BYTES,
     MAX_TEXT_BYTES,
-    TIMESTAMPS,
+    TIMESTAMP_TYPES,
     Column,
     Compatibility,
-    Kind,
+    LogicalType,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from snowmelt.schema.chunk_types import Float64s, Int64s, Mask
-    from snowmelt.schema.value_errors import Stored
+    from snowmelt.schema.value_errors import StoredValue
 
 # --- What cannot be converted at once is halved until most of it can.
 
 # Below this many values, one after the other is quicker than another two attempts.
-_FEW = 32
+_MIN_SPLIT_VALUES = 32
 
 
-def in_pieces(
+def convert_by_halving(
     values: Any,
-    at_once: Callable[[Any], pa.Array | None],
-    exactly: Callable[[Any], tuple[pa.Array | pa.ChunkedArray, list[int]]],
+    try_vectorized: Callable[[Any], pa.Array | None],
+    convert_exactly: Callable[[Any], tuple[pa.Array | pa.ChunkedArray, list[int]]],
 ) -> tuple[pa.Array | pa.ChunkedArray, list[int]]:
-    """Convert a list or an Arrow array that `at_once` has declined as a whole.
+    """Convert a list or an Arrow array that `try_vectorized` has declined as a whole.
 
-    Returns the converted values in one array, and the positions that `exactly` refused.
+    Returns the converted values in one array, and the positions that `convert_exactly` refused.
     """
-    if len(values) <= _FEW:
-        return exactly(values)
+    if len(values) <= _MIN_SPLIT_VALUES:
+        return convert_exactly(values)
     pieces: list[pa.Array] = []
     refused: list[int] = []
     # The stack holds ranges still to do, the next one last.
@@ -69,13 +69,13 @@ def in_pieces(
     while ranges:
         start, end = ranges.pop()
         part = values[start:end]
-        array: pa.Array | pa.ChunkedArray | None = at_once(part)
-        if array is None and end - start > _FEW:
+        array: pa.Array | pa.ChunkedArray | None = try_vectorized(part)
+        if array is None and end - start > _MIN_SPLIT_VALUES:
             middle = (start + end) // 2
             ranges += [(middle, end), (start, middle)]
             continue
         if array is None:
-            array, positions = exactly(part)
+            array, positions = convert_exactly(part)
             refused += [start + position for position in positions]
         pieces += array.chunks if isinstance(array, pa.ChunkedArray) else [array]
     return pa.chunked_array(pieces).combine_chunks(), refused
@@ -86,78 +86,78 @@ def in_pieces(
 DAY_US = 86_400_000_000
 _DAY_S = 86_400
 _HOUR_S = 3_600
-_EPOCH_ZONES = datetime(1970, 1, 1)  # noqa: DTZ001 - a local clock's epoch
+_ZONE_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a local clock's epoch
 _FIRST_DAY, _LAST_DAY = -719_161, 2_932_895
-_MAX_DAYS = 50_000
+_MAX_CACHED_DAYS = 50_000
 
 
-class DayOffsets:
+class ZoneOffsetCache:
     """Remembers, per day, the offset of a zone if it is the same all day long."""
 
     def __init__(self, zone: ZoneInfo) -> None:
         self._zone = zone
-        self._known: dict[int, int | None] = {}
-        self._known_instants: dict[int, int | None] = {}
+        self._local_offsets: dict[int, int | None] = {}
+        self._utc_offsets: dict[int, int | None] = {}
 
-    def of_local(self, local_us: Int64s) -> Int64s | None:
+    def offsets_at_local(self, local_us: Int64s) -> Int64s | None:
         """Return offsets (seconds) of local clock times (µs since 1970).
 
         None when some day has a gap or an overlap, or lies at the calendar's ends.
         """
-        return _by_day(local_us, self._known, self._probe_local)
+        return _find_offsets_by_day(local_us, self._local_offsets, self._probe_local_day)
 
-    def of_instant(self, us: Int64s) -> Int64s | None:
+    def offsets_at_utc(self, utc_us: Int64s) -> Int64s | None:
         """Return offsets (seconds) at instants (µs since 1970).
 
         None when the offset changes on some day, or it lies at the calendar's ends.
         """
-        return _by_day(us, self._known_instants, self._probe_instant)
+        return _find_offsets_by_day(utc_us, self._utc_offsets, self._probe_utc_day)
 
-    def _probe_instant(self, day: int) -> int | None:
-        start = _EPOCH_ZONES.replace(tzinfo=UTC) + timedelta(days=day)
-        return _single(
+    def _probe_utc_day(self, day: int) -> int | None:
+        start = _ZONE_EPOCH.replace(tzinfo=UTC) + timedelta(days=day)
+        return _single_offset_s(
             {
                 (start + timedelta(seconds=second)).astimezone(self._zone).utcoffset()
                 for second in range(0, _DAY_S + 1, _HOUR_S)
             }
         )
 
-    def _probe_local(self, day: int) -> int | None:
-        start = _EPOCH_ZONES.replace(tzinfo=self._zone)
+    def _probe_local_day(self, day: int) -> int | None:
+        start = _ZONE_EPOCH.replace(tzinfo=self._zone)
         offsets = {
             (start + timedelta(seconds=day * _DAY_S + second)).replace(fold=fold).utcoffset()
             for second in range(0, _DAY_S + 1, _HOUR_S)
             for fold in (0, 1)
         }
-        return _single(offsets)
+        return _single_offset_s(offsets)
 
 
-def _single(offsets: set[timedelta | None]) -> int | None:
+def _single_offset_s(offsets: set[timedelta | None]) -> int | None:
     if len(offsets) > 1:
         return None
     offset = offsets.pop()
     return None if offset is None else offset // timedelta(seconds=1)
 
 
-def _by_day(
-    us: Int64s, known: dict[int, int | None], probe: Callable[[int], int | None]
+def _find_offsets_by_day(
+    timestamps_us: Int64s, cache: dict[int, int | None], probe: Callable[[int], int | None]
 ) -> Int64s | None:
-    first, last = int(us.min()) // DAY_US, int(us.max()) // DAY_US
+    first, last = int(timestamps_us.min()) // DAY_US, int(timestamps_us.max()) // DAY_US
     if first <= _FIRST_DAY or last >= _LAST_DAY:
         return None
     if first == last:
         # One number serves all rows: numpy stretches it.
         wanted, places = [first], None
     else:
-        unique, places = np.unique(us // DAY_US, return_inverse=True)
+        unique, places = np.unique(timestamps_us // DAY_US, return_inverse=True)
         wanted = unique.tolist()
-    if len(known) + len(wanted) > _MAX_DAYS:
-        known.clear()
+    if len(cache) + len(wanted) > _MAX_CACHED_DAYS:
+        cache.clear()
     offsets = []
     for day in wanted:
-        if day not in known:
-            known[day] = probe(day)
-        offset = known[day]
+        if day not in cache:
+            cache[day] = probe(day)
+        offset = cache[day]
         if offset is None:
             return None
         offsets.append(offset)
@@ -175,26 +175,26 @@ _TZ_BITS = 14
 _TZ_BIAS = 1440
 # Below 2**40 a double times a power of ten is off by less than 2**-12: rounding is certain
 # unless the fraction is this near to a half.
-_CERTAIN_BELOW = float(2**40)
-_NEAR_HALF = 1e-3
+_MAX_CERTAIN_SCALED = float(2**40)
+_HALF_MARGIN = 1e-3
 _MAX_FLOAT_SCALE = 15
 # A day within the years 1 to 9999, whatever the offset.
 _FIRST_S, _LAST_S = -62_135_510_400, 253_402_214_399
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a local clock's epoch
-_DURATION = pa.duration("us")
+_DURATION_US_TYPE = pa.duration("us")
 # Of these kinds a value that a QuickForm took is of one type, or None.
-_ONLY = {
-    Kind.BOOLEAN: bool,
-    Kind.TEXT: str,
-    Kind.BINARY: bytes,
-    Kind.DATE: date,
-    Kind.TIME: time,
+_PYTHON_TYPES = {
+    LogicalType.BOOLEAN: bool,
+    LogicalType.TEXT: str,
+    LogicalType.BINARY: bytes,
+    LogicalType.DATE: date,
+    LogicalType.TIME: time,
 }
-_NO_OFFSET = np.array(0, dtype=np.int64)
+_ZERO_OFFSET = np.array(0, dtype=np.int64)
 _MAX_OFFSET = timedelta(hours=18)
 # So many times a column is not tried as one of the plainest values after it was none.
-_PAUSE = 15
-_PLAIN = re.compile(
+_SKIPPED_CALLS_AFTER_MISS = 15
+_PLAIN_TIMESTAMP_PATTERN = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}"
     r"(?:\.[0-9]{1,6})?(?:Z|[+-][0-9]{2}:[0-5][0-9])?"
 )
@@ -211,49 +211,51 @@ class ColumnConverter:
     ) -> None:
         self.column = column
         self.compatibility = compatibility
-        self.type = chunk_type(column)
+        self.type = chunk_arrow_type(column)
         self._zone = zone
-        self._offsets: dict[str, DayOffsets] = {}
-        self._rule = rule_of(column, zone, compatibility)
+        self._offset_caches: dict[str, ZoneOffsetCache] = {}
+        self._rule = make_value_rule(column, zone, compatibility)
         # A clock time of TIMESTAMP_NTZ that passes through no zone is never moved.
-        self._unzoned = column.kind is Kind.TIMESTAMP_NTZ and not compatibility.is_java
-        self._limit = int64_limit(column)
-        self._most_text = MAX_TEXT_BYTES if column.length is None else column.length
-        self._pause = 0
-        self._fast = self._choose()
+        self._keeps_naive_timestamps = (
+            column.kind is LogicalType.TIMESTAMP_NTZ and not compatibility.is_java
+        )
+        self._max_int64 = max_int64_for_column(column)
+        self._max_text_characters = MAX_TEXT_BYTES if column.length is None else column.length
+        self._calls_to_skip = 0
+        self._convert_fast = self._select_fast_path()
 
     def convert(self, values: list[object]) -> tuple[pa.Array | pa.ChunkedArray, list[int]]:
         """Return the array, and the positions of values that were refused (null in the array)."""
-        array = self._at_once(values)
+        array = self._try_convert_vectorized(values)
         if array is not None:
             return array, []
-        if self._fast is _never:
-            return self._exactly(values)
-        return in_pieces(values, self._at_once, self._exactly)
+        if self._convert_fast is _no_fast_path:
+            return self._convert_exactly(values)
+        return convert_by_halving(values, self._try_convert_vectorized, self._convert_exactly)
 
-    def convert_checked(self, values: list[Any]) -> tuple[pa.Array | pa.ChunkedArray, list[int]]:
-        """Do the same for values that a `QuickForm` took: mostly their types need no second look."""
+    def convert_prechecked(self, values: list[Any]) -> tuple[pa.Array | pa.ChunkedArray, list[int]]:
+        """Do the same for values that a `FastRowChecker` took: mostly their types need no second look."""
         if not values:
             return self.convert(values)
         try:
-            array = self._unasked(values)
+            array = self._convert_prechecked_fast(values)
         except (AttributeError, TypeError, OverflowError):  # some are None, or of other types
             array = None
         return self.convert(values) if array is None else (array, [])
 
-    def _unasked(self, values: list[Any]) -> pa.Array | None:
+    def _convert_prechecked_fast(self, values: list[Any]) -> pa.Array | None:
         kind = self.column.kind
-        if kind is Kind.FIXED:
-            numbers = _packed(values, "q", pa.int64())
-            return None if numbers is None else self.integers(_int64s(numbers), None)
-        if kind is Kind.REAL:
-            return _packed(values, "d", self.type)
-        if kind in TIMESTAMPS:
-            return self._moments(values, some_null=False)
-        return self._fast(values, {_ONLY[kind]}, True)
+        if kind is LogicalType.FIXED:
+            numbers = _pack_numbers(values, "q", pa.int64())
+            return None if numbers is None else self.integers_to_fixed(_int64_values(numbers), None)
+        if kind is LogicalType.REAL:
+            return _pack_numbers(values, "d", self.type)
+        if kind in TIMESTAMP_TYPES:
+            return self._convert_datetimes(values, has_nulls=False)
+        return self._convert_fast(values, {_PYTHON_TYPES[kind]}, True)
 
-    def _at_once(self, values: Sequence[object]) -> pa.Array | None:
-        array = self._packed(values)
+    def _try_convert_vectorized(self, values: Sequence[object]) -> pa.Array | None:
+        array = self._try_convert_msgpack(values)
         if array is not None:
             return array
         types = set(map(type, values))
@@ -263,43 +265,45 @@ class ColumnConverter:
             return None
         if not types:
             return pa.nulls(len(values), self.type)
-        return self._fast(values, types, nulls)
+        return self._convert_fast(values, types, nulls)
 
-    def _packed(self, values: Sequence[Any]) -> pa.Array | None:
+    def _try_convert_msgpack(self, values: Sequence[Any]) -> pa.Array | None:
         """Read values that are all of the plainest type; None where they may not be."""
-        if self._pause or not values:
-            self._pause = max(self._pause - 1, 0)
+        if self._calls_to_skip or not values:
+            self._calls_to_skip = max(self._calls_to_skip - 1, 0)
             return None
         kind = self.column.kind
         array = None
-        if kind is Kind.TEXT:
-            array = packed.texts(values, self._most_text)
-        elif kind is Kind.REAL:
-            array = packed.floats(values)
-        elif kind is Kind.BOOLEAN:
-            array = packed.booleans(values)
-        elif kind in TIMESTAMPS:
-            array = self._packed_moments(values)
+        if kind is LogicalType.TEXT:
+            array = packed.convert_strings(values, self._max_text_characters)
+        elif kind is LogicalType.REAL:
+            array = packed.convert_floats(values)
+        elif kind is LogicalType.BOOLEAN:
+            array = packed.convert_booleans(values)
+        elif kind in TIMESTAMP_TYPES:
+            array = self._try_convert_msgpack_timestamps(values)
         if array is None:
-            self._pause = _PAUSE
+            self._calls_to_skip = _SKIPPED_CALLS_AFTER_MISS
         return array
 
-    def _packed_moments(self, values: Sequence[Any]) -> pa.Array | None:
+    def _try_convert_msgpack_timestamps(self, values: Sequence[Any]) -> pa.Array | None:
         zone = getattr(values[0], "tzinfo", None)
-        clock = packed.clocks(values, zone) if type(zone) is timezone else None
-        return None if clock is None else self.shown(clock, zone, None)
+        clock = packed.convert_timestamps(values, zone) if type(zone) is timezone else None
+        return None if clock is None else self.local_times_to_timestamps(clock, zone, None)
 
-    def stored(self, values: Sequence[Stored]) -> pa.Array | pa.ChunkedArray:
+    def stored_to_array(self, values: Sequence[StoredValue]) -> pa.Array | pa.ChunkedArray:
         """Return the array of values that are stored values already."""
         if pa.types.is_decimal(self.type):
             unscaled: Sequence[int | None] = values  # type: ignore[assignment]
             return decimal_from_unscaled(unscaled, self.type.precision, self.type.scale)
-        if self.column.kind is Kind.DATE:
+        if self.column.kind is LogicalType.DATE:
             return pa.array(values, pa.int32()).view(self.type)
         return pa.array(values, self.type)
 
-    def _exactly(self, values: Sequence[object]) -> tuple[pa.Array | pa.ChunkedArray, list[int]]:
-        stored: list[Stored] = []
+    def _convert_exactly(
+        self, values: Sequence[object]
+    ) -> tuple[pa.Array | pa.ChunkedArray, list[int]]:
+        stored: list[StoredValue] = []
         refused: list[int] = []
         for index, value in enumerate(values):
             try:
@@ -307,50 +311,62 @@ class ColumnConverter:
             except InvalidRow:
                 stored.append(None)
                 refused.append(index)
-        return self.stored(stored), refused
+        return self.stored_to_array(stored), refused
 
-    def _choose(self) -> Fast:
-        if self.column.kind in TIMESTAMPS:
-            return self._timestamps
+    def _select_fast_path(self) -> Fast:
+        if self.column.kind in TIMESTAMP_TYPES:
+            return self._convert_timestamps
         return {
-            Kind.FIXED: self._numbers,
-            Kind.REAL: self._reals,
-            Kind.BOOLEAN: self._booleans,
-            Kind.TEXT: self._texts,
-            Kind.BINARY: self._binaries,
-            Kind.DATE: self._dates,
-            Kind.TIME: self._times,
-        }.get(self.column.kind, _never)
+            LogicalType.FIXED: self._convert_numbers,
+            LogicalType.REAL: self._convert_floats,
+            LogicalType.BOOLEAN: self._convert_booleans,
+            LogicalType.TEXT: self._convert_strings,
+            LogicalType.BINARY: self._convert_binary,
+            LogicalType.DATE: self._convert_dates,
+            LogicalType.TIME: self._convert_times,
+        }.get(self.column.kind, _no_fast_path)
 
-    def _numbers(self, values: Sequence[object], types: set[type], nulls: bool) -> pa.Array | None:
+    def _convert_numbers(
+        self, values: Sequence[object], types: set[type], nulls: bool
+    ) -> pa.Array | None:
         if types == {int}:
-            return self._integers(values, nulls)
+            return self._convert_integers(values, nulls)
         if types == {Decimal}:
-            return _array(values, self.type)
+            return _try_make_array(values, self.type)
         if types == {float}:
-            return self._floats(values)
+            return self._convert_floats_to_fixed(values)
         return None
 
-    def _integers(self, values: Sequence[object], nulls: bool) -> pa.Array | None:
-        array = _array(values, pa.int64()) if nulls else _packed(values, "q", pa.int64())
-        return None if array is None else self.integers(_int64s(array), _nulls(array))
+    def _convert_integers(self, values: Sequence[object], nulls: bool) -> pa.Array | None:
+        array = (
+            _try_make_array(values, pa.int64()) if nulls else _pack_numbers(values, "q", pa.int64())
+        )
+        return (
+            None
+            if array is None
+            else self.integers_to_fixed(_int64_values(array), _null_mask_or_none(array))
+        )
 
-    def integers(self, numbers: Int64s, nulls: Mask | None) -> pa.Array | None:
+    def integers_to_fixed(self, numbers: Int64s, nulls: Mask | None) -> pa.Array | None:
         """Return FIXED values; None where only the exact path knows."""
-        if self._limit == 0:
+        if self._max_int64 == 0:
             return None
         precision, scale = self.type.precision, self.type.scale
-        if numbers.max() > self._limit or numbers.min() < -self._limit:
+        if numbers.max() > self._max_int64 or numbers.min() < -self._max_int64:
             return None
         if scale:
             numbers = numbers * np.int64(10**scale)
         return decimal_from_int64(numbers, nulls, precision, scale)
 
-    def _floats(self, values: Sequence[object]) -> pa.Array | None:
-        array = _array(values, pa.float64())
-        return None if array is None else self.floats(_float64s(array), _nulls(array))
+    def _convert_floats_to_fixed(self, values: Sequence[object]) -> pa.Array | None:
+        array = _try_make_array(values, pa.float64())
+        return (
+            None
+            if array is None
+            else self.floats_to_fixed(_float64_values(array), _null_mask_or_none(array))
+        )
 
-    def floats(self, numbers: Float64s, nulls: Mask | None) -> pa.Array | None:
+    def floats_to_fixed(self, numbers: Float64s, nulls: Mask | None) -> pa.Array | None:
         """Return FIXED values, rounded; None where only the exact path knows."""
         precision, scale = self.type.precision, self.type.scale
         if scale > _MAX_FLOAT_SCALE:
@@ -358,106 +374,122 @@ class ColumnConverter:
         with np.errstate(all="ignore"):
             scaled = numbers * float(10**scale)
         # NaN and infinities fail this test.
-        if not (np.abs(scaled) < min(_CERTAIN_BELOW, float(10**precision) - 1)).all():
+        if not (np.abs(scaled) < min(_MAX_CERTAIN_SCALED, float(10**precision) - 1)).all():
             return None
         magnitude = np.abs(scaled)
         whole = np.floor(magnitude)
         rest = magnitude - whole
         unscaled = np.copysign(whole + (rest > 0.5), scaled).astype(np.int64)
-        for index in np.flatnonzero(np.abs(rest - 0.5) < _NEAR_HALF).tolist():
+        for index in np.flatnonzero(np.abs(rest - 0.5) < _HALF_MARGIN).tolist():
             try:
-                unscaled[index] = fixed(float(numbers[index]), self.column, index)
+                unscaled[index] = convert_fixed(float(numbers[index]), self.column, index)
             except InvalidRow:
                 return None
         return decimal_from_int64(unscaled, nulls, precision, scale)
 
-    def _reals(self, values: Sequence[object], types: set[type], nulls: bool) -> pa.Array | None:
+    def _convert_floats(
+        self, values: Sequence[object], types: set[type], nulls: bool
+    ) -> pa.Array | None:
         if types == {float} and not nulls:
-            return _packed(values, "d", self.type)
-        return _array(values, self.type) if types <= {float, int} else None
+            return _pack_numbers(values, "d", self.type)
+        return _try_make_array(values, self.type) if types <= {float, int} else None
 
-    def _booleans(self, values: Sequence[object], types: set[type], _: bool) -> pa.Array | None:
-        return _array(values, self.type) if types == {bool} else None
+    def _convert_booleans(
+        self, values: Sequence[object], types: set[type], _: bool
+    ) -> pa.Array | None:
+        return _try_make_array(values, self.type) if types == {bool} else None
 
-    def _texts(self, values: Sequence[object], types: set[type], _: bool) -> pa.Array | None:
+    def _convert_strings(
+        self, values: Sequence[object], types: set[type], _: bool
+    ) -> pa.Array | None:
         if types != {str}:
             return None
-        array = _array(values, self.type)
-        return None if array is None else self.texts(array)
+        array = _try_make_array(values, self.type)
+        return None if array is None else self.check_string_lengths(array)
 
-    def texts(self, array: pa.Array) -> pa.Array | None:
+    def check_string_lengths(self, array: pa.Array) -> pa.Array | None:
         """Return texts that fit the column; None when one does not."""
         limit = MAX_TEXT_BYTES if self.column.length is None else self.column.length
-        longest = _longest(array)
+        longest = _max_value_bytes(array)
         if longest <= limit <= MAX_TEXT_BYTES:
             return array
         if longest > MAX_TEXT_BYTES or pc.max(pc.utf8_length(array)).as_py() > limit:
             return None
         return array
 
-    def _binaries(self, values: Sequence[object], types: set[type], _: bool) -> pa.Array | None:
-        array = _array(values, self.type) if types == {bytes} else None
-        return None if array is None else self.binaries(array)
+    def _convert_binary(
+        self, values: Sequence[object], types: set[type], _: bool
+    ) -> pa.Array | None:
+        array = _try_make_array(values, self.type) if types == {bytes} else None
+        return None if array is None else self.check_binary_lengths(array)
 
-    def binaries(self, array: pa.Array) -> pa.Array | None:
+    def check_binary_lengths(self, array: pa.Array) -> pa.Array | None:
         """Return bytes that fit the column; None when some do not."""
         limit = MAX_BINARY_BYTES if self.column.byte_length is None else self.column.byte_length
-        return None if _longest(array) > limit else array
+        return None if _max_value_bytes(array) > limit else array
 
-    def _dates(self, values: Sequence[object], types: set[type], _: bool) -> pa.Array | None:
-        return _array(values, self.type) if types == {date} else None
+    def _convert_dates(
+        self, values: Sequence[object], types: set[type], _: bool
+    ) -> pa.Array | None:
+        return _try_make_array(values, self.type) if types == {date} else None
 
-    def _times(self, values: Sequence[object], types: set[type], _: bool) -> pa.Array | None:
-        array = _array(values, pa.time64("us")) if types == {time} else None
+    def _convert_times(
+        self, values: Sequence[object], types: set[type], _: bool
+    ) -> pa.Array | None:
+        array = _try_make_array(values, pa.time64("us")) if types == {time} else None
         if array is None:
             return None
-        return self.times(_int64s(array), 6, _nulls(array))
+        return self.scale_times(_int64_values(array), 6, _null_mask_or_none(array))
 
-    def times(self, clock: Int64s, digits: int, nulls: Mask | None) -> pa.Array:
+    def scale_times(self, counts: Int64s, digits: int, nulls: Mask | None) -> pa.Array:
         """Return times of day that were counted in units of 10**-digits s."""
         scale = self.type.scale
-        units = _rescaled(clock, digits, scale)
+        units = _rescale_counts(counts, digits, scale)
         return decimal_from_int64(units, nulls, self.type.precision, scale)
 
-    def _timestamps(
+    def _convert_timestamps(
         self, values: Sequence[object], types: set[type], nulls: bool
     ) -> pa.Array | None:
         if types == {str}:
-            read = _datetimes(values, java=self.compatibility.is_java)
-            return None if read is None else self._moments(read, nulls)
+            read = _parse_plain_timestamps(values, java=self.compatibility.is_java)
+            return None if read is None else self._convert_datetimes(read, nulls)
         if types == {datetime}:
-            return self._moments(values, nulls)  # type: ignore[arg-type]
+            return self._convert_datetimes(values, nulls)  # type: ignore[arg-type]
         return None
 
-    def _moments(self, values: list[datetime | None], some_null: bool) -> pa.Array | None:
+    def _convert_datetimes(self, values: list[datetime | None], has_nulls: bool) -> pa.Array | None:
         given: list[datetime] = values  # type: ignore[assignment]
-        if some_null:
+        if has_nulls:
             given = [value for value in values if value is not None]
         zone = given[0].tzinfo
         if zone is not None and [value.tzinfo for value in given].count(zone) != len(given):
             return None
-        if zone is not None and self.compatibility.is_java and not _knows_offset(given[0]):
+        if zone is not None and self.compatibility.is_java and not _has_offset(given[0]):
             return None
         # Clock times: within one zone the difference does not ask for offsets.
-        since = _since(_EPOCH.replace(tzinfo=zone), values, some_null)
-        array = None if since is None else _array(since, _DURATION)
+        since = _subtract_epoch(_EPOCH.replace(tzinfo=zone), values, has_nulls)
+        array = None if since is None else _try_make_array(since, _DURATION_US_TYPE)
         if array is None:
             return None
-        return self.shown(_int64s(array), zone, _nulls(array))
+        return self.local_times_to_timestamps(_int64_values(array), zone, _null_mask_or_none(array))
 
-    def shown(self, clock: Int64s, zone: tzinfo | None, nulls: Mask | None) -> pa.Array | None:
+    def local_times_to_timestamps(
+        self, local_us: Int64s, zone: tzinfo | None, nulls: Mask | None
+    ) -> pa.Array | None:
         """Return timestamps whose clocks show so many µs since 1970, all in one zone or none."""
-        if self.column.kind is Kind.TIMESTAMP_NTZ and (zone is not None or self._unzoned):
-            return self._scaled(clock, 6, _NO_OFFSET, nulls)
-        offsets = self._offset_of(zone, clock)
+        if self.column.kind is LogicalType.TIMESTAMP_NTZ and (
+            zone is not None or self._keeps_naive_timestamps
+        ):
+            return self._scale_timestamps(local_us, 6, _ZERO_OFFSET, nulls)
+        offsets = self._offsets_at_local(zone, local_us)
         if offsets is None:
             return None
-        if self.column.kind is not Kind.TIMESTAMP_NTZ:
-            clock = clock - offsets * 1_000_000
-        return self._scaled(clock, 6, offsets, nulls)
+        if self.column.kind is not LogicalType.TIMESTAMP_NTZ:
+            local_us = local_us - offsets * 1_000_000
+        return self._scale_timestamps(local_us, 6, offsets, nulls)
 
-    def instants(
-        self, counted: Int64s, digits: int, zone: tzinfo | None, nulls: Mask | None
+    def epoch_counts_to_timestamps(
+        self, counts: Int64s, digits: int, zone: tzinfo | None, nulls: Mask | None
     ) -> pa.Array | None:
         """Return timestamps counted since 1970 in units of 10**-digits s.
 
@@ -466,51 +498,51 @@ class ColumnConverter:
         """
         unit = 10**digits
         first, last = _FIRST_S * unit, _LAST_S * unit
-        if counted.min() < first or counted.max() > last:
+        if counts.min() < first or counts.max() > last:
             return None
-        if zone is None and self._unzoned:
-            return self._scaled(counted, digits, _NO_OFFSET, nulls)
-        us = counted * (10 ** (6 - digits)) if digits <= 6 else counted // 1000
+        if zone is None and self._keeps_naive_timestamps:
+            return self._scale_timestamps(counts, digits, _ZERO_OFFSET, nulls)
+        us = counts * (10 ** (6 - digits)) if digits <= 6 else counts // 1000
         if zone is None:
-            offsets = self._offset_of(None, us)
+            offsets = self._offsets_at_local(None, us)
             back = -1
         else:
-            offsets = self._offset_at(zone, us)
+            offsets = self._offsets_at_utc(zone, us)
             back = 1
         if offsets is None:
             return None
-        if (zone is None) != (self.column.kind is Kind.TIMESTAMP_NTZ):
-            counted = counted + offsets * (back * unit)
-        return self._scaled(counted, digits, offsets, nulls)
+        if (zone is None) != (self.column.kind is LogicalType.TIMESTAMP_NTZ):
+            counts = counts + offsets * (back * unit)
+        return self._scale_timestamps(counts, digits, offsets, nulls)
 
-    def _offset_at(self, zone: tzinfo, us: Int64s) -> Int64s | None:
+    def _offsets_at_utc(self, zone: tzinfo, utc_us: Int64s) -> Int64s | None:
         """Return the offsets in seconds at instants; None where only the exact path knows."""
         if type(zone) is timezone:
-            return _fixed_offset(zone)
+            return _fixed_offset_s(zone)
         if isinstance(zone, ZoneInfo) and zone.key:
-            return self._offsets_in(zone).of_instant(us)
+            return self._zone_offset_cache(zone).offsets_at_utc(utc_us)
         return None
 
-    def _offset_of(self, zone: tzinfo | None, clock: Int64s) -> Int64s | None:
+    def _offsets_at_local(self, zone: tzinfo | None, local_us: Int64s) -> Int64s | None:
         """Return the offsets in seconds; None where only the exact path knows."""
         zone = self._zone if zone is None else zone
         if type(zone) is timezone:
-            return _fixed_offset(zone)
+            return _fixed_offset_s(zone)
         if isinstance(zone, ZoneInfo) and zone.key:
-            return self._offsets_in(zone).of_local(clock)
+            return self._zone_offset_cache(zone).offsets_at_local(local_us)
         return None
 
-    def _scaled(
-        self, counted: Int64s, digits: int, offsets: Int64s, nulls: Mask | None
+    def _scale_timestamps(
+        self, counts: Int64s, digits: int, offsets: Int64s, nulls: Mask | None
     ) -> pa.Array | None:
         precision, scale = self.type.precision, self.type.scale
-        if not are_in_range(counted, digits, self.column.kind):
+        if not are_in_range(counts, digits, self.column.kind):
             return None
-        largest = max(int(counted.max()), -int(counted.min()))
+        largest = max(int(counts.max()), -int(counts.min()))
         if scale > digits and largest > _MAX_INT64 // 10 ** (scale - digits):
             return None
-        units = _rescaled(counted, digits, scale)
-        if self.column.kind is not Kind.TIMESTAMP_TZ:
+        units = _rescale_counts(counts, digits, scale)
+        if self.column.kind is not LogicalType.TIMESTAMP_TZ:
             return decimal_from_int64(units, nulls, precision, scale)
         minutes = np.where(offsets >= 0, offsets // 60, -(-offsets // 60)) + _TZ_BIAS
         low = (units << _TZ_BITS) + minutes
@@ -518,31 +550,31 @@ class ColumnConverter:
             low.view(np.uint64), units >> (64 - _TZ_BITS), nulls, precision, scale
         )
 
-    def _offsets_in(self, zone: ZoneInfo) -> DayOffsets:
-        known = self._offsets.get(zone.key)
+    def _zone_offset_cache(self, zone: ZoneInfo) -> ZoneOffsetCache:
+        known = self._offset_caches.get(zone.key)
         if known is None:
-            known = self._offsets[zone.key] = DayOffsets(zone)
+            known = self._offset_caches[zone.key] = ZoneOffsetCache(zone)
         return known
 
 
-def _knows_offset(value: datetime) -> bool:
+def _has_offset(value: datetime) -> bool:
     try:
         return value.utcoffset() is not None
     except Exception:  # noqa: BLE001 - code of a zone may raise anything
         return False
 
 
-def int64_limit(column: Column) -> int:
+def max_int64_for_column(column: Column) -> int:
     """Return the largest integer of a FIXED column whose unscaled value has 64 bits."""
     precision, scale = column.precision or 38, column.scale or 0
     return int(min(10**precision - 1, _MAX_INT64) // 10**scale)
 
 
-def _never(values: Sequence[object], types: set[type], nulls: bool) -> pa.Array | None:  # noqa: ARG001
+def _no_fast_path(values: Sequence[object], types: set[type], nulls: bool) -> pa.Array | None:  # noqa: ARG001
     return None
 
 
-def _array(values: Sequence[object], arrow_type: pa.DataType) -> pa.Array | None:
+def _try_make_array(values: Sequence[object], arrow_type: pa.DataType) -> pa.Array | None:
     """Build an array; None when Arrow refuses a value or would need several pieces."""
     try:
         array = pa.array(values, arrow_type)
@@ -551,7 +583,7 @@ def _array(values: Sequence[object], arrow_type: pa.DataType) -> pa.Array | None
     return array if isinstance(array, pa.Array) else None
 
 
-def _packed(values: Sequence[object], code: str, arrow_type: pa.DataType) -> pa.Array | None:
+def _pack_numbers(values: Sequence[object], code: str, arrow_type: pa.DataType) -> pa.Array | None:
     """Build an array of numbers without nulls, in a third of the time that Arrow takes."""
     try:
         words = struct.pack(f"{len(values)}{code}", *values)
@@ -560,53 +592,55 @@ def _packed(values: Sequence[object], code: str, arrow_type: pa.DataType) -> pa.
     return pa.Array.from_buffers(arrow_type, len(values), [None, pa.py_buffer(words)])
 
 
-def _int64s(array: pa.Array) -> Int64s:
+def _int64_values(array: pa.Array) -> Int64s:
     """Return the values of a new array; 0 where it is null."""
     return np.frombuffer(array.buffers()[1], dtype=np.int64, count=len(array))
 
 
-def _float64s(array: pa.Array) -> Float64s:
+def _float64_values(array: pa.Array) -> Float64s:
     return np.frombuffer(array.buffers()[1], dtype=np.float64, count=len(array))
 
 
-def _since(
-    epoch: datetime, values: list[datetime | None], some_null: bool
+def _subtract_epoch(
+    epoch: datetime, values: list[datetime | None], has_nulls: bool
 ) -> list[timedelta | None] | None:
     try:
-        if some_null:
+        if has_nulls:
             return [None if value is None else value - epoch for value in values]
         return [value - epoch for value in values]  # type: ignore[operator]
     except TypeError:  # some have a zone, others none
         return None
 
 
-def _nulls(array: pa.Array) -> Mask | None:
-    return nulls_of(array) if array.null_count else None
+def _null_mask_or_none(array: pa.Array) -> Mask | None:
+    return null_mask(array) if array.null_count else None
 
 
-def _longest(array: pa.Array) -> int:
+def _max_value_bytes(array: pa.Array) -> int:
     offsets = np.frombuffer(array.buffers()[1], dtype=np.int32, count=len(array) + 1)
     return int((offsets[1:] - offsets[:-1]).max())
 
 
-def _rescaled(counted: Int64s, digits: int, scale: int) -> Int64s:
+def _rescale_counts(counts: Int64s, digits: int, scale: int) -> Int64s:
     """Turn units of 10**-digits s into units of 10**-scale s, floored."""
     if scale > digits:
-        return counted * np.int64(10 ** (scale - digits))
-    return counted // 10 ** (digits - scale) if scale < digits else counted
+        return counts * np.int64(10 ** (scale - digits))
+    return counts // 10 ** (digits - scale) if scale < digits else counts
 
 
-def _fixed_offset(zone: timezone) -> Int64s | None:
+def _fixed_offset_s(zone: timezone) -> Int64s | None:
     offset = zone.utcoffset(None)
     if offset.microseconds:
         return None
     return np.array(offset // timedelta(seconds=1), dtype=np.int64)
 
 
-def _datetimes(values: Sequence[object], *, java: bool) -> list[datetime | None] | None:
+def _parse_plain_timestamps(
+    values: Sequence[object], *, java: bool
+) -> list[datetime | None] | None:
     """Read texts of the most usual form; None when some text needs the exact reader."""
     read: list[datetime | None] = []
-    fits = _PLAIN.fullmatch
+    fits = _PLAIN_TIMESTAMP_PATTERN.fullmatch
     try:
         for value in values:
             if value is None:
@@ -618,15 +652,15 @@ def _datetimes(values: Sequence[object], *, java: bool) -> list[datetime | None]
     except ValueError:
         return None
     # fromisoformat takes offsets of nearly a day; the wire's limit is 18 hours.
-    return read if all(_offset_allowed(value) for value in read) else None
+    return read if all(_is_offset_allowed(value) for value in read) else None
 
 
-def is_plain_moment(text: str, *, java: bool) -> bool:
+def is_plain_timestamp(text: str, *, java: bool) -> bool:
     """Return True if a text is a timestamp in its most usual form."""
-    return _datetimes([text], java=java) is not None
+    return _parse_plain_timestamps([text], java=java) is not None
 
 
-def _offset_allowed(value: datetime | None) -> bool:
+def _is_offset_allowed(value: datetime | None) -> bool:
     if value is None or value.tzinfo is None:
         return True
     offset = value.utcoffset()

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from snowmelt.errors import InternalError
 from snowmelt.schema.conversion import msgpack_columns
-from snowmelt.schema.conversion.column_converter import int64_limit
-from snowmelt.schema.types import MAX_TEXT_BYTES, TIMESTAMPS, Kind
+from snowmelt.schema.conversion.column_converter import max_int64_for_column
+from snowmelt.schema.types import MAX_TEXT_BYTES, TIMESTAMP_TYPES, LogicalType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from snowmelt.schema.conversion.msgpack_columns import Int32s
     from snowmelt.schema.types import Column
 
-_lines = msgspec.json.Encoder(decimal_format="string").encode_lines
+_encode_json_lines = msgspec.json.Encoder(decimal_format="string").encode_lines
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a local clock's epoch
 # A datetime without a zone as a line of JSON, with and without a fraction; none with a zone is
 # as long as either.
-_CLOCK_BYTES = len('"2026-01-01T00:00:00.000001"\n')
-_WHOLE_CLOCK_BYTES = len('"2026-01-01T00:00:00"\n')
+_FRACTIONAL_LINE_BYTES = len('"2026-01-01T00:00:00.000001"\n')
+_WHOLE_SECOND_LINE_BYTES = len('"2026-01-01T00:00:00"\n')
 
 
-class Piece(ABC):
+class CompactColumn(ABC):
     """Values of a column, one or many calls' of them, none of them null."""
 
     __slots__ = ("body", "count")
@@ -51,80 +51,80 @@ class Piece(ABC):
         """How many bytes texts have in all."""
         return 0
 
-    def is_like(self, other: Piece) -> bool:
+    def can_concatenate(self, other: CompactColumn) -> bool:
         """Tell whether both can be joined."""
         return type(self) is type(other)
 
-    def joined(self, pieces: Sequence[Self]) -> Self:
+    def concatenate(self, columns: Sequence[Self]) -> Self:
         """Return the values of several pieces like this one."""
-        return type(self)(b"".join(piece.body for piece in pieces), _count(pieces))
+        return type(self)(b"".join(piece.body for piece in columns), _total_values(columns))
 
     @abstractmethod
-    def array(self, converter: ColumnConverter) -> pa.Array | None:
+    def to_array(self, converter: ColumnConverter) -> pa.Array | None:
         """Return the column's array; None where only the exact path knows."""
 
     @abstractmethod
-    def values(self) -> list[Any]:
+    def to_python_values(self) -> list[Any]:
         """Return the values for that path."""
 
 
-class Integers(Piece):
+class CompactIntegers(CompactColumn):
     """Integers of 64 bits for FIXED."""
 
     __slots__ = ()
 
     @classmethod
-    def of(cls, values: Sequence[Any], limit: int) -> Integers | None:
+    def try_pack(cls, values: Sequence[Any], max_value: int) -> CompactIntegers | None:
         """Take integers up to this limit."""
-        if not limit or not _all_of(int, values):
+        if not max_value or not _are_all_of_type(int, values):
             return None
         try:
             words = struct.pack(f"{len(values)}q", *values)
         except struct.error:
             return None
         numbers = np.frombuffer(words, np.int64)
-        if numbers.max() > limit or numbers.min() < -limit:
+        if numbers.max() > max_value or numbers.min() < -max_value:
             return None
         return cls(words, len(values))
 
-    def array(self, converter: ColumnConverter) -> pa.Array | None:
+    def to_array(self, converter: ColumnConverter) -> pa.Array | None:
         """Return the unscaled values."""
-        return converter.integers(np.frombuffer(self.body, np.int64), None)
+        return converter.integers_to_fixed(np.frombuffer(self.body, np.int64), None)
 
-    def values(self) -> list[Any]:
+    def to_python_values(self) -> list[Any]:
         """Return the integers."""
         return list(np.frombuffer(self.body, np.int64).tolist())
 
 
-class Reals(Piece):
+class CompactFloats(CompactColumn):
     """Floats for REAL."""
 
     __slots__ = ()
 
-    def array(self, _: ColumnConverter) -> pa.Array:
+    def to_array(self, _: ColumnConverter) -> pa.Array:
         """Return the doubles."""
-        return msgpack_columns.floats_of(self.body)
+        return msgpack_columns.unpack_floats(self.body)
 
-    def values(self) -> list[Any]:
+    def to_python_values(self) -> list[Any]:
         """Return the floats."""
         return list(np.frombuffer(self.body, np.float64).tolist())
 
 
-class Truths(Piece):
+class CompactBooleans(CompactColumn):
     """Booleans."""
 
     __slots__ = ()
 
-    def array(self, _: ColumnConverter) -> pa.Array:
+    def to_array(self, _: ColumnConverter) -> pa.Array:
         """Return the booleans."""
-        return msgpack_columns.booleans_of(self.body)
+        return msgpack_columns.unpack_booleans(self.body)
 
-    def values(self) -> list[Any]:
+    def to_python_values(self) -> list[Any]:
         """Return the booleans."""
         return list(map(bool, self.body))
 
 
-class Texts(Piece):
+class CompactStrings(CompactColumn):
     """ASCII texts."""
 
     __slots__ = ("lengths",)
@@ -138,87 +138,87 @@ class Texts(Piece):
         """How many bytes they have in all."""
         return len(self.body)
 
-    def joined(self, pieces: Sequence[Self]) -> Self:
+    def concatenate(self, columns: Sequence[Self]) -> Self:
         """Return the texts of several pieces."""
-        lengths = np.concatenate([piece.lengths for piece in pieces])
-        return type(self)(b"".join(piece.body for piece in pieces), lengths)
+        lengths = np.concatenate([piece.lengths for piece in columns])
+        return type(self)(b"".join(piece.body for piece in columns), lengths)
 
-    def array(self, _: ColumnConverter) -> pa.Array:
+    def to_array(self, _: ColumnConverter) -> pa.Array:
         """Return the texts."""
-        return msgpack_columns.texts_of(self.body, self.lengths)
+        return msgpack_columns.unpack_strings(self.body, self.lengths)
 
-    def values(self) -> list[Any]:
+    def to_python_values(self) -> list[Any]:
         """Return the texts."""
-        return msgpack_columns.texts_of(self.body, self.lengths).to_pylist()  # type: ignore[no-any-return]
+        return msgpack_columns.unpack_strings(self.body, self.lengths).to_pylist()  # type: ignore[no-any-return]
 
 
-class Decimals(Piece):
+class CompactDecimals(CompactColumn):
     """Decimals for FIXED, as lines of text."""
 
     __slots__ = ()
 
     @classmethod
-    def of(cls, values: Sequence[Any], digits: int) -> Decimals | None:
+    def try_pack(cls, values: Sequence[Any], max_whole_digits: int) -> CompactDecimals | None:
         """Take decimals of at most so many digits before the point."""
-        if not _all_of(Decimal, values):
+        if not _are_all_of_type(Decimal, values):
             return None
-        body = _lines(values)
+        body = _encode_json_lines(values)
         # Infinities, what is no number, and exponents.
         if b"N" in body or b"I" in body or b"E" in body:
             return None
         # Rounding does not add a digit where one is to spare; else it is looked at twice.
-        if max(map(Decimal.adjusted, values)) >= digits - 1:
-            bound = 10**digits - 1
+        if max(map(Decimal.adjusted, values)) >= max_whole_digits - 1:
+            bound = 10**max_whole_digits - 1
             if max(values) > bound or min(values) < -bound:
                 return None
         return cls(body, len(values))
 
-    def array(self, converter: ColumnConverter) -> pa.Array | None:
+    def to_array(self, converter: ColumnConverter) -> pa.Array | None:
         """Return them; None if some would have to be rounded."""
-        return _read(self.body, self.count, converter.type)
+        return _parse_quoted_lines(self.body, self.count, converter.type)
 
-    def values(self) -> list[Any]:
+    def to_python_values(self) -> list[Any]:
         """Return the decimals."""
         return msgspec.json.Decoder(Decimal).decode_lines(self.body)
 
 
-class Clocks(Piece):
+class CompactNaiveTimestamps(CompactColumn):
     """Datetimes without a zone, as lines of text."""
 
     __slots__ = ()
 
     @classmethod
-    def of(cls, values: Sequence[Any]) -> Clocks | None:
+    def try_pack(cls, values: Sequence[Any]) -> CompactNaiveTimestamps | None:
         """Take datetimes that all lack a zone; a later one of two equal clock times is none."""
-        if not _all_of(datetime, values) or 1 in [value.fold for value in values]:
+        if not _are_all_of_type(datetime, values) or 1 in [value.fold for value in values]:
             return None
         try:
-            body, count = _lines(values), len(values)
+            body, count = _encode_json_lines(values), len(values)
         except Exception:  # noqa: BLE001 - code of a zone may raise anything
             return None
         # In the first and the last year an offset may move an instant out of range.
         if b'"9999-' in body or b'"0001-' in body:
             return None
-        for size in (_CLOCK_BYTES, _WHOLE_CLOCK_BYTES):
+        for size in (_FRACTIONAL_LINE_BYTES, _WHOLE_SECOND_LINE_BYTES):
             if len(body) == count * size and body[size - 1 :: size].count(b"\n") == count:
                 return cls(body, count)
         naive = [value.tzinfo for value in values].count(None) == count
         return cls(body, count) if naive else None
 
-    def array(self, converter: ColumnConverter) -> pa.Array | None:
+    def to_array(self, converter: ColumnConverter) -> pa.Array | None:
         """Return the timestamps."""
-        read = _read(self.body, self.count, pa.timestamp("us"))
+        read = _parse_quoted_lines(self.body, self.count, pa.timestamp("us"))
         if read is None:
             return None
         clock = np.frombuffer(read.buffers()[1], np.int64, count=len(read))
-        return converter.shown(clock, None, None)
+        return converter.local_times_to_timestamps(clock, None, None)
 
-    def values(self) -> list[Any]:
+    def to_python_values(self) -> list[Any]:
         """Return the datetimes."""
         return msgspec.json.Decoder(datetime).decode_lines(self.body)
 
 
-class Moments(Piece):
+class CompactZonedTimestamps(CompactColumn):
     """Datetimes of one zone with a fixed offset, as MessagePack has them."""
 
     __slots__ = ("zone",)
@@ -227,116 +227,122 @@ class Moments(Piece):
         super().__init__(body, count)
         self.zone = zone
 
-    def is_like(self, other: Piece) -> bool:
+    def can_concatenate(self, other: CompactColumn) -> bool:
         """Tell whether both are of one zone, and their records of one size."""
         return (
-            isinstance(other, Moments)
+            isinstance(other, CompactZonedTimestamps)
             and self.zone == other.zone
             and len(self.body) * other.count == len(other.body) * self.count
         )
 
-    def joined(self, pieces: Sequence[Self]) -> Self:
+    def concatenate(self, columns: Sequence[Self]) -> Self:
         """Return the datetimes of several pieces."""
-        return type(self)(b"".join(piece.body for piece in pieces), _count(pieces), self.zone)
+        return type(self)(
+            b"".join(piece.body for piece in columns), _total_values(columns), self.zone
+        )
 
-    def array(self, converter: ColumnConverter) -> pa.Array | None:
+    def to_array(self, converter: ColumnConverter) -> pa.Array | None:
         """Return the timestamps."""
-        clock = msgpack_columns.clocks_of(self.body, self.count, self.zone)
-        return converter.shown(clock, self.zone, None)
+        clock = msgpack_columns.unpack_timestamps(self.body, self.count, self.zone)
+        return converter.local_times_to_timestamps(clock, self.zone, None)
 
-    def values(self) -> list[Any]:
+    def to_python_values(self) -> list[Any]:
         """Return the datetimes."""
-        clock = msgpack_columns.clocks_of(self.body, self.count, self.zone)
+        clock = msgpack_columns.unpack_timestamps(self.body, self.count, self.zone)
         epoch = _EPOCH.replace(tzinfo=self.zone)
         return [epoch + timedelta(microseconds=us) for us in clock.tolist()]
 
 
-def compacted(column: Column, values: Sequence[Any]) -> Piece | None:
+def try_compact(column: Column, values: Sequence[Any]) -> CompactColumn | None:
     """Take the values of a column, of which there are some."""
     kind = column.kind
-    if kind is Kind.FIXED:
-        return _numbers(column, values)
-    if kind in TIMESTAMPS:
-        return _times(values)
-    if kind is Kind.TEXT:
+    if kind is LogicalType.FIXED:
+        return _try_compact_numbers(column, values)
+    if kind in TIMESTAMP_TYPES:
+        return _try_compact_timestamps(values)
+    if kind is LogicalType.TEXT:
         limit = MAX_TEXT_BYTES if column.length is None else column.length
-        read = msgpack_columns.letters(values, min(limit, MAX_TEXT_BYTES))
-        return None if read is None else Texts(*read)
-    if kind is Kind.REAL:
-        words = msgpack_columns.doubles(values)
-        return None if words is None else Reals(words, len(values))
-    bits = msgpack_columns.truths(values) if kind is Kind.BOOLEAN else None
-    return None if bits is None else Truths(bits, len(values))
+        read = msgpack_columns.pack_strings(values, min(limit, MAX_TEXT_BYTES))
+        return None if read is None else CompactStrings(*read)
+    if kind is LogicalType.REAL:
+        words = msgpack_columns.pack_floats(values)
+        return None if words is None else CompactFloats(words, len(values))
+    bits = msgpack_columns.pack_booleans(values) if kind is LogicalType.BOOLEAN else None
+    return None if bits is None else CompactBooleans(bits, len(values))
 
 
-def _numbers(column: Column, values: Sequence[Any]) -> Piece | None:
+def _try_compact_numbers(column: Column, values: Sequence[Any]) -> CompactColumn | None:
     if type(values[0]) is int:
-        return Integers.of(values, int64_limit(column))
-    return Decimals.of(values, (column.precision or 38) - (column.scale or 0))
+        return CompactIntegers.try_pack(values, max_int64_for_column(column))
+    return CompactDecimals.try_pack(values, (column.precision or 38) - (column.scale or 0))
 
 
-def _times(values: Sequence[Any]) -> Piece | None:
+def _try_compact_timestamps(values: Sequence[Any]) -> CompactColumn | None:
     zone = getattr(values[0], "tzinfo", None)
     if type(zone) is not timezone:
-        return Clocks.of(values)
-    records = msgpack_columns.moments(values, zone)
-    return None if records is None else Moments(records, len(values), zone)
+        return CompactNaiveTimestamps.try_pack(values)
+    records = msgpack_columns.pack_timestamps(values, zone)
+    return None if records is None else CompactZonedTimestamps(records, len(values), zone)
 
 
-def arrays_of(
-    pieces: Sequence[Piece | pa.Array], converter: ColumnConverter
+def concatenate_to_arrays(
+    columns: Sequence[CompactColumn | pa.Array], converter: ColumnConverter
 ) -> list[pa.Array | pa.ChunkedArray]:
     """Return the arrays of a column's pieces, those that are alike together."""
     arrays: list[pa.Array | pa.ChunkedArray] = []
-    run: list[Piece] = []
+    run: list[CompactColumn] = []
     letters = 0
-    for piece in pieces:
-        if isinstance(piece, Piece):
+    for piece in columns:
+        if isinstance(piece, CompactColumn):
             letters += len(piece.body)
-            if run and not (run[-1].is_like(piece) and letters <= msgpack_columns.MAX_LETTERS):
-                arrays.append(_array_of(run, converter))
+            if run and not (
+                run[-1].can_concatenate(piece) and letters <= msgpack_columns.MAX_ARRAY_CHARACTERS
+            ):
+                arrays.append(_run_to_array(run, converter))
                 run, letters = [], len(piece.body)
             run.append(piece)
             continue
         if run:
-            arrays.append(_array_of(run, converter))
+            arrays.append(_run_to_array(run, converter))
             run, letters = [], 0
         arrays.append(piece)
     if run:
-        arrays.append(_array_of(run, converter))
+        arrays.append(_run_to_array(run, converter))
     return arrays
 
 
-def _array_of(run: Sequence[Piece], converter: ColumnConverter) -> pa.Array | pa.ChunkedArray:
-    piece = run[0] if len(run) == 1 else run[0].joined(run)
-    array = piece.array(converter)
+def _run_to_array(
+    run: Sequence[CompactColumn], converter: ColumnConverter
+) -> pa.Array | pa.ChunkedArray:
+    piece = run[0] if len(run) == 1 else run[0].concatenate(run)
+    array = piece.to_array(converter)
     if array is not None:
         return array
-    array, refused = converter.convert(piece.values())
+    array, refused = converter.convert(piece.to_python_values())
     if refused:
         name = converter.column.display_name
         raise InternalError(f"Values were taken that column {name} refuses.")
     return array
 
 
-def _count(pieces: Sequence[Piece]) -> int:
-    return sum(piece.count for piece in pieces)
+def _total_values(columns: Sequence[CompactColumn]) -> int:
+    return sum(piece.count for piece in columns)
 
 
-def _all_of(kind: type, values: Sequence[object]) -> bool:
+def _are_all_of_type(kind: type, values: Sequence[object]) -> bool:
     # Half the time of a set of the types.
     return list(map(type, values)).count(kind) == len(values)
 
 
-def _read(body: bytes, count: int, kind: pa.DataType) -> pa.Array | None:
+def _parse_quoted_lines(body: bytes, count: int, kind: pa.DataType) -> pa.Array | None:
     """Read one quoted text a line; None where one does not fit."""
     try:
-        return _unquoted(body, count).cast(kind)
+        return _unquote_lines(body, count).cast(kind)
     except pa.ArrowInvalid:
         return None
 
 
-def _unquoted(body: bytes, count: int) -> pa.Array:
+def _unquote_lines(body: bytes, count: int) -> pa.Array:
     size = len(body) // count
     if size * count == len(body) and body[size - 1 :: size].count(b"\n") == count:
         lines = np.frombuffer(body, np.uint8).reshape(count, size)

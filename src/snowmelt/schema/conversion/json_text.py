@@ -21,12 +21,12 @@ from uuid import UUID
 import numpy as np
 
 from snowmelt.schema.conversion.foreign_types import (
-    datetime_and_nanos,
-    expanded,
-    has_clock,
+    format_datetime64,
+    has_time_of_day,
     is_missing,
+    split_datetime64,
 )
-from snowmelt.schema.conversion.numbers import float_text
+from snowmelt.schema.conversion.numbers import format_java_float
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 # Readers in Python follow a document by recursion; PySpark's takes four of a thousand calls a level.
 MAX_DEPTH = 200
 MAX_DIGITS = 1000
-MAX_NAME = 50_000
+MAX_NAME_CHARACTERS = 50_000
 
-_TOKEN = re.compile(
+_TOKEN_PATTERN = re.compile(
     r"[ \t\n\r]*(?:"
     r'(?P<string>"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*")'
     r"|(?P<number>-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)(?![0-9.eE+\-\w])"
@@ -44,32 +44,40 @@ _TOKEN = re.compile(
     r"|(?P<mark>[\[\]{},:])"
     r"|(?P<end>\Z))"
 )
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
-_UNSAFE = re.compile(r'[\x00-\x1f"\\]')
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_ESCAPE_PATTERN = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
+_ESCAPED_CHARACTER_PATTERN = re.compile(r'[\x00-\x1f"\\]')
+_SURROGATE_PATTERN = re.compile("[\ud800-\udfff]")
 # Up to so many characters no number without an exponent is beyond a double.
-_SURELY_DOUBLE = 300
-_SHORT = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-_WRITTEN = {
+_MAX_SURE_DOUBLE_CHARACTERS = 300
+_SHORT_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_ESCAPE_SEQUENCES = {
     **{chr(code): f"\\u{code:04X}" for code in range(32)},
-    **{char: f"\\{letter}" for letter, char in _SHORT.items()},
+    **{char: f"\\{letter}" for letter, char in _SHORT_ESCAPES.items()},
     '"': '\\"',
     "\\": "\\\\",
 }
-_PLAIN_LOW, _PLAIN_HIGH = Decimal("1e-3"), Decimal("1e7")
+_MIN_PLAIN_FLOAT, _PLAIN_FLOAT_END = Decimal("1e-3"), Decimal("1e7")
 
-_VALUE, _FIRST_VALUE, _FIRST_KEY, _KEY, _COLON, _AFTER, _DONE = range(7)
+(
+    _EXPECT_VALUE,
+    _EXPECT_FIRST_VALUE,
+    _EXPECT_FIRST_KEY,
+    _EXPECT_KEY,
+    _EXPECT_COLON,
+    _EXPECT_COMMA_OR_END,
+    _EXPECT_NOTHING,
+) = range(7)
 
 
 class InvalidJson(ValueError):
     """The text is not JSON."""
 
 
-class Duplicate(InvalidJson):
+class DuplicateKey(InvalidJson):
     """An object has a key twice; the text is the key."""
 
 
-class BeyondLimits(InvalidJson):
+class JsonLimitExceeded(InvalidJson):
     """The document nests too deep, or has a number or a name that is too long or too large."""
 
 
@@ -77,7 +85,7 @@ class LoneSurrogate(InvalidJson):
     """A string holds half a surrogate pair."""
 
 
-class Unwritable(TypeError):
+class NotJsonSerializable(TypeError):
     """A value has no JSON form."""
 
     def __init__(self, value: object) -> None:
@@ -85,7 +93,7 @@ class Unwritable(TypeError):
         self.value = value
 
 
-def normalise(text: str, *, several_roots: bool = False) -> str:
+def normalize_json(text: str, *, several_roots: bool = False) -> str:
     """Return the JSON value in a text without white space and with canonical escapes.
 
     With `several_roots` there may be more than one; a blank parts them.
@@ -93,94 +101,97 @@ def normalise(text: str, *, several_roots: bool = False) -> str:
     Raises:
         InvalidJson: if it is not a value of strict JSON, or more than are wanted.
     """
-    if not text.isascii() and _SURROGATE.search(text):
+    if not text.isascii() and _SURROGATE_PATTERN.search(text):
         raise LoneSurrogate
-    return "".join(_Normaliser(several_roots=several_roots).pieces(text))
+    return "".join(_JsonNormalizer(several_roots=several_roots).normalize_tokens(text))
 
 
-class _Normaliser:
+class _JsonNormalizer:
     """The state of one reading: open containers (a set of keys, or None for an array)."""
 
     def __init__(self, *, several_roots: bool) -> None:
         self._several_roots = several_roots
-        self.open: list[set[str] | None] = []
-        self.state = _VALUE
+        self.open_containers: list[set[str] | None] = []
+        self.state = _EXPECT_VALUE
 
-    def pieces(self, text: str) -> Iterator[str]:
+    def normalize_tokens(self, text: str) -> Iterator[str]:
         position = 0
         while True:
-            token = _TOKEN.match(text, position)
+            token = _TOKEN_PATTERN.match(text, position)
             if token is None:
                 raise InvalidJson
             kind = token.lastgroup
             if kind == "end":
-                if self.state != _DONE:
+                if self.state != _EXPECT_NOTHING:
                     raise InvalidJson
                 return
-            if self.state == _DONE and self._several_roots:
+            if self.state == _EXPECT_NOTHING and self._several_roots:
                 # A bare number must end before the next value begins.
                 if text[position - 1] in "0123456789" and token.start(kind or 0) == position:
                     raise InvalidJson
-                self.state = _VALUE
+                self.state = _EXPECT_VALUE
                 yield " "
             position = token.end()
             written = token[kind or 0]
             if kind == "mark":
-                self._mark(written)
+                self._check_delimiter(written)
             elif kind == "string":
-                written = self._string(written)
+                written = self._normalize_string(written)
             else:
-                self._scalar(written)
+                self._check_scalar(written)
             yield written
 
-    def _scalar(self, written: str) -> None:
-        if self.state not in {_VALUE, _FIRST_VALUE}:
+    def _check_scalar(self, literal: str) -> None:
+        if self.state not in {_EXPECT_VALUE, _EXPECT_FIRST_VALUE}:
             raise InvalidJson
-        if len(written) > MAX_DIGITS and sum(map(str.isdecimal, written)) > MAX_DIGITS:
-            raise BeyondLimits
-        _check_magnitude(written)
-        self.state = _AFTER if self.open else _DONE
+        if len(literal) > MAX_DIGITS and sum(map(str.isdecimal, literal)) > MAX_DIGITS:
+            raise JsonLimitExceeded
+        _check_magnitude(literal)
+        self.state = _EXPECT_COMMA_OR_END if self.open_containers else _EXPECT_NOTHING
 
-    def _string(self, written: str) -> str:
-        content = _unescaped(written[1:-1])
-        if self.state in {_VALUE, _FIRST_VALUE}:
-            self.state = _AFTER if self.open else _DONE
-            return quoted(_sound(content))
-        keys = self.open[-1] if self.open else None
-        if self.state not in {_FIRST_KEY, _KEY} or keys is None:
+    def _normalize_string(self, literal: str) -> str:
+        content = _unescape(literal[1:-1])
+        if self.state in {_EXPECT_VALUE, _EXPECT_FIRST_VALUE}:
+            self.state = _EXPECT_COMMA_OR_END if self.open_containers else _EXPECT_NOTHING
+            return quote_json_string(_replace_lone_surrogates(content))
+        keys = self.open_containers[-1] if self.open_containers else None
+        if self.state not in {_EXPECT_FIRST_KEY, _EXPECT_KEY} or keys is None:
             raise InvalidJson
-        if len(content) > MAX_NAME:
-            raise BeyondLimits
+        if len(content) > MAX_NAME_CHARACTERS:
+            raise JsonLimitExceeded
         # Halves of pairs are still told apart here, though each becomes a `?`.
         _add_key(keys, content)
-        self.state = _COLON
-        return quoted(_sound(content))
+        self.state = _EXPECT_COLON
+        return quote_json_string(_replace_lone_surrogates(content))
 
-    def _mark(self, mark: str) -> None:
-        if mark in "[{":
-            if self.state not in {_VALUE, _FIRST_VALUE}:
+    def _check_delimiter(self, delimiter: str) -> None:
+        if delimiter in "[{":
+            if self.state not in {_EXPECT_VALUE, _EXPECT_FIRST_VALUE}:
                 raise InvalidJson
-            if len(self.open) >= MAX_DEPTH:
-                raise BeyondLimits
-            self.open.append(set() if mark == "{" else None)
-            self.state = _FIRST_KEY if mark == "{" else _FIRST_VALUE
-        elif mark in "]}":
-            if self.state not in {_AFTER, _FIRST_VALUE if mark == "]" else _FIRST_KEY}:
+            if len(self.open_containers) >= MAX_DEPTH:
+                raise JsonLimitExceeded
+            self.open_containers.append(set() if delimiter == "{" else None)
+            self.state = _EXPECT_FIRST_KEY if delimiter == "{" else _EXPECT_FIRST_VALUE
+        elif delimiter in "]}":
+            if self.state not in {
+                _EXPECT_COMMA_OR_END,
+                _EXPECT_FIRST_VALUE if delimiter == "]" else _EXPECT_FIRST_KEY,
+            }:
                 raise InvalidJson
-            if (self.open.pop() is None) != (mark == "]"):
+            if (self.open_containers.pop() is None) != (delimiter == "]"):
                 raise InvalidJson
-            self.state = _AFTER if self.open else _DONE
-        elif mark == ",":
-            if self.state != _AFTER:
+            self.state = _EXPECT_COMMA_OR_END if self.open_containers else _EXPECT_NOTHING
+        elif delimiter == ",":
+            if self.state != _EXPECT_COMMA_OR_END:
                 raise InvalidJson
-            self.state = _VALUE if self.open[-1] is None else _KEY
-        elif self.state == _COLON:
-            self.state = _VALUE
+            self.state = _EXPECT_VALUE if self.open_containers[-1] is None else _EXPECT_KEY
+        elif self.state == _EXPECT_COLON:
+            self.state = _EXPECT_VALUE
         else:
             raise InvalidJson
 
 
-def write(value: object, *, signed_bytes: bool = True) -> str:
+def write_json(value: object, *, signed_bytes: bool = True) -> str:
     """Return the JSON text of Python values.
 
     Args:
@@ -193,71 +204,73 @@ def write(value: object, *, signed_bytes: bool = True) -> str:
             surrogate pair.
     """
     pieces: list[str] = []
-    _write(value, pieces, 0, signed_bytes)
+    _write_value(value, pieces, 0, signed_bytes)
     return "".join(pieces)
 
 
-def quoted(text: str) -> str:
+def quote_json_string(text: str) -> str:
     """Return a JSON string."""
-    if _UNSAFE.search(text) is None:
+    if _ESCAPED_CHARACTER_PATTERN.search(text) is None:
         return f'"{text}"'
-    return '"' + _UNSAFE.sub(lambda found: _WRITTEN[found[0]], text) + '"'
+    return (
+        '"' + _ESCAPED_CHARACTER_PATTERN.sub(lambda found: _ESCAPE_SEQUENCES[found[0]], text) + '"'
+    )
 
 
-def _write(value: object, pieces: list[str], depth: int, signed_bytes: bool) -> None:
+def _write_value(value: object, output: list[str], depth: int, signed_bytes: bool) -> None:
     if isinstance(value, dict):
-        _write_object(value, pieces, depth + 1, signed_bytes)
+        _write_object(value, output, depth + 1, signed_bytes)
     elif isinstance(value, (list, tuple)):
-        _write_array(value, pieces, depth + 1, signed_bytes)
-    elif (text := _scalar_text(value)) is not None:
-        pieces.append(text)
+        _write_array(value, output, depth + 1, signed_bytes)
+    elif (text := _format_scalar(value)) is not None:
+        output.append(text)
     elif isinstance(value, (bytes, bytearray, memoryview)):
         # The items of a wider view are machine words, and their bytes the machine's own.
         if not signed_bytes or (isinstance(value, memoryview) and value.itemsize != 1):
-            raise Unwritable(value)
+            raise NotJsonSerializable(value)
         signed = (byte - 256 if byte > 127 else byte for byte in bytes(value))
-        pieces.append("[" + ",".join(map(str, signed)) + "]")
-    elif (fields := _fields(value)) is not None:
-        _write_object(fields, pieces, depth + 1, signed_bytes)
-    elif (items := _items(value)) is not None:
-        _write_array(items, pieces, depth + 1, signed_bytes)
+        output.append("[" + ",".join(map(str, signed)) + "]")
+    elif (fields := _object_fields(value)) is not None:
+        _write_object(fields, output, depth + 1, signed_bytes)
+    elif (items := _array_items(value)) is not None:
+        _write_array(items, output, depth + 1, signed_bytes)
     elif isinstance(value, Enum):
-        _write(value.value, pieces, depth, signed_bytes)
+        _write_value(value.value, output, depth, signed_bytes)
     else:
-        raise Unwritable(value)
+        raise NotJsonSerializable(value)
 
 
 def _write_object(
-    value: Mapping[object, object], pieces: list[str], depth: int, signed_bytes: bool
+    value: Mapping[object, object], output: list[str], depth: int, signed_bytes: bool
 ) -> None:
     if depth > MAX_DEPTH:
-        raise BeyondLimits
+        raise JsonLimitExceeded
     keys: set[str] = set()
     before = "{"
     for key, item in value.items():
         if not isinstance(key, str):
-            raise Unwritable(key)
+            raise NotJsonSerializable(key)
         _add_key(keys, key)
-        pieces.append(before + _text(key) + ":")
-        _write(item, pieces, depth, signed_bytes)
+        output.append(before + _format_string(key) + ":")
+        _write_value(item, output, depth, signed_bytes)
         before = ","
-    pieces.append("{}" if before == "{" else "}")
+    output.append("{}" if before == "{" else "}")
 
 
 def _write_array(
-    value: Sequence[object], pieces: list[str], depth: int, signed_bytes: bool
+    value: Sequence[object], output: list[str], depth: int, signed_bytes: bool
 ) -> None:
     if depth > MAX_DEPTH:
-        raise BeyondLimits
+        raise JsonLimitExceeded
     before = "["
     for item in value:
-        pieces.append(before)
-        _write(item, pieces, depth, signed_bytes)
+        output.append(before)
+        _write_value(item, output, depth, signed_bytes)
         before = ","
-    pieces.append("[]" if before == "[" else "]")
+    output.append("[]" if before == "[" else "]")
 
 
-def _fields(value: object) -> Mapping[object, object] | None:
+def _object_fields(value: object) -> Mapping[object, object] | None:
     if isinstance(value, Mapping):
         return value
     if is_dataclass(value) and not isinstance(value, type):
@@ -265,75 +278,81 @@ def _fields(value: object) -> Mapping[object, object] | None:
     return None
 
 
-def _items(value: object) -> list[object] | None:
+def _array_items(value: object) -> list[object] | None:
     if isinstance(value, np.ndarray):
         # Not tolist(): a float32 keeps its own shortest text.
         return [value[()]] if value.ndim == 0 else list(value)
     return list(value) if isinstance(value, (set, frozenset, deque)) else None
 
 
-def _scalar_text(value: object) -> str | None:
+def _format_scalar(value: object) -> str | None:
     if isinstance(value, str):
-        return _text(value)
+        return _format_string(value)
     if value is None or isinstance(value, (bool, np.bool_)):
         return "null" if value is None else "true" if value else "false"
     if isinstance(value, np.timedelta64):
-        raise Unwritable(value)  # NumPy counts it among the integers
+        raise NotJsonSerializable(value)  # NumPy counts it among the integers
     if isinstance(value, (int, np.integer)):
-        return _limited(format(Decimal(int(value)), "f"))
+        return _check_number_limits(format(Decimal(int(value)), "f"))
     if isinstance(value, (float, np.floating)):
-        return _float(value)
-    return _decimal(value) if isinstance(value, Decimal) else _other_text(value)
+        return _format_float(value)
+    return _format_decimal(value) if isinstance(value, Decimal) else _format_foreign_scalar(value)
 
 
-def _other_text(value: object) -> str | None:
+def _format_foreign_scalar(value: object) -> str | None:
     if isinstance(value, UUID):
-        return quoted(str(value))
+        return quote_json_string(str(value))
     if is_missing(value):
         return "null"
     if isinstance(value, np.datetime64):
-        return _numpy_moment(value)
-    return _date_or_time(value)
+        return _format_numpy_datetime(value)
+    return _format_date_or_time(value)
 
 
-def _date_or_time(value: object) -> str | None:
+def _format_date_or_time(value: object) -> str | None:
     if isinstance(value, datetime):
         nanos = value.microsecond * 1000 + getattr(value, "nanosecond", 0)
-        return quoted(f"{value.date().isoformat()}T{_clock(value, nanos)}{_zone(value)}")
+        return quote_json_string(
+            f"{value.date().isoformat()}T{_format_time(value, nanos)}{_format_utc_offset(value)}"
+        )
     if isinstance(value, time):
         nanos = value.microsecond * 1000 + getattr(value, "nanosecond", 0)
-        return quoted(_clock(value, nanos) + _zone(value))
+        return quote_json_string(_format_time(value, nanos) + _format_utc_offset(value))
     if isinstance(value, date):
-        return quoted(value.isoformat())
+        return quote_json_string(value.isoformat())
     return None
 
 
-def _numpy_moment(value: np.datetime64) -> str:
-    found = datetime_and_nanos(value)
+def _format_numpy_datetime(value: np.datetime64) -> str:
+    found = split_datetime64(value)
     if found is None:
         # A clock time of a year that a datetime does not have.
-        day, _, rest = expanded(value).partition("T")
-        return quoted(f"{day}T{_clock(time.fromisoformat(rest[:8]), 0)}" if rest else day)
+        day, _, rest = format_datetime64(value).partition("T")
+        return quote_json_string(
+            f"{day}T{_format_time(time.fromisoformat(rest[:8]), 0)}" if rest else day
+        )
     clock, nanos = found
     day = clock.date().isoformat()
-    return quoted(f"{day}T{_clock(clock, nanos)}" if has_clock(value) else day)
+    return quote_json_string(
+        f"{day}T{_format_time(clock, nanos)}" if has_time_of_day(value) else day
+    )
 
 
-def _text(value: str) -> str:
-    if not value.isascii() and _SURROGATE.search(value):
+def _format_string(value: str) -> str:
+    if not value.isascii() and _SURROGATE_PATTERN.search(value):
         raise LoneSurrogate
-    return quoted(value)
+    return quote_json_string(value)
 
 
-def _float(value: float | np.floating) -> str:
+def _format_float(value: float | np.floating) -> str:
     """Write a float as the official client does: 1.0, 1.0E10, 1.0E-7."""
     if not np.isfinite(value):
-        return quoted(_special(float(value)))
-    text = float_text(value)
+        return quote_json_string(_format_special_float(float(value)))
+    text = format_java_float(value)
     number = Decimal(text)
     if not number:
         return "-0.0" if text.startswith("-") else "0.0"
-    if _PLAIN_LOW <= abs(number) < _PLAIN_HIGH:
+    if _MIN_PLAIN_FLOAT <= abs(number) < _PLAIN_FLOAT_END:
         plain = format(number, "f")
         return plain if "." in plain else plain + ".0"
     digits = "".join(map(str, number.as_tuple().digits)).rstrip("0")
@@ -341,35 +360,35 @@ def _float(value: float | np.floating) -> str:
     return f"{sign}{digits[0]}.{digits[1:] or '0'}E{number.adjusted()}"
 
 
-def _decimal(value: Decimal) -> str:
+def _format_decimal(value: Decimal) -> str:
     if not value.is_finite():
         # A signalling NaN is one; no float is made of it.
-        return quoted("NaN" if value.is_nan() else _special(float(value)))
+        return quote_json_string("NaN" if value.is_nan() else _format_special_float(float(value)))
     # A decimal zero has no sign.
-    return _limited(str(value or value.copy_abs()))
+    return _check_number_limits(str(value or value.copy_abs()))
 
 
-def _limited(number: str) -> str:
+def _check_number_limits(number: str) -> str:
     if len(number) > MAX_DIGITS and sum(map(str.isdecimal, number)) > MAX_DIGITS:
-        raise BeyondLimits
+        raise JsonLimitExceeded
     _check_magnitude(number)
     return number
 
 
 def _check_magnitude(number: str) -> None:
     """Check a number that engines read as a double, where it would be infinite."""
-    exact = len(number) <= _SURELY_DOUBLE and "E" not in number and "e" not in number
+    exact = len(number) <= _MAX_SURE_DOUBLE_CHARACTERS and "E" not in number and "e" not in number
     if not exact and number[:1] not in "tfn" and math.isinf(float(number)):
-        raise BeyondLimits
+        raise JsonLimitExceeded
 
 
-def _special(value: float) -> str:
+def _format_special_float(value: float) -> str:
     if value != value:
         return "NaN"
     return "Infinity" if value > 0 else "-Infinity"
 
 
-def _clock(value: time | datetime, nanos: int) -> str:
+def _format_time(value: time | datetime, nanos: int) -> str:
     text = f"{value.hour:02}:{value.minute:02}"
     if not value.second and not nanos:
         return text
@@ -382,7 +401,7 @@ def _clock(value: time | datetime, nanos: int) -> str:
     return f"{text}.{fraction}"
 
 
-def _zone(value: time | datetime) -> str:
+def _format_utc_offset(value: time | datetime) -> str:
     offset = value.utcoffset()
     if offset is None:
         return ""
@@ -394,30 +413,30 @@ def _zone(value: time | datetime) -> str:
     return f"{text}:{rest % 60:02}" if rest % 60 else text
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     if "\\" not in text:
         return text
-    text = _ESCAPE.sub(_character, text)
-    if _SURROGATE.search(text) is None:
+    text = _ESCAPE_PATTERN.sub(_unescape_match, text)
+    if _SURROGATE_PATTERN.search(text) is None:
         return text
     # Escaped pairs are joined.
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
-def _sound(text: str) -> str:
+def _replace_lone_surrogates(text: str) -> str:
     # What stays half a pair becomes `?`, as on the wire.
-    return text if text.isascii() else _SURROGATE.sub("?", text)
+    return text if text.isascii() else _SURROGATE_PATTERN.sub("?", text)
 
 
-def _character(found: re.Match[str]) -> str:
+def _unescape_match(found: re.Match[str]) -> str:
     if found[1]:
         return chr(int(found[1], 16))
-    return _SHORT.get(found[2], found[2])
+    return _SHORT_ESCAPES.get(found[2], found[2])
 
 
 def _add_key(keys: set[str], key: str) -> None:
     # The reference parser compares keys without trailing NULs.
     known = key.rstrip("\x00")
     if known in keys:
-        raise Duplicate(known)
+        raise DuplicateKey(known)
     keys.add(known)

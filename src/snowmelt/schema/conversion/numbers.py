@@ -11,55 +11,55 @@ from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 import numpy as np
 
-from snowmelt.schema.value_errors import number_out_of_range, wrong_type, wrong_value
+from snowmelt.schema.value_errors import number_range_error, wrong_type_error, wrong_value_error
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from snowmelt.schema.types import Column
 
-BLANKS = "".join(map(chr, range(33)))
+TRIMMED_CHARACTERS = "".join(map(chr, range(33)))
 """What the wire's trimming removes: everything up to the blank."""
 
-_NUMBERS = (int, float, Decimal, np.integer, np.floating)
+_NUMBER_TYPES = (int, float, Decimal, np.integer, np.floating)
 
-_HALF_UP = decimal.Context(
+_ROUND_HALF_UP = decimal.Context(
     prec=100,
     rounding=decimal.ROUND_HALF_UP,
     Emax=decimal.MAX_EMAX,
     Emin=decimal.MIN_EMIN,
     traps=[decimal.InvalidOperation],
 )
-_UNITS = tuple(Decimal(1).scaleb(-scale) for scale in range(39))
+_SCALE_UNITS = tuple(Decimal(1).scaleb(-scale) for scale in range(39))
 # \d is any Unicode digit here: the wire's parser takes them too, if they have 16 bits. An exponent
 # has ten digits at most. Digits are given back to nobody (`++`), or a million of them before a
 # wrong character would be divided in a million ways.
-_NUMBER = re.compile(
+_NUMBER_PATTERN = re.compile(
     r"[+-]?(?:\d++\.?(?P<fraction>\d*)|\.(?P<only>\d+))(?:[eE](?P<exponent>[+-]?0*\d{1,10}))?"
 )
 _MAX_EXPONENT = 2**31 - 1
 # Nobody counts with numbers of so many digits; the wire's arithmetic gives up on them.
 _MAX_DIGITS = 500_000_000
-_DECIMAL_REAL = re.compile(
+_DECIMAL_FLOAT_PATTERN = re.compile(
     r"[+-]?(?:NaN|Infinity|(?:\d++\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?)", re.ASCII
 )
-_HEX_REAL = re.compile(
+_HEX_FLOAT_PATTERN = re.compile(
     r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?\d+)[fFdD]?", re.ASCII
 )
 # The same without what only Java writes: a suffix for the width, as in `1d`.
-_PLAIN_REAL = re.compile(r"[+-]?(?:\d++\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
-_PLAIN_SPECIAL = re.compile(r"[+-]?(?:nan|inf(?:inity)?)", re.ASCII | re.IGNORECASE)
-_TOO_LARGE = "Beyond the range of FLOAT, ±1.8e308"
-_SPECIAL_REALS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-_TRUE = frozenset({"1", "yes", "y", "t", "true", "on"})
-_FALSE = frozenset({"0", "no", "n", "f", "false", "off"})
-_BITS = (Decimal(0), Decimal(1))
+_PLAIN_FLOAT_PATTERN = re.compile(r"[+-]?(?:\d++\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_PLAIN_SPECIAL_FLOAT_PATTERN = re.compile(r"[+-]?(?:nan|inf(?:inity)?)", re.ASCII | re.IGNORECASE)
+_FLOAT_RANGE_REASON = "Beyond the range of FLOAT, ±1.8e308"
+_SPECIAL_FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_TRUE_WORDS = frozenset({"1", "yes", "y", "t", "true", "on"})
+_FALSE_WORDS = frozenset({"0", "no", "n", "f", "false", "off"})
+_ZERO_AND_ONE = (Decimal(0), Decimal(1))
 _BOOLEAN_REASON = (
     "Not a valid boolean; use true, t, yes, y, on, 1 or false, f, no, n, off, 0, in any case"
 )
 
 
-def fixed(value: object, column: Column, row_index: int) -> int:
+def convert_fixed(value: object, column: Column, row_index: int) -> int:
     """Return the unscaled value, rounded half up to the column's scale."""
     precision, scale = column.precision or 38, column.scale or 0
     if type(value) is int:
@@ -69,30 +69,30 @@ def fixed(value: object, column: Column, row_index: int) -> int:
     if isinstance(value, (np.float16, np.float32)):
         # Only as text and in JSON does a narrow float stand for its own shortest text.
         value = float(value)
-    number = exact_decimal(value)
+    number = to_exact_decimal(value)
     if number is None:
         if isinstance(value, str) or is_number(value):
-            raise wrong_value(column, row_index, "Not a valid number")
-        raise wrong_type(value, column, row_index, "int, float, decimal.Decimal, str")
+            raise wrong_value_error(column, row_index, "Not a valid number")
+        raise wrong_type_error(value, column, row_index, "int, float, decimal.Decimal, str")
     # Exponents may be in the billions: decide by them before any digits are made.
     if not number or number.adjusted() < -scale - 1:
         return 0
     digits = precision - scale
     if number.adjusted() > digits:
-        raise number_out_of_range(column, row_index, digits, str(number))
-    rounded = number.quantize(_UNITS[scale], context=_HALF_UP)
-    unscaled = int(rounded.scaleb(scale, context=_HALF_UP))
+        raise number_range_error(column, row_index, digits, str(number))
+    rounded = number.quantize(_SCALE_UNITS[scale], context=_ROUND_HALF_UP)
+    unscaled = int(rounded.scaleb(scale, context=_ROUND_HALF_UP))
     if abs(unscaled) >= 10**precision:
-        raise number_out_of_range(column, row_index, digits, format(rounded, "f"))
+        raise number_range_error(column, row_index, digits, format(rounded, "f"))
     return unscaled
 
 
 def is_number(value: object) -> TypeGuard[int | float | Decimal | np.integer | np.floating]:
     """Tell whether a value is a number; NumPy counts its spans of time among the integers."""
-    return isinstance(value, _NUMBERS) and not isinstance(value, (bool, np.timedelta64))
+    return isinstance(value, _NUMBER_TYPES) and not isinstance(value, (bool, np.timedelta64))
 
 
-def exact_decimal(value: object) -> Decimal | None:
+def to_exact_decimal(value: object) -> Decimal | None:
     """Return a number or its text exactly; None when it is no (finite) number.
 
     A float stands for its short decimal text, not for its binary value.
@@ -101,17 +101,17 @@ def exact_decimal(value: object) -> Decimal | None:
         return None
     number: Decimal | None = None
     if isinstance(value, str):
-        number = _decimal_of_text(value.strip(BLANKS))
+        number = _parse_decimal(value.strip(TRIMMED_CHARACTERS))
     elif isinstance(value, Decimal):
         number = value
     elif isinstance(value, (int, np.integer)):
         number = Decimal(int(value))
     elif isinstance(value, (float, np.floating)):
-        number = Decimal(float_text(value))
+        number = Decimal(format_java_float(value))
     return number if number is not None and number.is_finite() else None
 
 
-def real(value: object, column: Column, row_index: int, *, java: bool = True) -> float:
+def convert_float(value: object, column: Column, row_index: int, *, java: bool = True) -> float:
     """Return the value as a double, rounded to nearest.
 
     With `java`, a number beyond a double's range is infinite, and text may be a Java literal.
@@ -120,27 +120,27 @@ def real(value: object, column: Column, row_index: int, *, java: bool = True) ->
     if isinstance(value, float):
         return float(value)
     if isinstance(value, str):
-        text = value.strip(BLANKS)
-        parsed = _real_of_text(text) if java or _PLAIN_REAL.fullmatch(text) else None
-        if parsed is None and not java and _PLAIN_SPECIAL.fullmatch(text):
+        text = value.strip(TRIMMED_CHARACTERS)
+        parsed = _parse_float(text) if java or _PLAIN_FLOAT_PATTERN.fullmatch(text) else None
+        if parsed is None and not java and _PLAIN_SPECIAL_FLOAT_PATTERN.fullmatch(text):
             # Python's NaN has the text's sign.
             parsed = math.nan if math.isnan(float(text)) else float(text)
         if parsed is None:
-            raise wrong_value(column, row_index, "Not a valid decimal number")
+            raise wrong_value_error(column, row_index, "Not a valid decimal number")
         if not java and math.isinf(parsed) and any(map(str.isdigit, text)):
-            raise wrong_value(column, row_index, _TOO_LARGE)
+            raise wrong_value_error(column, row_index, _FLOAT_RANGE_REASON)
         return parsed
     if not is_number(value):
-        raise wrong_type(value, column, row_index, "int, float, decimal.Decimal, str")
+        raise wrong_type_error(value, column, row_index, "int, float, decimal.Decimal, str")
     if isinstance(value, Decimal) and value.is_snan():
-        raise wrong_value(column, row_index, "Not a valid decimal number")
-    found = _real_of_number(value)
+        raise wrong_value_error(column, row_index, "Not a valid decimal number")
+    found = _number_to_float(value)
     if not java and math.isinf(found) and not _is_infinite(value):
-        raise wrong_value(column, row_index, _TOO_LARGE)
+        raise wrong_value_error(column, row_index, _FLOAT_RANGE_REASON)
     return found
 
 
-def boolean(value: object, column: Column, row_index: int, *, java: bool = True) -> bool:
+def convert_boolean(value: object, column: Column, row_index: int, *, java: bool = True) -> bool:
     """Return the truth of a boolean, a number or a word.
 
     With `java`, every number but zero is true; otherwise numbers are 0 and 1.
@@ -148,28 +148,28 @@ def boolean(value: object, column: Column, row_index: int, *, java: bool = True)
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     if isinstance(value, str):
-        word = value.strip(BLANKS).lower()
-        if word in _TRUE:
+        word = value.strip(TRIMMED_CHARACTERS).lower()
+        if word in _TRUE_WORDS:
             return True
-        if word in _FALSE:
+        if word in _FALSE_WORDS:
             return False
-        raise wrong_value(column, row_index, _BOOLEAN_REASON)
+        raise wrong_value_error(column, row_index, _BOOLEAN_REASON)
     if not is_number(value):
-        raise wrong_type(value, column, row_index, "bool, int, float, decimal.Decimal, str")
-    number = exact_decimal(value)
-    if number is None or not (java or number in _BITS):
-        raise wrong_value(column, row_index, _BOOLEAN_REASON)
+        raise wrong_type_error(value, column, row_index, "bool, int, float, decimal.Decimal, str")
+    number = to_exact_decimal(value)
+    if number is None or not (java or number in _ZERO_AND_ONE):
+        raise wrong_value_error(column, row_index, _BOOLEAN_REASON)
     return bool(number)
 
 
-def is_narrow(text: str) -> bool:
+def is_bmp_text(text: str) -> bool:
     """Tell whether all characters have 16 bits: what the wire's parsers look at one by one."""
     return text.isascii() or max(text) <= "\uffff"
 
 
-def _decimal_of_text(text: str) -> Decimal | None:
-    found = _NUMBER.fullmatch(text)
-    if found is None or not is_narrow(text):
+def _parse_decimal(text: str) -> Decimal | None:
+    found = _NUMBER_PATTERN.fullmatch(text)
+    if found is None or not is_bmp_text(text):
         return None
     exponent = int(found["exponent"] or 0)
     scale = len(found["fraction"] or found["only"] or "") - exponent
@@ -179,9 +179,9 @@ def _decimal_of_text(text: str) -> Decimal | None:
     return None if number and abs(number.adjusted()) > _MAX_DIGITS else number
 
 
-def _real_of_number(value: int | float | Decimal | np.integer | np.floating) -> float:
+def _number_to_float(value: int | float | Decimal | np.integer | np.floating) -> float:
     if isinstance(value, np.floating):
-        return float(float_text(value))
+        return float(format_java_float(value))
     try:
         # A decimal zero has no sign.
         return float(value) if value else 0.0
@@ -195,14 +195,14 @@ def _is_infinite(value: int | float | Decimal | np.integer | np.floating) -> boo
     return isinstance(value, np.floating) and bool(np.isinf(value))
 
 
-def _real_of_text(text: str) -> float | None:
-    if _DECIMAL_REAL.fullmatch(text):
+def _parse_float(text: str) -> float | None:
+    if _DECIMAL_FLOAT_PATTERN.fullmatch(text):
         found = float(text.rstrip("fFdD") if text[-1:] in "fFdD" else text)
         # Python's NaN has the text's sign.
         return math.nan if math.isnan(found) else found
-    hexadecimal = _HEX_REAL.fullmatch(text)
+    hexadecimal = _HEX_FLOAT_PATTERN.fullmatch(text)
     if hexadecimal is None:
-        return _SPECIAL_REALS.get(text.lower())
+        return _SPECIAL_FLOATS.get(text.lower())
     try:
         return float.fromhex(hexadecimal[1])
     except OverflowError:
@@ -216,17 +216,17 @@ def _real_of_text(text: str) -> float | None:
 # as a number or as text depends on them, so they are developed in Java's way wherever they may differ.
 
 # Between these (and not at a power of two below the second) the shortest text is Java's, too.
-_SMALLEST_SURE, _PLAIN, _END_SURE = 2.0**-1022, 1e-3, 2.0**53
-_SMALLEST_SURE_32, _END_SURE_32 = 2.0**-126, 2.0**24
+_MIN_SHORTEST, _MIN_PLAIN, _SHORTEST_END = 2.0**-1022, 1e-3, 2.0**53
+_MIN_SHORTEST_32, _SHORTEST_END_32 = 2.0**-126, 2.0**24
 
-_BITS_FLOATS = 53
+_DOUBLE_FRACTION_BITS = 53
 """Floats of both widths are looked at with as many bits as a double has."""
 # What Java takes for the number of bits of a power of five.
-_BITS_OF_FIVES = tuple((5**power).bit_length() if power else 0 for power in range(27))
+_POWER_OF_FIVE_BITS = tuple((5**power).bit_length() if power else 0 for power in range(27))
 _MAX_WHOLE_EXPONENT = 62
 
 
-class _Parts(NamedTuple):
+class _BinaryFloat(NamedTuple):
     """A positive float: `fraction` (53 bits, the first set) times 2**(exponent - 52)."""
 
     fraction: int
@@ -234,70 +234,76 @@ class _Parts(NamedTuple):
     significant: int
 
 
-def float_text(value: float | np.floating) -> str:
+def format_java_float(value: float | np.floating) -> str:
     """Return a text that reads back as this float of its own width, as Java's; an exponent has an E."""
     if isinstance(value, float):
-        if _is_shortest(value, _SMALLEST_SURE, _END_SURE):
+        if _is_shortest_text_java(value, _MIN_SHORTEST, _SHORTEST_END):
             return float.__repr__(value)
-        return _written(value, _double(abs(value)))
-    return _text_of_numpy(value)
+        return _format_digits(value, _split_float64(abs(value)))
+    return _format_numpy_float(value)
 
 
-def _text_of_numpy(value: object) -> str:
+def _format_numpy_float(value: object) -> str:
     if isinstance(value, np.float32):
         plain = float(value)
-        if _is_shortest(plain, _SMALLEST_SURE_32, _END_SURE_32):
+        if _is_shortest_text_java(plain, _MIN_SHORTEST_32, _SHORTEST_END_32):
             return str(value)
-        return _written(plain, _single(abs(plain)))
+        return _format_digits(plain, _split_float32(abs(plain)))
     return str(value)
 
 
-def surely_shortest_singles(values: NDArray[np.float32]) -> bool:
+def are_shortest_float32s_java(values: NDArray[np.float32]) -> bool:
     """Tell whether the shortest texts of an array of float32 are all Java's, too."""
     size = np.abs(values)
     power = np.frexp(size)[0] == 0.5
-    within = (size >= _SMALLEST_SURE_32) & (size < _END_SURE_32) & ((size >= _PLAIN) | ~power)
+    within = (
+        (size >= _MIN_SHORTEST_32) & (size < _SHORTEST_END_32) & ((size >= _MIN_PLAIN) | ~power)
+    )
     return bool((within | (size == 0) | ~np.isfinite(size)).all())
 
 
-def _is_shortest(value: float, smallest: float, end: float) -> bool:
+def _is_shortest_text_java(value: float, minimum: float, end: float) -> bool:
     size = abs(value)
-    if size >= _PLAIN:
+    if size >= _MIN_PLAIN:
         return size < end or size == math.inf
-    return size == 0 or size != size or (size >= smallest and math.frexp(size)[0] != 0.5)
+    return size == 0 or size != size or (size >= minimum and math.frexp(size)[0] != 0.5)
 
 
-def _written(value: float, parts: _Parts) -> str:
-    digits, point = _whole(parts) or _developed(parts)
+def _format_digits(value: float, parts: _BinaryFloat) -> str:
+    digits, point = _try_whole_digits(parts) or _generate_digits(parts)
     sign = "-" if value < 0 else ""
     return f"{sign}{digits[0]}.{digits[1:] or '0'}E{point - 1}"
 
 
-def _double(size: float) -> _Parts:
-    (bits,) = struct.unpack(">Q", struct.pack(">d", size))
-    return _parts(bits >> 52, bits & (1 << 52) - 1, 52, 1023)
+def _split_float64(magnitude: float) -> _BinaryFloat:
+    (bits,) = struct.unpack(">Q", struct.pack(">d", magnitude))
+    return _make_binary_float(bits >> 52, bits & (1 << 52) - 1, 52, 1023)
 
 
-def _single(size: float) -> _Parts:
-    (bits,) = struct.unpack(">I", struct.pack(">f", size))
-    return _parts(bits >> 23, bits & (1 << 23) - 1, 23, 127)
+def _split_float32(magnitude: float) -> _BinaryFloat:
+    (bits,) = struct.unpack(">I", struct.pack(">f", magnitude))
+    return _make_binary_float(bits >> 23, bits & (1 << 23) - 1, 23, 127)
 
 
-def _parts(exponent: int, fraction: int, width: int, bias: int) -> _Parts:
+def _make_binary_float(exponent: int, fraction: int, width: int, bias: int) -> _BinaryFloat:
     if exponent:
-        return _Parts(
-            (fraction | 1 << width) << (_BITS_FLOATS - 1 - width), exponent - bias, width + 1
+        return _BinaryFloat(
+            (fraction | 1 << width) << (_DOUBLE_FRACTION_BITS - 1 - width),
+            exponent - bias,
+            width + 1,
         )
     significant = fraction.bit_length()
-    return _Parts(fraction << (_BITS_FLOATS - significant), significant - width - bias, significant)
+    return _BinaryFloat(
+        fraction << (_DOUBLE_FRACTION_BITS - significant), significant - width - bias, significant
+    )
 
 
-def _whole(parts: _Parts) -> tuple[str, int] | None:
+def _try_whole_digits(parts: _BinaryFloat) -> tuple[str, int] | None:
     """Return the digits of a whole number of at most 63 bits, and where its point is."""
     tail = (parts.fraction & -parts.fraction).bit_length() - 1
-    if not _BITS_FLOATS - 1 - tail <= parts.exponent <= _MAX_WHOLE_EXPONENT:
+    if not _DOUBLE_FRACTION_BITS - 1 - tail <= parts.exponent <= _MAX_WHOLE_EXPONENT:
         return None
-    shift = parts.exponent - (_BITS_FLOATS - 1)
+    shift = parts.exponent - (_DOUBLE_FRACTION_BITS - 1)
     whole = parts.fraction << shift if shift >= 0 else parts.fraction >> -shift
     # Digits that stand for less than the last bit are rounded away.
     spare = parts.exponent - parts.significant - 1
@@ -309,24 +315,24 @@ def _whole(parts: _Parts) -> tuple[str, int] | None:
     return text.rstrip("0"), len(text) + dropped
 
 
-def _developed(parts: _Parts) -> tuple[str, int]:
+def _generate_digits(parts: _BinaryFloat) -> tuple[str, int]:
     """Return digits until what is left is below half of the last bit, and where their point is."""
     estimate = math.floor(
-        (parts.fraction / 2 ** (_BITS_FLOATS - 1) - 1.5) * 0.289529654
+        (parts.fraction / 2 ** (_DOUBLE_FRACTION_BITS - 1) - 1.5) * 0.289529654
         + 0.176091259
         + parts.exponent * 0.301029995663981
     )
-    rest, unit, half, word = _scaled(parts, estimate)
+    rest, unit, half, word = _scale_to_integers(parts, estimate)
     ten = 10 * unit
     digits: list[int] = []
     first, low, high = True, False, False
     while not (low or high):
         digit, rest = divmod(rest, unit)
         rest *= 10
-        half = _wrapped(half * 10, word)
+        half = _wrap_to_word(half * 10, word)
         low = rest < half
         # Java's machine words overflow in the sum; its large numbers count the exact half, too.
-        high = rest + half >= ten if word is None else _wrapped(rest + half, word) > ten
+        high = rest + half >= ten if word is None else _wrap_to_word(rest + half, word) > ten
         if half <= 0:
             low = high = True
         if first and not digit and not high:
@@ -345,10 +351,10 @@ def _developed(parts: _Parts) -> tuple[str, int]:
     return text.rstrip("0"), estimate + 1
 
 
-def _scaled(parts: _Parts, estimate: int) -> tuple[int, int, int, int | None]:
+def _scale_to_integers(parts: _BinaryFloat, estimate: int) -> tuple[int, int, int, int | None]:
     """Return the number, its unit and half of its last bit, all scaled; the bits of Java's words."""
     tail = (parts.fraction & -parts.fraction).bit_length() - 1
-    length = _BITS_FLOATS - tail
+    length = _DOUBLE_FRACTION_BITS - tail
     tiny = max(0, length - parts.exponent - 1)
     fives, unit_fives = max(0, -estimate), max(0, estimate)
     twos, unit_twos = fives + tiny + parts.exponent, unit_fives + tiny
@@ -359,20 +365,20 @@ def _scaled(parts: _Parts, estimate: int) -> tuple[int, int, int, int | None]:
     half_twos -= common + (length == 1)
     more = max(0, -half_twos) - common
     twos, unit_twos, half_twos = twos + more, unit_twos + more, max(0, half_twos)
-    number_bits = length + twos + _bits_of_five(fives)
-    ten_bits = unit_twos + 1 + _bits_of_five(unit_fives + 1)
+    number_bits = length + twos + _power_of_five_bits(fives)
+    ten_bits = unit_twos + 1 + _power_of_five_bits(unit_fives + 1)
     largest = max(number_bits, ten_bits)
     word = 32 if largest < 32 else 64 if largest < 64 else None
     number = (parts.fraction >> tail) * 5**fives << twos
     return number, 5**unit_fives << unit_twos, 5**fives << half_twos, word
 
 
-def _bits_of_five(power: int) -> int:
-    return _BITS_OF_FIVES[power] if power < len(_BITS_OF_FIVES) else power * 3
+def _power_of_five_bits(power: int) -> int:
+    return _POWER_OF_FIVE_BITS[power] if power < len(_POWER_OF_FIVE_BITS) else power * 3
 
 
-def _wrapped(number: int, word: int | None) -> int:
-    if word is None:
+def _wrap_to_word(number: int, word_bits: int | None) -> int:
+    if word_bits is None:
         return number
-    half = 1 << (word - 1)
+    half = 1 << (word_bits - 1)
     return (number + half) % (2 * half) - half

@@ -16,22 +16,31 @@ import numpy as np
 import pyarrow as pa
 
 from snowmelt.errors import InternalError, InvalidRow, RowTooLarge
-from snowmelt.schema.chunk_types import chunk_schema
-from snowmelt.schema.conversion.arrow_input import ArrowRows, convert_arrow, pieced
+from snowmelt.schema.chunk_types import chunk_arrow_schema
+from snowmelt.schema.conversion.arrow_input import (
+    ArrowRows,
+    combine_small_arrow_chunks,
+    convert_arrow_array,
+)
 from snowmelt.schema.conversion.column_converter import ColumnConverter
-from snowmelt.schema.conversion.deferred_rows import LaterForm, Uneven
-from snowmelt.schema.conversion.fast_rows import QuickForm
-from snowmelt.schema.conversion.value_rules import rule_of
-from snowmelt.schema.size_estimates import array_bytes, row_bytes, stored_size, value_bytes
+from snowmelt.schema.conversion.deferred_rows import DeferredConverter, MixedKeys
+from snowmelt.schema.conversion.fast_rows import FastRowChecker
+from snowmelt.schema.conversion.value_rules import make_value_rule
+from snowmelt.schema.size_estimates import (
+    estimate_array_bytes,
+    estimate_fixed_value_bytes,
+    estimate_row_bytes,
+    estimate_value_bytes,
+)
 from snowmelt.schema.types import Column, Compatibility, TableSchema, internal_name
-from snowmelt.schema.value_errors import type_name
+from snowmelt.schema.value_errors import python_type_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from zoneinfo import ZoneInfo
 
     from snowmelt.schema.conversion.value_rules import Rule
-    from snowmelt.schema.value_errors import Stored
+    from snowmelt.schema.value_errors import StoredValue
 
     Row = Mapping[str, object]
     Shape = tuple[tuple[int, ...], tuple[Rule, ...]]
@@ -40,9 +49,9 @@ if TYPE_CHECKING:
 MAX_ROW_BYTES = 64 * 1024 * 1024
 
 # Each spelling of a column is remembered; rows with random keys must not fill the memory.
-_MAX_SPELLINGS = 100_000
-_MAX_SHAPES = 1_000
-_PREFIX = "The given row cannot be converted to the internal format:"
+_MAX_CACHED_SPELLINGS = 100_000
+_MAX_CACHED_KEY_SETS = 1_000
+_MESSAGE_PREFIX = "The given row cannot be converted to the internal format:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +75,7 @@ class RowError:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversion:
+class RowConversion:
     """The good rows of a batch in chunk form, and what was refused."""
 
     table: pa.Table
@@ -88,42 +97,48 @@ class RowConverter:
     ) -> None:
         self.schema = schema
         self._max_row_bytes = max_row_bytes
-        self.quick = QuickForm(schema, zone, compatibility, self._places_of, max_row_bytes)
-        self.later = LaterForm(schema, zone, compatibility, self._sources, max_row_bytes)
-        self._arrow_schema = chunk_schema(schema)
+        self.fast_checker = FastRowChecker(
+            schema, zone, compatibility, self._resolve_keys, max_row_bytes
+        )
+        self.deferred_converter = DeferredConverter(
+            schema, zone, compatibility, self._make_column_sources, max_row_bytes
+        )
+        self._arrow_schema = chunk_arrow_schema(schema)
         self._columns = schema.columns
         self._converters = [
             ColumnConverter(column, zone, compatibility) for column in schema.columns
         ]
-        self._widths = [value_bytes(column) for column in schema.columns]
-        self._places = {column.name: place for place, column in enumerate(schema.columns)}
-        self._spellings: dict[str, int] = {}
-        self._shapes: dict[tuple[str, ...], Shape] = {}
-        self._rules = [rule_of(column, zone, compatibility) for column in schema.columns]
+        self._widths = [estimate_fixed_value_bytes(column) for column in schema.columns]
+        self._positions = {column.name: place for place, column in enumerate(schema.columns)}
+        self._cached_spellings: dict[str, int] = {}
+        self._cached_key_sets: dict[tuple[str, ...], Shape] = {}
+        self._rules = [make_value_rule(column, zone, compatibility) for column in schema.columns]
         self._required = [
             place for place, column in enumerate(schema.columns) if not column.nullable
         ]
 
-    def convert(self, rows: Sequence[Row], *, stop_at_first: bool = False) -> Conversion:
+    def convert(self, rows: Sequence[Row], *, stop_at_first: bool = False) -> RowConversion:
         """Convert a batch; refused rows are reported and left out.
 
         With `stop_at_first` one refused row leaves no rows, and only the first is reported.
         """
         if not rows:
-            return Conversion(self._arrow_schema.empty_table(), 0, 0, [])
+            return RowConversion(self._arrow_schema.empty_table(), 0, 0, [])
         try:
-            arrays, refused = self._arrays(rows, *self._sources(rows))
-        except Uneven:
-            arrays, refused = self._arrays(rows, *self._sources(rows, uneven=True))
-        return self._converted(arrays, refused, rows, stop_at_first=stop_at_first)
+            arrays, refused = self._convert_columns(rows, *self._make_column_sources(rows))
+        except MixedKeys:
+            arrays, refused = self._convert_columns(
+                rows, *self._make_column_sources(rows, uneven=True)
+            )
+        return self._finish_conversion(arrays, refused, rows, stop_at_first=stop_at_first)
 
-    def convert_arrow(self, given: pa.Table, *, stop_at_first: bool = False) -> Conversion:
+    def convert_arrow_table(self, table: pa.Table, *, stop_at_first: bool = False) -> RowConversion:
         """Convert a table whose columns are named as keys of rows are; the outcome is theirs."""
-        rows = ArrowRows(given)
-        places = self._distinct_places(given.column_names)
+        rows = ArrowRows(table)
+        places = self._distinct_positions(table.column_names)
         if not len(rows) or places is None or not set(self._required) <= set(places.values()):
             return self.convert(rows[:], stop_at_first=stop_at_first)
-        given = pieced(given)
+        table = combine_small_arrow_chunks(table)
         names = {place: name for name, place in places.items()}
         arrays: list[pa.Array | pa.ChunkedArray] = []
         refused: set[int] = set()
@@ -133,63 +148,63 @@ class RowConverter:
                 continue
             pieces: list[pa.Array] = []
             start = 0
-            for chunk in given.column(names[place]).chunks:
-                piece, positions = convert_arrow(converter, chunk)
+            for chunk in table.column(names[place]).chunks:
+                piece, positions = convert_arrow_array(converter, chunk)
                 refused.update(start + position for position in positions)
                 pieces += piece.chunks if isinstance(piece, pa.ChunkedArray) else [piece]
                 start += len(chunk)
             arrays.append(pieces[0] if len(pieces) == 1 else pa.chunked_array(pieces))
-        return self._converted(arrays, refused, rows, stop_at_first=stop_at_first)
+        return self._finish_conversion(arrays, refused, rows, stop_at_first=stop_at_first)
 
-    def _converted(
+    def _finish_conversion(
         self,
         arrays: list[pa.Array | pa.ChunkedArray],
-        refused: set[int],
+        rejected: set[int],
         rows: Sequence[Row],
         *,
         stop_at_first: bool,
-    ) -> Conversion:
-        total = sum(map(array_bytes, arrays, self._widths))
+    ) -> RowConversion:
+        total = sum(map(estimate_array_bytes, arrays, self._widths))
         if total > self._max_row_bytes:
-            refused.update(self._oversized(arrays))
+            rejected.update(self._find_oversized_rows(arrays))
         table = pa.Table.from_arrays(arrays, schema=self._arrow_schema)
-        if not refused:
-            return Conversion(table, len(rows), int(total) + 1, [])
-        return self._without(table, rows, sorted(refused), stop_at_first=stop_at_first)
+        if not rejected:
+            return RowConversion(table, len(rows), int(total) + 1, [])
+        return self._exclude_rejected(table, rows, sorted(rejected), stop_at_first=stop_at_first)
 
-    def convert_row(self, row: Row, row_index: int = 0) -> tuple[Stored, ...]:
+    def convert_row(self, row: Row, row_index: int = 0) -> tuple[StoredValue, ...]:
         """Convert one row; return its stored values in ordinal order.
 
         Raises:
             InvalidRow: if the row is refused.
         """
-        stored = self._at_once(row)
+        stored = self._try_convert_cached(row)
         if stored is None:
-            stored = self._with_reasons(row, row_index)
+            stored = self._convert_or_raise(row, row_index)
         self._check_size(stored, row_index)
         return tuple(stored)
 
-    def table_of(self, rows: Sequence[tuple[Stored, ...]]) -> pa.Table:
+    def build_table(self, rows: Sequence[tuple[StoredValue, ...]]) -> pa.Table:
         """Return the table, in chunk form, of rows that `convert_row` returned."""
         if not rows:
             return self._arrow_schema.empty_table()
         arrays = [
-            converter.stored(values)
+            converter.stored_to_array(values)
             for converter, values in zip(self._converters, zip(*rows, strict=True), strict=True)
         ]
         return pa.Table.from_arrays(arrays, schema=self._arrow_schema)
 
-    def _at_once(self, row: Row) -> list[Stored] | None:
+    def _try_convert_cached(self, row: Row) -> list[StoredValue] | None:
         """Convert a row whose keys were seen before; None when anything is wrong with it."""
         if type(row) is not dict:
             return None
         keys = tuple(row)
-        shape = self._shapes.get(keys)
+        shape = self._cached_key_sets.get(keys)
         if shape is None:
-            shape = self._learn(keys)
+            shape = self._cache_key_set(keys)
             if shape is None:
                 return None
-        stored: list[Stored] = [None] * len(self._columns)
+        stored: list[StoredValue] = [None] * len(self._columns)
         try:
             for place, rule, value in zip(*shape, row.values(), strict=True):
                 stored[place] = rule(value, 0)
@@ -197,35 +212,38 @@ class RowConverter:
             return None
         return stored
 
-    def _learn(self, keys: tuple[str, ...]) -> Shape | None:
+    def _cache_key_set(self, keys: tuple[str, ...]) -> Shape | None:
         """Remember what a row with these keys fills; None if it lacks or exceeds the columns."""
-        places = self._places_of(keys)
+        places = self._resolve_keys(keys)
         if places is None:
             return None
-        if len(self._shapes) >= _MAX_SHAPES:
-            self._shapes.clear()
-        shape = self._shapes[keys] = (places, tuple(self._rules[place] for place in places))
+        if len(self._cached_key_sets) >= _MAX_CACHED_KEY_SETS:
+            self._cached_key_sets.clear()
+        shape = self._cached_key_sets[keys] = (
+            places,
+            tuple(self._rules[place] for place in places),
+        )
         return shape
 
-    def _places_of(self, keys: tuple[str, ...]) -> tuple[int, ...] | None:
+    def _resolve_keys(self, keys: tuple[str, ...]) -> tuple[int, ...] | None:
         """Return the columns that the keys of a row mean; None if it lacks or exceeds them."""
-        places = self._distinct_places(keys)
+        places = self._distinct_positions(keys)
         if places is None or not set(self._required) <= set(places.values()):
             return None
         return tuple(places.values())
 
-    def _with_reasons(self, row: Row, row_index: int) -> list[Stored]:
+    def _convert_or_raise(self, row: Row, row_index: int) -> list[StoredValue]:
         """Convert a row check by check, so that the first reason against it is raised."""
-        given, twice = self._given(row, row_index)
+        given, twice = self._check_columns(row, row_index)
         if twice:
-            self._check_each(row, row_index)
-        stored: list[Stored] = [None] * len(self._columns)
+            self._check_all_spellings(row, row_index)
+        stored: list[StoredValue] = [None] * len(self._columns)
         for place, value in given.items():
             stored[place] = self._rules[place](value, row_index)
         return stored
 
-    def _arrays(
-        self, rows: Sequence[Row], sources: Sequence[Source], refused: set[int]
+    def _convert_columns(
+        self, rows: Sequence[Row], sources: Sequence[Source], rejected: set[int]
     ) -> tuple[list[pa.Array | pa.ChunkedArray], set[int]]:
         """Gather and convert one column after the other, while its values are in the cache."""
         arrays: list[pa.Array | pa.ChunkedArray] = []
@@ -233,15 +251,15 @@ class RowConverter:
             values = source()
             if values is not None:
                 array, positions = converter.convert(values)
-                refused.update(positions)
+                rejected.update(positions)
             else:
                 array = pa.nulls(len(rows), converter.type)
                 if not converter.column.nullable:
-                    refused.update(range(len(rows)))
+                    rejected.update(range(len(rows)))
             arrays.append(array)
-        return arrays, refused
+        return arrays, rejected
 
-    def _sources(
+    def _make_column_sources(
         self, rows: Sequence[Row], *, uneven: bool = False
     ) -> tuple[list[Source], set[int]]:
         """Tell how to gather each column, and which rows are refused already.
@@ -251,36 +269,36 @@ class RowConverter:
         """
         if list(map(type, rows)).count(dict) == len(rows):
             keys = rows[0].keys()
-            places = self._distinct_places(keys)
+            places = self._distinct_positions(keys)
             # Each has all these keys, or gathering stops: none has more if their sum is right.
             even = not uneven and sum(map(len, rows)) == len(keys) * len(rows)
             if places is not None and even:
-                return self._by_key(rows, places, _even), set()
-            places = self._distinct_places(set().union(*rows))
+                return self._make_sources_by_key(rows, places, _gather_same_keys), set()
+            places = self._distinct_positions(set().union(*rows))
             if places is not None:
-                return self._by_key(rows, places, _present), set()
-        gathered, refused = self._gather_each(rows)
-        return [partial(_given, values) for values in gathered], refused
+                return self._make_sources_by_key(rows, places, _gather_optional_key), set()
+        gathered, refused = self._gather_row_by_row(rows)
+        return [partial(_return_values, values) for values in gathered], refused
 
-    def _by_key(
+    def _make_sources_by_key(
         self,
         rows: Sequence[Row],
-        places: dict[str, int],
+        positions: dict[str, int],
         gather: Callable[[Sequence[Row], str], list[object]],
     ) -> list[Source]:
-        sources: list[Source] = [_absent] * len(self._columns)
-        for key, place in places.items():
+        sources: list[Source] = [_return_none] * len(self._columns)
+        for key, place in positions.items():
             sources[place] = partial(gather, rows, key)
         return sources
 
-    def _gather_each(self, rows: Sequence[Row]) -> tuple[list[list[object]], set[int]]:
+    def _gather_row_by_row(self, rows: Sequence[Row]) -> tuple[list[list[object]], set[int]]:
         gathered: list[list[object]] = [[None] * len(rows) for _ in self._columns]
         refused: set[int] = set()
         for index, row in enumerate(rows):
             try:
-                given, twice = self._given(row, index)
+                given, twice = self._check_columns(row, index)
                 if twice:
-                    self._check_each(row, index)
+                    self._check_all_spellings(row, index)
             except InvalidRow:
                 refused.add(index)
                 continue
@@ -288,61 +306,61 @@ class RowConverter:
                 gathered[place][index] = value
         return gathered, refused
 
-    def _distinct_places(self, keys: Iterable[object]) -> dict[str, int] | None:
+    def _distinct_positions(self, keys: Iterable[object]) -> dict[str, int] | None:
         """Map keys to places of columns; None if one is unknown or two mean the same column."""
         places: dict[str, int] = {}
         for key in keys:
-            place = self._place(key)
+            place = self._find_position(key)
             if place is None or not isinstance(key, str):
                 return None
             places[key] = place
         return places if len(set(places.values())) == len(places) else None
 
-    def _place(self, key: object) -> int | None:
+    def _find_position(self, key: object) -> int | None:
         if not isinstance(key, str):
             return None
-        place = self._spellings.get(key)
+        place = self._cached_spellings.get(key)
         if place is None:
-            place = self._places.get(internal_name(key))
+            place = self._positions.get(internal_name(key))
             if place is not None:
-                if len(self._spellings) >= _MAX_SPELLINGS:
-                    self._spellings.clear()
-                self._spellings[key] = place
+                if len(self._cached_spellings) >= _MAX_CACHED_SPELLINGS:
+                    self._cached_spellings.clear()
+                self._cached_spellings[key] = place
         return place
 
-    def _given(self, row: Row, row_index: int) -> tuple[dict[int, object], bool]:
+    def _check_columns(self, row: Row, row_index: int) -> tuple[dict[int, object], bool]:
         """Check the columns of a row; return values by place, and whether one was named twice."""
         if not isinstance(row, (dict, Mapping)):
             raise InvalidRow(
-                reason=f"a row is a mapping, not {type_name(row)}, rowIndex:{row_index}"
+                reason=f"a row is a mapping, not {python_type_name(row)}, rowIndex:{row_index}"
             )
         given: dict[int, object] = {}
         extra: list[str] = []
         for key, value in row.items():
-            place = self._place(key)
+            place = self._find_position(key)
             if place is None:
                 extra.append(str(key))
             else:
                 given[place] = value
         if extra:
-            raise _unknown_columns(extra, row_index)
+            raise _unknown_columns_error(extra, row_index)
         missing = [self._columns[place] for place in self._required if place not in given]
         if missing:
-            raise _missing_columns(missing, row_index)
+            raise _missing_columns_error(missing, row_index)
         null = [self._columns[place] for place in self._required if given[place] is None]
         if null:
-            raise _null_columns(null, row_index)
+            raise _null_columns_error(null, row_index)
         return given, len(given) != len(row)
 
-    def _check_each(self, row: Row, row_index: int) -> None:
+    def _check_all_spellings(self, row: Row, row_index: int) -> None:
         """Convert also those values that a later spelling of their column replaces."""
         for key, value in row.items():
-            place = self._place(key)
+            place = self._find_position(key)
             if place is not None and value is not None:
                 self._rules[place](value, row_index)
 
-    def _check_size(self, stored: Sequence[Stored], row_index: int) -> None:
-        size = sum(map(stored_size, stored, self._widths))
+    def _check_size(self, stored: Sequence[StoredValue], row_index: int) -> None:
+        size = sum(map(estimate_value_bytes, stored, self._widths))
         if size > self._max_row_bytes:
             raise RowTooLarge(
                 reason=f"rowSizeInBytes:{size:.3f}, "
@@ -350,27 +368,27 @@ class RowConverter:
                 row_index=row_index,
             )
 
-    def _oversized(self, arrays: list[pa.Array | pa.ChunkedArray]) -> list[int]:
+    def _find_oversized_rows(self, arrays: list[pa.Array | pa.ChunkedArray]) -> list[int]:
         sizes = np.zeros(len(arrays[0]))
         for array, width in zip(arrays, self._widths, strict=True):
-            sizes += row_bytes(array, width)
+            sizes += estimate_row_bytes(array, width)
         return np.flatnonzero(sizes > self._max_row_bytes).tolist()
 
-    def _without(
-        self, table: pa.Table, rows: Sequence[Row], refused: list[int], *, stop_at_first: bool
-    ) -> Conversion:
+    def _exclude_rejected(
+        self, table: pa.Table, rows: Sequence[Row], rejected: list[int], *, stop_at_first: bool
+    ) -> RowConversion:
         """Leave refused rows out and find the first reason of each."""
         if stop_at_first:
-            error = self._explain(rows[refused[0]], refused[0])
-            return Conversion(self._arrow_schema.empty_table(), 0, 0, [error])
-        errors = [self._explain(rows[index], index) for index in refused]
+            error = self._find_row_error(rows[rejected[0]], rejected[0])
+            return RowConversion(self._arrow_schema.empty_table(), 0, 0, [error])
+        errors = [self._find_row_error(rows[index], index) for index in rejected]
         good = np.ones(len(rows), dtype=np.bool_)
-        good[refused] = False
+        good[rejected] = False
         table = table.filter(pa.array(good)).combine_chunks()
-        size = sum(map(array_bytes, table.columns, self._widths))
-        return Conversion(table, table.num_rows, int(size) + 1 if table.num_rows else 0, errors)
+        size = sum(map(estimate_array_bytes, table.columns, self._widths))
+        return RowConversion(table, table.num_rows, int(size) + 1 if table.num_rows else 0, errors)
 
-    def _explain(self, row: Row, row_index: int) -> RowError:
+    def _find_row_error(self, row: Row, row_index: int) -> RowError:
         try:
             self.convert_row(row, row_index)
         except InvalidRow as error:
@@ -378,60 +396,60 @@ class RowConverter:
                 row_index,
                 row,
                 error,
-                _names(error, "extra_columns"),
-                _names(error, "missing_not_null"),
-                _names(error, "null_for_not_null"),
+                _error_column_names(error, "extra_columns"),
+                _error_column_names(error, "missing_not_null"),
+                _error_column_names(error, "null_for_not_null"),
             )
         raise InternalError(f"row {row_index} was refused by a column but is valid")
 
 
-def _even(rows: Sequence[Row], key: str) -> list[object]:
+def _gather_same_keys(rows: Sequence[Row], key: str) -> list[object]:
     try:
         return [row[key] for row in rows]
     except KeyError:
-        raise Uneven from None
+        raise MixedKeys from None
 
 
-def _present(rows: Sequence[Row], key: str) -> list[object]:
+def _gather_optional_key(rows: Sequence[Row], key: str) -> list[object]:
     return [row.get(key) for row in rows]
 
 
-def _given(values: list[object]) -> list[object]:
+def _return_values(values: list[object]) -> list[object]:
     return values
 
 
-def _absent() -> None:
+def _return_none() -> None:
     return None
 
 
-def _names(error: InvalidRow, key: str) -> tuple[str, ...] | None:
+def _error_column_names(error: InvalidRow, key: str) -> tuple[str, ...] | None:
     names = error.fields.get(key)
     return names if isinstance(names, tuple) else None
 
 
-def _unknown_columns(keys: list[str], row_index: int) -> InvalidRow:
+def _unknown_columns_error(keys: list[str], row_index: int) -> InvalidRow:
     return InvalidRow(
-        f"{_PREFIX} Extra columns: [{', '.join(keys)}]. Columns not present in the table "
+        f"{_MESSAGE_PREFIX} Extra columns: [{', '.join(keys)}]. Columns not present in the table "
         f"shouldn't be specified, rowIndex:{row_index}",
         row_index=row_index,
         extra_columns=tuple(keys),
     )
 
 
-def _missing_columns(columns: list[Column], row_index: int) -> InvalidRow:
+def _missing_columns_error(columns: list[Column], row_index: int) -> InvalidRow:
     names = tuple(column.display_name for column in columns)
     return InvalidRow(
-        f"{_PREFIX} Missing columns: [{', '.join(names)}]. Values for all non-nullable columns "
+        f"{_MESSAGE_PREFIX} Missing columns: [{', '.join(names)}]. Values for all non-nullable columns "
         f"must be specified, rowIndex:{row_index}",
         row_index=row_index,
         missing_not_null=names,
     )
 
 
-def _null_columns(columns: list[Column], row_index: int) -> InvalidRow:
+def _null_columns_error(columns: list[Column], row_index: int) -> InvalidRow:
     names = tuple(column.display_name for column in columns)
     return InvalidRow(
-        f"{_PREFIX} Not-nullable columns with null values: [{', '.join(names)}]. Values for all "
+        f"{_MESSAGE_PREFIX} Not-nullable columns with null values: [{', '.join(names)}]. Values for all "
         f"non-nullable columns must not be null, rowIndex:{row_index}",
         row_index=row_index,
         null_for_not_null=names,

@@ -10,49 +10,49 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, TypeVar
 
-from snowmelt.schema.conversion.numbers import BLANKS
-from snowmelt.schema.value_errors import Stored, wrong_value
+from snowmelt.schema.conversion.numbers import TRIMMED_CHARACTERS
+from snowmelt.schema.value_errors import StoredValue, wrong_value_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from snowmelt.schema.types import Column
 
-    Value = TypeVar("Value", bound=Stored)
+    Value = TypeVar("Value", bound=StoredValue)
     Convert = Callable[[object, Column, int], Value]
 
-_SHOWN = 80
+_MAX_SHOWN_CHARACTERS = 80
 # No number that the SDK writes by itself begins so: decimals have no leading zero.
-_DIGITS_OF_BYTES = re.compile(r"0[0-9](?:[0-9]{2})*", re.ASCII)
+_HEX_BYTES_PATTERN = re.compile(r"0[0-9](?:[0-9]{2})*", re.ASCII)
 # The digits that the SDK writes are small letters; base64 has groups of four.
-_BASE64 = re.compile(r"(?=.*[A-F])(?:[0-9A-Fa-f]{4})+", re.ASCII)
+_BASE64_PATTERN = re.compile(r"(?=.*[A-F])(?:[0-9A-Fa-f]{4})+", re.ASCII)
 
 
-def no_bytes(convert: Convert[Value]) -> Convert[Value]:
+def reject_hex_bytes(convert: Convert[Value]) -> Convert[Value]:
     """Return a conversion of numbers that rejects text which may be the digits of bytes."""
 
     def checked(value: object, column: Column, row_index: int) -> Value:
-        if isinstance(value, str) and _DIGITS_OF_BYTES.fullmatch(value.strip(BLANKS)):
+        if isinstance(value, str) and _HEX_BYTES_PATTERN.fullmatch(value.strip(TRIMMED_CHARACTERS)):
             reason = (
-                f"Ambiguous text {value[:_SHOWN]!r}: a number with a leading zero, or bytes, which the "
+                f"Ambiguous text {value[:_MAX_SHOWN_CHARACTERS]!r}: a number with a leading zero, or bytes, which the "
                 "SDK writes as hexadecimal digits. Send a number"
             )
-            raise wrong_value(column, row_index, reason)
+            raise wrong_value_error(column, row_index, reason)
         return convert(value, column, row_index)
 
     return checked
 
 
-def no_base64(convert: Convert[Value]) -> Convert[Value]:
+def reject_base64(convert: Convert[Value]) -> Convert[Value]:
     """Return a conversion of hexadecimal text that rejects what may be the base64 of a memoryview."""
 
     def checked(value: object, column: Column, row_index: int) -> Value:
-        if isinstance(value, str) and _BASE64.fullmatch(value.strip(BLANKS)):
+        if isinstance(value, str) and _BASE64_PATTERN.fullmatch(value.strip(TRIMMED_CHARACTERS)):
             reason = (
-                f"Ambiguous text {value[:_SHOWN]!r}: hexadecimal digits, or a memoryview, which the SDK "
+                f"Ambiguous text {value[:_MAX_SHOWN_CHARACTERS]!r}: hexadecimal digits, or a memoryview, which the SDK "
                 "writes as base64. Send bytes, or digits in small letters"
             )
-            raise wrong_value(column, row_index, reason)
+            raise wrong_value_error(column, row_index, reason)
         return convert(value, column, row_index)
 
     return checked

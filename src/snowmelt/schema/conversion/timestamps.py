@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from snowmelt.schema.conversion.numbers import BLANKS, is_narrow
-from snowmelt.schema.types import Column, Kind, TextForms
-from snowmelt.schema.value_errors import wrong_type, wrong_value, year_out_of_range
+from snowmelt.schema.conversion.numbers import TRIMMED_CHARACTERS, is_bmp_text
+from snowmelt.schema.types import Column, LogicalType, TimestampTextFormat
+from snowmelt.schema.value_errors import wrong_type_error, wrong_value_error, year_range_error
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -24,31 +24,33 @@ if TYPE_CHECKING:
 # counted in seconds of its naive clock. (Streaming v1, §5.4)
 
 DAY_S = 86_400
-_GUESS_LIMIT = 31_536_000_000
+_MAX_EPOCH_S = 31_536_000_000
 _MAX_OFFSET_S = 18 * 3600
 _MAX_DIGITS = 4_000
-_MAX_SHOWN = 80
+_MAX_SHOWN_CHARACTERS = 80
 # The days of the wire's calendar; a moment beyond is not a moment at all.
 _FIRST_DAY, _LAST_DAY = -365_243_219_162, 365_241_780_471
 _CYCLE_S = 146_097 * DAY_S
-_EPOCH_TIMESTAMP_TEXT = datetime(1970, 1, 1)  # noqa: DTZ001 - a local clock's epoch
+_PARSING_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a local clock's epoch
 _FIRST_S, _END_S = -62_135_596_800, 253_402_300_800
 
 _CLOCK = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]{0,9}))?)?"
 _OFFSET = r"(?P<offset>[Zz]|[+-][0-9]{2}(?::[0-9]{2}(?::[0-9]{2})?)?)"
-_MOMENT = re.compile(
+_ISO_TIMESTAMP_PATTERN = re.compile(
     r"(?P<year>[0-9]{4}|-[0-9]{4,10}|\+[0-9]{5,10})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"
     rf"(?:[Tt]{_CLOCK}(?:{_OFFSET}(?:\[(?P<region>[A-Za-z0-9/_+\-:]+)\])?)?)?"
 )
 # What may stand in brackets besides a region: an offset, which may follow a name of UTC.
-_REGION_OFFSET = re.compile(r"(?:UTC|GMT|UT)?(?P<offset>[+-][0-9]{2}:[0-9]{2}(?::[0-9]{2})?)|Z|UT")
+_REGION_OFFSET_PATTERN = re.compile(
+    r"(?:UTC|GMT|UT)?(?P<offset>[+-][0-9]{2}:[0-9]{2}(?::[0-9]{2})?)|Z|UT"
+)
 # Python knows these, too, but the official clients' time zones do not have them.
 _FOREIGN_REGIONS = frozenset(
     {"EST", "MST", "HST", "ROC", "Factory", "posixrules", "localtime", "GMT+0", "GMT-0"}
 )
-_TIME = re.compile(rf"{_CLOCK}(?:{_OFFSET})?")
-_INTEGER = re.compile(r"[+-]?\d+")
-_HOURS_ONLY = 3
+_ISO_TIME_PATTERN = re.compile(rf"{_CLOCK}(?:{_OFFSET})?")
+_INTEGER_PATTERN = re.compile(r"[+-]?\d+")
+_HOURS_ONLY_OFFSET_CHARACTERS = 3
 
 # The other forms of Snowflake's automatic detection. Hours, days and months may have one digit.
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -62,7 +64,7 @@ _LOOSE_CLOCK = (
 # A name of UTC is what HTTP and mail write in the place of an offset.
 _LOOSE_OFFSET = r"(?:[ ]?(?P<offset>z|ut|utc|gmt|[+-]\d{2}(?::?\d{2})?))?"
 _LOOSE_TIME = rf"{_LOOSE_CLOCK}{_LOOSE_OFFSET}"
-_LOOSE_TIMESTAMPS = tuple(
+_LOOSE_TIMESTAMP_PATTERNS = tuple(
     re.compile(pattern, re.ASCII | re.IGNORECASE)
     for pattern in (
         # 2026-01-31 12:00:00.5 +0100
@@ -79,17 +81,17 @@ _LOOSE_TIMESTAMPS = tuple(
         rf"{_WEEKDAY}[ ]{_MONTH}[ ]+(?P<day>\d{{1,2}})[ ](?P<year>\d{{4}})[ ]{_LOOSE_TIME}",
     )
 )
-_LOOSE_TIME_ALONE = re.compile(_LOOSE_TIME, re.ASCII | re.IGNORECASE)
+_LOOSE_TIME_PATTERN = re.compile(_LOOSE_TIME, re.ASCII | re.IGNORECASE)
 # YYYYMMDD, also with hhmm, hhmmss and milliseconds: a calendar's digits, or a count of seconds?
-_COMPACT = re.compile(
+_COMPACT_TIMESTAMP_PATTERN = re.compile(
     r"(?P<year>19\d\d|20\d\d)(?P<month>0[1-9]|1[0-2])(?P<day>0[1-9]|[12]\d|3[01])"
     r"(?P<rest>(?:[01]\d|2[0-3])[0-5]\d(?:[0-5]\d(?:\d{3})?)?)?"
 )
-_COMPACT_DATE = re.compile(r"(?P<year>\d{4})(?P<month>\d{2})(?P<day>\d{2})", re.ASCII)
+_COMPACT_DATE_PATTERN = re.compile(r"(?P<year>\d{4})(?P<month>\d{2})(?P<day>\d{2})", re.ASCII)
 # A count of seconds with fewer digits is before 3 March 1973; it is more often a year, a month,
 # a day of the calendar or a time of day.
-_LEAST_EPOCH_DIGITS = 9
-_NOON = 12
+_MIN_EPOCH_DIGITS = 9
+_NOON_HOUR = 12
 
 
 class TimestampSyntaxError(ValueError):
@@ -109,62 +111,62 @@ class ParsedTimestamp:
     offset_s: int | None
 
 
-def parse_timestamp(text: str, forms: TextForms) -> ParsedTimestamp:
+def parse_timestamp(text: str, forms: TimestampTextFormat) -> ParsedTimestamp:
     """Parse a date or a timestamp.
 
     Raises:
         TimestampSyntaxError: If the text has none of the forms, or its meaning is ambiguous.
     """
-    text = text.strip(BLANKS)
-    match = _MOMENT.fullmatch(text)
+    text = text.strip(TRIMMED_CHARACTERS)
+    match = _ISO_TIMESTAMP_PATTERN.fullmatch(text)
     if match is not None:
-        return _iso(match)
-    if forms is TextForms.JAVA:
-        seconds, nanos = _guess(text)
+        return _parse_iso_match(match)
+    if forms is TimestampTextFormat.JAVA:
+        seconds, nanos = _parse_epoch_by_size(text)
         return ParsedTimestamp(seconds, nanos, 0)
-    for form in _LOOSE_TIMESTAMPS:
+    for form in _LOOSE_TIMESTAMP_PATTERNS:
         match = form.fullmatch(text)
         if match is not None:
-            return _loose(match)
-    if forms is TextForms.VERTICA:
-        match = _COMPACT_DATE.fullmatch(text)
+            return _parse_loose_match(match)
+    if forms is TimestampTextFormat.VERTICA:
+        match = _COMPACT_DATE_PATTERN.fullmatch(text)
         if match is None:
             raise TimestampSyntaxError(text)
-        days = day_of(int(match["year"]), int(match["month"]), int(match["day"]))
+        days = days_since_epoch(int(match["year"]), int(match["month"]), int(match["day"]))
         return ParsedTimestamp(days * DAY_S, 0, None)
-    seconds, nanos = _sure_guess(text)
+    seconds, nanos = _parse_unambiguous_epoch(text)
     return ParsedTimestamp(seconds, nanos, 0)
 
 
-def parse_time(text: str, forms: TextForms) -> tuple[int, int]:
+def parse_time(text: str, forms: TimestampTextFormat) -> tuple[int, int]:
     """Parse a time of day; return seconds and nanoseconds. An offset is dropped.
 
     Raises:
         TimestampSyntaxError: If the text has none of the forms, or its meaning is ambiguous.
     """
-    text = text.strip(BLANKS)
-    match = _TIME.fullmatch(text)
-    if match is None and forms is not TextForms.JAVA:
-        match = _LOOSE_TIME_ALONE.fullmatch(text)
+    text = text.strip(TRIMMED_CHARACTERS)
+    match = _ISO_TIME_PATTERN.fullmatch(text)
+    if match is None and forms is not TimestampTextFormat.JAVA:
+        match = _LOOSE_TIME_PATTERN.fullmatch(text)
         if match is not None and match["minute"] is not None:
-            _loose_offset(match)
-            return _loose_clock(match)
-        if forms is TextForms.VERTICA:
+            _parse_loose_offset(match)
+            return _parse_loose_time(match)
+        if forms is TimestampTextFormat.VERTICA:
             raise TimestampSyntaxError(text)
-        seconds, nanos = _sure_guess(text)
+        seconds, nanos = _parse_unambiguous_epoch(text)
         return seconds % DAY_S, nanos
     if match is None:
-        seconds, nanos = _guess(text)
+        seconds, nanos = _parse_epoch_by_size(text)
         return seconds % DAY_S, nanos
     offset = match["offset"]
     if offset is not None:
-        if len(offset) == _HOURS_ONLY and forms is TextForms.JAVA:
+        if len(offset) == _HOURS_ONLY_OFFSET_CHARACTERS and forms is TimestampTextFormat.JAVA:
             raise TimestampSyntaxError(text)
-        _offset(offset)
-    return _clock(match)
+        _parse_offset(offset)
+    return _parse_iso_time(match)
 
 
-def day_of(year: int, month: int, day: int) -> int:
+def days_since_epoch(year: int, month: int, day: int) -> int:
     """Return days since 1970 in the proleptic Gregorian calendar, for any year.
 
     Raises:
@@ -176,25 +178,25 @@ def day_of(year: int, month: int, day: int) -> int:
         ordinal = datetime(place + 400, month, day).toordinal()  # noqa: DTZ001
     except ValueError as error:
         raise TimestampSyntaxError(str(error)) from None
-    return ordinal + (cycles - 1) * 146_097 - _EPOCH_TIMESTAMP_TEXT.toordinal()
+    return ordinal + (cycles - 1) * 146_097 - _PARSING_EPOCH.toordinal()
 
 
 def year_of_day(day: int) -> int:
     """Return the year of a day since 1970."""
-    cycles, place = divmod(day + _EPOCH_TIMESTAMP_TEXT.toordinal() - 1, 146_097)
+    cycles, place = divmod(day + _PARSING_EPOCH.toordinal() - 1, 146_097)
     return datetime.fromordinal(place + 1).year + cycles * 400
 
 
-def region_offset(region: str, utc_s: int) -> int:
+def region_offset_s(region: str, utc_s: int) -> int:
     """Return the offset from UTC (seconds) of a region, or of an offset in its place, at an instant.
 
     Raises:
         TimestampSyntaxError: if there is no such region.
     """
-    fixed = _REGION_OFFSET.fullmatch(region)
+    fixed = _REGION_OFFSET_PATTERN.fullmatch(region)
     if fixed is not None:
-        return _offset(fixed["offset"] or "Z")
-    zone = _zone(region)
+        return _parse_offset(fixed["offset"] or "Z")
+    zone = _load_zone(region)
     if zone is None:
         raise TimestampSyntaxError(region)
     # The calendar repeats; what was before the first rule, and the last rule, hold for ever.
@@ -202,13 +204,13 @@ def region_offset(region: str, utc_s: int) -> int:
         utc_s = _FIRST_S + _CYCLE_S + utc_s % _CYCLE_S
     elif utc_s >= _END_S - DAY_S:
         utc_s = _END_S - 2 * _CYCLE_S + (utc_s - _END_S) % _CYCLE_S
-    at = _EPOCH_TIMESTAMP_TEXT + timedelta(seconds=utc_s)
+    at = _PARSING_EPOCH + timedelta(seconds=utc_s)
     offset = zone.fromutc(at.replace(tzinfo=zone)).utcoffset()
     return 0 if offset is None else offset // timedelta(seconds=1)
 
 
 @lru_cache(maxsize=256)
-def _zone(region: str) -> ZoneInfo | None:
+def _load_zone(region: str) -> ZoneInfo | None:
     if region in _FOREIGN_REGIONS:
         return None
     try:
@@ -217,31 +219,31 @@ def _zone(region: str) -> ZoneInfo | None:
         return None
 
 
-def _iso(match: re.Match[str]) -> ParsedTimestamp:
+def _parse_iso_match(match: re.Match[str]) -> ParsedTimestamp:
     year_text = match["year"]
     year = int(year_text)
     if year == 0 and year_text.startswith("-"):
         raise TimestampSyntaxError(match[0])
-    local_s = day_of(year, int(match["month"]), int(match["day"])) * DAY_S
+    local_s = days_since_epoch(year, int(match["month"]), int(match["day"])) * DAY_S
     if match["hour"] is None:
         return ParsedTimestamp(local_s, 0, None)
-    seconds, nanos = _clock(match)
+    seconds, nanos = _parse_iso_time(match)
     local_s += seconds
     if match["offset"] is None:
         return ParsedTimestamp(local_s, nanos, None)
-    offset_s = _offset(match["offset"])
+    offset_s = _parse_offset(match["offset"])
     if match["region"] is None:
         return ParsedTimestamp(local_s, nanos, offset_s)
     # The instant is kept and shown in the region's own offset.
-    own = region_offset(match["region"], local_s - offset_s)
+    own = region_offset_s(match["region"], local_s - offset_s)
     return ParsedTimestamp(local_s - offset_s + own, nanos, own)
 
 
-def _loose(match: re.Match[str]) -> ParsedTimestamp:
+def _parse_loose_match(match: re.Match[str]) -> ParsedTimestamp:
     parts = match.groupdict()
     name = parts.get("name")
     month = int(parts["month"]) if name is None else _MONTHS.index(name.lower()) + 1
-    day = day_of(int(match["year"]), month, int(match["day"]))
+    day = days_since_epoch(int(match["year"]), month, int(match["day"]))
     weekday = parts.get("weekday")
     # 1 January 1970 was a Thursday.
     if weekday is not None and _WEEKDAYS.index(weekday.lower()) != (day + 3) % 7:
@@ -250,53 +252,53 @@ def _loose(match: re.Match[str]) -> ParsedTimestamp:
         )
     if match["hour"] is None:
         return ParsedTimestamp(day * DAY_S, 0, None)
-    seconds, nanos = _loose_clock(match)
-    return ParsedTimestamp(day * DAY_S + seconds, nanos, _loose_offset(match))
+    seconds, nanos = _parse_loose_time(match)
+    return ParsedTimestamp(day * DAY_S + seconds, nanos, _parse_loose_offset(match))
 
 
-def _loose_clock(match: re.Match[str]) -> tuple[int, int]:
+def _parse_loose_time(match: re.Match[str]) -> tuple[int, int]:
     hour, minute, second = int(match["hour"]), int(match["minute"] or 0), int(match["second"] or 0)
     half = match["half"]
     if half is not None:
-        if not 1 <= hour <= _NOON:
+        if not 1 <= hour <= _NOON_HOUR:
             raise TimestampSyntaxError(match[0])
-        hour = hour % _NOON + (_NOON if half.lower() == "pm" else 0)
+        hour = hour % _NOON_HOUR + (_NOON_HOUR if half.lower() == "pm" else 0)
     if hour > 23 or minute > 59 or second > 59:
         raise TimestampSyntaxError(match[0])
     return (hour * 60 + minute) * 60 + second, int((match["fraction"] or "").ljust(9, "0"))
 
 
-def _loose_offset(match: re.Match[str]) -> int | None:
+def _parse_loose_offset(match: re.Match[str]) -> int | None:
     offset = match["offset"]
     if offset is None:
         return None
     if offset[0] not in "+-":
         return 0
-    return _offset(f"{offset[:3]}:{offset[3:].removeprefix(':') or '00'}")
+    return _parse_offset(f"{offset[:3]}:{offset[3:].removeprefix(':') or '00'}")
 
 
-def _sure_guess(text: str) -> tuple[int, int]:
+def _parse_unambiguous_epoch(text: str) -> tuple[int, int]:
     """Read an integer since 1970 unless it is more likely a date, a year or a time of day."""
-    if not _INTEGER.fullmatch(text):
+    if not _INTEGER_PATTERN.fullmatch(text):
         raise TimestampSyntaxError(text)
     digits = text.lstrip("+-")
-    if len(digits) < _LEAST_EPOCH_DIGITS or _COMPACT.fullmatch(digits):
+    if len(digits) < _MIN_EPOCH_DIGITS or _COMPACT_TIMESTAMP_PATTERN.fullmatch(digits):
         raise TimestampSyntaxError(
             text,
-            f"Ambiguous digits {text[:_MAX_SHOWN]!r}: a date, or seconds since 1970? Write a date "
+            f"Ambiguous digits {text[:_MAX_SHOWN_CHARACTERS]!r}: a date, or seconds since 1970? Write a date "
             "as 2013-04-28, a timestamp as 2013-04-28 20:57:01",
         )
-    return _guess(text)
+    return _parse_epoch_by_size(text)
 
 
-def _clock(match: re.Match[str]) -> tuple[int, int]:
+def _parse_iso_time(match: re.Match[str]) -> tuple[int, int]:
     hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"] or 0)
     if hour > 23 or minute > 59 or second > 59:
         raise TimestampSyntaxError(match[0])
     return (hour * 60 + minute) * 60 + second, int((match["fraction"] or "").ljust(9, "0"))
 
 
-def _offset(text: str) -> int:
+def _parse_offset(text: str) -> int:
     if text in "Zz":
         return 0
     parts = [int(part) for part in text[1:].split(":")] + [0, 0]
@@ -306,14 +308,14 @@ def _offset(text: str) -> int:
     return -seconds if text[0] == "-" else seconds
 
 
-def _guess(text: str) -> tuple[int, int]:
+def _parse_epoch_by_size(text: str) -> tuple[int, int]:
     """Read an integer as s, ms, µs or ns since 1970, by its size."""
-    if not _INTEGER.fullmatch(text) or len(text) > _MAX_DIGITS or not is_narrow(text):
+    if not _INTEGER_PATTERN.fullmatch(text) or len(text) > _MAX_DIGITS or not is_bmp_text(text):
         raise TimestampSyntaxError(text)
     value = int(text)
     unit = 10**9
     for divisor in (1, 1_000, 1_000_000):
-        if abs(value) < _GUESS_LIMIT * divisor:
+        if abs(value) < _MAX_EPOCH_S * divisor:
             unit = divisor
             break
     seconds, rest = divmod(value, unit)
@@ -328,24 +330,24 @@ _SECOND = timedelta(seconds=1)
 _MINUTE_S = 60
 _TZ_BITS = 14
 _TZ_BIAS = 1440
-_MOMENTS = "str, datetime.date, datetime.datetime"
+_ALLOWED_TYPES = "str, datetime.date, datetime.datetime"
 _DATE_REASONS = {
-    TextForms.JAVA: "Not a valid value; use ISO 8601 such as 2013-04-28T20:57:01.123+09:00, or an "
+    TimestampTextFormat.JAVA: "Not a valid value; use ISO 8601 such as 2013-04-28T20:57:01.123+09:00, or an "
     "integer as text",
-    TextForms.AUTO: "Not a valid date or timestamp; use 2013-04-28, 2013-04-28T20:57:01.123+09:00, "
+    TimestampTextFormat.AUTO: "Not a valid date or timestamp; use 2013-04-28, 2013-04-28T20:57:01.123+09:00, "
     "2013-04-28 20:57:01, 04/28/2013, 28-Apr-2013 or Sun, 28 Apr 2013 20:57:01 +0900",
-    TextForms.VERTICA: "Not a valid date or timestamp; use 2013-04-28, 2013-04-28 20:57:01.123+09, "
+    TimestampTextFormat.VERTICA: "Not a valid date or timestamp; use 2013-04-28, 2013-04-28 20:57:01.123+09, "
     "20130428 or 04/28/2013",
 }
 _TIME_REASONS = {
-    TextForms.JAVA: "Not a valid time; use ISO 8601 such as 20:57:01.123, or an integer as text",
-    TextForms.AUTO: "Not a valid time; use 20:57:01.123 or 08:57:01 PM",
-    TextForms.VERTICA: "Not a valid time; use 20:57:01.123 or 08:57:01 PM",
+    TimestampTextFormat.JAVA: "Not a valid time; use ISO 8601 such as 20:57:01.123, or an integer as text",
+    TimestampTextFormat.AUTO: "Not a valid time; use 20:57:01.123 or 08:57:01 PM",
+    TimestampTextFormat.VERTICA: "Not a valid time; use 20:57:01.123 or 08:57:01 PM",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Instant:
+class ResolvedTimestamp:
     """A resolved moment: seconds of the local clock since 1970, and the offset it was given in."""
 
     local_s: int
@@ -353,54 +355,63 @@ class Instant:
     offset_s: int
 
 
-def days(value: object, column: Column, row_index: int, *, forms: TextForms) -> int:
+def convert_date(
+    value: object, column: Column, row_index: int, *, forms: TimestampTextFormat
+) -> int:
     """Return days since 1970 of a date's, datetime's or text's own calendar day."""
     if isinstance(value, datetime):
-        value = _whole(value, column, row_index).date()
+        value = _require_valid_datetime(value, column, row_index).date()
     if isinstance(value, date):
         return value.toordinal() - _EPOCH_ORDINAL
     if not isinstance(value, str):
-        raise wrong_type(value, column, row_index, _MOMENTS)
-    day = _parsed(value, column, row_index, forms).local_s // DAY_S
+        raise wrong_type_error(value, column, row_index, _ALLOWED_TYPES)
+    day = _parse_value(value, column, row_index, forms).local_s // DAY_S
     if not -9999 <= year_of_day(day) <= 9999:
-        raise year_out_of_range(column, row_index, value)
+        raise year_range_error(column, row_index, value)
     return day
 
 
-def time_of_day(value: object, column: Column, row_index: int, *, forms: TextForms) -> int:
+def convert_time(
+    value: object, column: Column, row_index: int, *, forms: TimestampTextFormat
+) -> int:
     """Return the time of day in units of the column's scale, truncated."""
     if isinstance(value, time):
         seconds = (value.hour * 60 + value.minute) * 60 + value.second
         nanos = value.microsecond * 1000 + getattr(value, "nanosecond", 0)
-        return scaled(seconds, nanos, column.scale or 0)
+        return scale_timestamp(seconds, nanos, column.scale or 0)
     if not isinstance(value, str):
-        raise wrong_type(value, column, row_index, "str, datetime.time")
+        raise wrong_type_error(value, column, row_index, "str, datetime.time")
     try:
         seconds, nanos = parse_time(value, forms)
     except TimestampSyntaxError as error:
         reason = error.reason or _TIME_REASONS[forms]
-        raise wrong_value(column, row_index, reason) from None
-    return scaled(seconds, nanos, column.scale or 0)
+        raise wrong_value_error(column, row_index, reason) from None
+    return scale_timestamp(seconds, nanos, column.scale or 0)
 
 
-def timestamp(
-    value: object, column: Column, row_index: int, *, zone: tzinfo | None, forms: TextForms
+def convert_timestamp(
+    value: object,
+    column: Column,
+    row_index: int,
+    *,
+    zone: tzinfo | None,
+    forms: TimestampTextFormat,
 ) -> int:
     """Return the stored value of a TIMESTAMP_*: scaled, floored, TZ with its packed offset.
 
     Without a `zone`, clock times that name none are taken as they are.
     """
-    instant = _instant(value, column, zone, row_index, forms)
+    instant = _resolve_value(value, column, zone, row_index, forms)
     scale = column.scale or 0
-    if column.kind is Kind.TIMESTAMP_NTZ:
-        return scaled(instant.local_s, instant.nanos, scale)
-    since_epoch = scaled(instant.local_s - instant.offset_s, instant.nanos, scale)
-    if column.kind is Kind.TIMESTAMP_LTZ:
+    if column.kind is LogicalType.TIMESTAMP_NTZ:
+        return scale_timestamp(instant.local_s, instant.nanos, scale)
+    since_epoch = scale_timestamp(instant.local_s - instant.offset_s, instant.nanos, scale)
+    if column.kind is LogicalType.TIMESTAMP_LTZ:
         return since_epoch
     return (since_epoch << _TZ_BITS) + offset_minutes(instant.offset_s) + _TZ_BIAS
 
 
-def scaled(seconds: int, nanos: int, scale: int) -> int:
+def scale_timestamp(seconds: int, nanos: int, scale: int) -> int:
     """Return seconds and nanoseconds (never negative) in units of 10**-scale s, floored."""
     return int(seconds * 10**scale + nanos // 10 ** (9 - scale))
 
@@ -410,63 +421,67 @@ def offset_minutes(offset_s: int) -> int:
     return offset_s // _MINUTE_S if offset_s >= 0 else -(-offset_s // _MINUTE_S)
 
 
-def resolve(local_s: int, nanos: int, zone: tzinfo | None, fold: int) -> Instant:
+def resolve_local_time(
+    local_s: int, nanos: int, zone: tzinfo | None, fold: int
+) -> ResolvedTimestamp:
     """Give a local clock time its offset in a zone.
 
     In a gap the clock moves forward; in an overlap the earlier offset holds unless `fold` is 1.
     Without a zone it stays as it is.
     """
     if zone is None:
-        return Instant(local_s, nanos, 0)
+        return ResolvedTimestamp(local_s, nanos, 0)
     local = _EPOCH + timedelta(seconds=local_s)
-    before = _offset_s(local.replace(tzinfo=zone, fold=0))
-    after = _offset_s(local.replace(tzinfo=zone, fold=1))
+    before = _utc_offset_s(local.replace(tzinfo=zone, fold=0))
+    after = _utc_offset_s(local.replace(tzinfo=zone, fold=1))
     if before < after:
-        return Instant(local_s + after - before, nanos, after)
-    return Instant(local_s, nanos, after if fold else before)
+        return ResolvedTimestamp(local_s + after - before, nanos, after)
+    return ResolvedTimestamp(local_s, nanos, after if fold else before)
 
 
-def _instant(
-    value: object, column: Column, zone: tzinfo | None, row_index: int, forms: TextForms
-) -> Instant:
+def _resolve_value(
+    value: object, column: Column, zone: tzinfo | None, row_index: int, forms: TimestampTextFormat
+) -> ResolvedTimestamp:
     if isinstance(value, datetime):
-        value = _whole(value, column, row_index)
+        value = _require_valid_datetime(value, column, row_index)
         nanos = value.microsecond * 1000 + getattr(value, "nanosecond", 0)
         seconds = (value.replace(tzinfo=None, microsecond=0) - _EPOCH) // _SECOND
         if zone is None:
-            return Instant(seconds, nanos, 0)
+            return ResolvedTimestamp(seconds, nanos, 0)
         if value.utcoffset() is None:
-            return resolve(seconds, nanos, zone, value.fold)
-        return Instant(seconds, nanos, _offset_s(value))
+            return resolve_local_time(seconds, nanos, zone, value.fold)
+        return ResolvedTimestamp(seconds, nanos, _utc_offset_s(value))
     if isinstance(value, date):
-        return resolve((value.toordinal() - _EPOCH_ORDINAL) * DAY_S, 0, zone, 0)
+        return resolve_local_time((value.toordinal() - _EPOCH_ORDINAL) * DAY_S, 0, zone, 0)
     if not isinstance(value, str):
-        raise wrong_type(value, column, row_index, _MOMENTS)
-    moment = _parsed(value, column, row_index, forms)
+        raise wrong_type_error(value, column, row_index, _ALLOWED_TYPES)
+    moment = _parse_value(value, column, row_index, forms)
     if not 1 <= year_of_day(moment.local_s // DAY_S) <= 9999:
-        raise year_out_of_range(column, row_index, value)
+        raise year_range_error(column, row_index, value)
     if moment.offset_s is not None:
-        return Instant(moment.local_s, moment.nanos, moment.offset_s)
-    return resolve(moment.local_s, moment.nanos, zone, 0)
+        return ResolvedTimestamp(moment.local_s, moment.nanos, moment.offset_s)
+    return resolve_local_time(moment.local_s, moment.nanos, zone, 0)
 
 
-def _parsed(value: str, column: Column, row_index: int, forms: TextForms) -> ParsedTimestamp:
+def _parse_value(
+    value: str, column: Column, row_index: int, forms: TimestampTextFormat
+) -> ParsedTimestamp:
     try:
         return parse_timestamp(value, forms)
     except TimestampSyntaxError as error:
         reason = error.reason or _DATE_REASONS[forms]
-        raise wrong_value(column, row_index, reason) from None
+        raise wrong_value_error(column, row_index, reason) from None
 
 
-def _whole(value: datetime, column: Column, row_index: int) -> datetime:
+def _require_valid_datetime(value: datetime, column: Column, row_index: int) -> datetime:
     """Refuse what only looks like a datetime (a NaT has no fields)."""
     # Written so that a type checker does not know better: NaT is a datetime and unequal to itself.
     same: object = value
     if same != value:
-        raise wrong_value(column, row_index, "Not a date or time: it has no fields")
+        raise wrong_value_error(column, row_index, "Not a date or time: it has no fields")
     return value
 
 
-def _offset_s(value: datetime) -> int:
+def _utc_offset_s(value: datetime) -> int:
     offset = value.utcoffset()
     return 0 if offset is None else offset // _SECOND

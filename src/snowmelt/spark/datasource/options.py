@@ -10,7 +10,7 @@ from pyspark.sql import types as st
 
 from snowmelt.clock import SystemClock
 from snowmelt.errors import ColumnNotFound, LoadRefused, Unsupported
-from snowmelt.schema.types import Kind, TableName
+from snowmelt.schema.types import LogicalType, TableName
 from snowmelt.spark.datasource.connection import SECRET_CATALOG
 from snowmelt.spark.datasource.partition import Shape, needed
 from snowmelt.spark.sql.predicates import exact_predicates
@@ -179,7 +179,7 @@ def number_asked(options: Mapping[str, str], name: str, *, least: int = 0) -> in
 
 
 def _type(visible: VisibleColumn) -> st.DataType:
-    if visible.column.kind is Kind.TIME and not visible.is_companion:
+    if visible.column.kind is LogicalType.TIME and not visible.is_companion:
         return st.TimeType(min(visible.column.scale or 0, 6))
     return visible.raw_type
 

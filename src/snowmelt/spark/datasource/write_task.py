@@ -19,12 +19,19 @@ from snowmelt import failpoints as faults
 from snowmelt.errors import InvalidRow, LoadFailed, LoadRefused
 from snowmelt.failpoints import Failpoint
 from snowmelt.loaders.spool import FileSpool, RowSpool
-from snowmelt.schema.conversion.arrow_values import python_values, zone_of
+from snowmelt.schema.conversion.arrow_values import parse_arrow_zone, to_python_values
 from snowmelt.schema.conversion.column_converter import ColumnConverter
-from snowmelt.schema.conversion.timestamp_limits import out_of_range
-from snowmelt.schema.conversion.value_rules import rule_of
-from snowmelt.schema.native_types import native_columns, native_schema, to_native
-from snowmelt.schema.types import DEFAULT_ZONE, TIMESTAMPS, Column, Kind, TableSchema, internal_name
+from snowmelt.schema.conversion.timestamp_limits import out_of_range_mask
+from snowmelt.schema.conversion.value_rules import make_value_rule
+from snowmelt.schema.native_types import native_fields, native_schema, to_native
+from snowmelt.schema.types import (
+    DEFAULT_ZONE,
+    TIMESTAMP_TYPES,
+    Column,
+    LogicalType,
+    TableSchema,
+    internal_name,
+)
 from snowmelt.spark.tables.visible_columns import visible_columns
 
 if TYPE_CHECKING:
@@ -92,7 +99,7 @@ def matched(schema: TableSchema, names: Sequence[str], table: object) -> tuple[i
             reason=f"no value is given for {column_names(lacking)}, which must not be NULL",
         )
     for column in schema.columns:
-        for part in native_columns(column)[1:]:
+        for part in native_fields(column)[1:]:
             if given[part.name] is not None and given[column.name] is None:
                 raise LoadRefused(
                     what=f"Column {part.name}",
@@ -156,7 +163,7 @@ def native_rows(plan: WritePlan, batch: pa.RecordBatch, zone: tzinfo) -> pa.Tabl
     arrays: list[pa.Array] = []
     places = iter(plan.sources)
     for column in plan.schema.columns:
-        fields = native_columns(column)
+        fields = native_fields(column)
         own, *others = [next(places) for _ in fields]
         parts = (
             null_column(column, batch.num_rows)
@@ -184,7 +191,7 @@ def _zone_of(plan: WritePlan, schema: pa.Schema) -> tzinfo:
     if not named:
         zones = (field.type.tz for field in schema if pa.types.is_timestamp(field.type))
         named = next((zone for zone in zones if zone is not None), DEFAULT_ZONE)
-    found = zone_of(named)
+    found = parse_arrow_zone(named)
     if found is None:
         raise LoadFailed(
             where="spark.sql.session.timeZone",
@@ -241,7 +248,7 @@ def cast_column(column: Column, array: pa.Array, zone: tzinfo) -> list[pa.Array]
         return _by_rule(column, array, zone)
     parts = [found, *_companions(column, found)]
     # The exact rules reject what is out of range, with a reason.
-    return parts if out_of_range(column, parts) is None else _by_rule(column, array, zone)
+    return parts if out_of_range_mask(column, parts) is None else _by_rule(column, array, zone)
 
 
 def cast_companion(column: Column, name: str, array: pa.Array) -> pa.Array:
@@ -264,7 +271,7 @@ def check_local_time(column: Column, parts: Sequence[pa.Array]) -> None:
     Raises:
         LoadFailed: One is outside the years 1 to 9999.
     """
-    outside = out_of_range(column, parts)
+    outside = out_of_range_mask(column, parts)
     if outside is not None:
         place = int(outside.argmax())
         raise _refused(
@@ -276,7 +283,7 @@ def check_local_time(column: Column, parts: Sequence[pa.Array]) -> None:
 
 def _companions(column: Column, values: pa.Array) -> list[pa.Array]:
     zeros = pc.if_else(pc.is_valid(values), pa.scalar(0, pa.int32()), pa.scalar(None, pa.int32()))
-    return [zeros] * (len(native_columns(column)) - 1)
+    return [zeros] * (len(native_fields(column)) - 1)
 
 
 # --- types that say the same
@@ -334,7 +341,7 @@ def _moment(array: pa.Array, column: Column) -> pa.Array | None:
     if not pa.types.is_timestamp(array.type) or array.type.unit != "us":
         return None
     zoned = array.type.tz is not None
-    if zoned == (column.kind is Kind.TIMESTAMP_NTZ) or not _has_years(array):
+    if zoned == (column.kind is LogicalType.TIMESTAMP_NTZ) or not _has_years(array):
         return None
     tz = "UTC" if zoned else None
     return _floored(array.cast(pa.int64()), column).cast(pa.timestamp("us", tz))
@@ -355,15 +362,15 @@ def _has_years(array: pa.Array) -> bool:
     return bounds["min"] is None or 1 <= bounds["min"] <= bounds["max"] <= 9999
 
 
-_QUICK: dict[Kind, Quick] = {
-    Kind.FIXED: _number,
-    Kind.REAL: _real,
-    Kind.BOOLEAN: _boolean,
-    Kind.TEXT: _text,
-    Kind.BINARY: _binary,
-    Kind.DATE: _date,
-    Kind.TIME: _clock,
-    **dict.fromkeys(TIMESTAMPS, _moment),
+_QUICK: dict[LogicalType, Quick] = {
+    LogicalType.FIXED: _number,
+    LogicalType.REAL: _real,
+    LogicalType.BOOLEAN: _boolean,
+    LogicalType.TEXT: _text,
+    LogicalType.BINARY: _binary,
+    LogicalType.DATE: _date,
+    LogicalType.TIME: _clock,
+    **dict.fromkeys(TIMESTAMP_TYPES, _moment),
 }
 
 
@@ -393,7 +400,7 @@ def _python_values(column: Column, array: pa.Array) -> list[object]:
         if pa.types.is_time(array.type):
             array = array.cast(pa.time64("us"), safe=False)
         if pa.types.is_date(array.type) or pa.types.is_timestamp(array.type):
-            return python_values(array)
+            return to_python_values(array)
         return list(array.to_pylist())
     except (ValueError, OverflowError, pa.ArrowException) as error:
         raise _refused(column, str(error)) from error
@@ -419,7 +426,7 @@ def _variants(array: pa.Array) -> list[object]:
 
 def _reason(column: Column, value: Any, zone: tzinfo) -> str:
     try:
-        rule_of(column, zone)(value, 0)
+        make_value_rule(column, zone)(value, 0)
     except InvalidRow as error:
         return str(error.fields.get("reason", error)).rstrip(".")
     return f"the value {str(value)[:_SHOWN]} is refused"
@@ -431,7 +438,7 @@ def _refused(column: Column, reason: str) -> LoadFailed:
 
 def null_column(column: Column, rows: int) -> list[pa.Array]:
     """Return a column, with its companions, that is NULL throughout."""
-    return [pa.nulls(rows, part.type) for part in native_columns(column)]
+    return [pa.nulls(rows, part.type) for part in native_fields(column)]
 
 
 def column_names(columns: Sequence[Column]) -> str:

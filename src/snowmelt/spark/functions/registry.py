@@ -38,7 +38,7 @@ from snowmelt.errors import NotFound
 from snowmelt.functions.caller.plan import CallerOptions, CallPlan
 from snowmelt.functions.definition import Volatility
 from snowmelt.functions.signature import MAX_PRECISION
-from snowmelt.schema.types import SEMI_STRUCTURED, Kind, display_name
+from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType, display_name
 from snowmelt.spark.functions.call_log import Spool
 from snowmelt.spark.functions.call_rewriter import Given, bound, find_calls, overload, rewrite_calls
 from snowmelt.spark.functions.worker import INSTANTS, Use, serving
@@ -536,15 +536,15 @@ _MOST_DIGITS_OF_BIGINT = 18
 # Microseconds are as fine as Spark's times are.
 _TIME_DIGITS = 6
 _SIMPLE = {
-    Kind.REAL: "DOUBLE",
-    Kind.BOOLEAN: "BOOLEAN",
-    Kind.TEXT: "STRING",
-    Kind.BINARY: "BINARY",
-    Kind.DATE: "DATE",
-    Kind.TIMESTAMP_NTZ: "TIMESTAMP_NTZ",
-    Kind.TIMESTAMP_LTZ: "TIMESTAMP",
-    Kind.TIMESTAMP_TZ: "TIMESTAMP",
-    **dict.fromkeys(SEMI_STRUCTURED, "STRING"),
+    LogicalType.REAL: "DOUBLE",
+    LogicalType.BOOLEAN: "BOOLEAN",
+    LogicalType.TEXT: "STRING",
+    LogicalType.BINARY: "BINARY",
+    LogicalType.DATE: "DATE",
+    LogicalType.TIMESTAMP_NTZ: "TIMESTAMP_NTZ",
+    LogicalType.TIMESTAMP_LTZ: "TIMESTAMP",
+    LogicalType.TIMESTAMP_TZ: "TIMESTAMP",
+    **dict.fromkeys(SEMI_STRUCTURED_TYPES, "STRING"),
 }
 # Spark otherwise leaves fields without a value out, and cuts instants to milliseconds.
 _JSON = (
@@ -558,11 +558,11 @@ _FIELDS = ("error", "status", "batch_id")
 
 def visible_type(sql_type: SqlType) -> str:
     """Return the Spark type of arguments and values as queries see them."""
-    if sql_type.kind in SEMI_STRUCTURED:
+    if sql_type.kind in SEMI_STRUCTURED_TYPES:
         return "VARIANT"
-    if sql_type.kind is Kind.FIXED:
+    if sql_type.kind is LogicalType.FIXED:
         return f"DECIMAL({sql_type.precision or MAX_PRECISION},{sql_type.scale or 0})"
-    if sql_type.kind is Kind.TIME:
+    if sql_type.kind is LogicalType.TIME:
         digits = _TIME_DIGITS if sql_type.scale is None else sql_type.scale
         return f"TIME({min(digits, _TIME_DIGITS)})"
     return _SIMPLE[sql_type.kind]
@@ -570,7 +570,7 @@ def visible_type(sql_type: SqlType) -> str:
 
 def raw_type(sql_type: SqlType) -> str:
     """Return the Spark type whose Arrow form the caller takes and gives."""
-    if sql_type.kind is Kind.TIME:
+    if sql_type.kind is LogicalType.TIME:
         # Arrow's time has no digits of its own: Spark takes it for the finest.
         return f"TIME({_TIME_DIGITS})"
     precision = sql_type.precision or MAX_PRECISION
@@ -595,13 +595,13 @@ def argument(sql_type: SqlType, text: str, *, visible: bool = False) -> str:
         text: The expression.
         visible: The expression is known to have the visible type.
     """
-    if sql_type.kind not in SEMI_STRUCTURED:
+    if sql_type.kind not in SEMI_STRUCTURED_TYPES:
         # Two casts, so that a value is refused that has more digits than the type.
         narrow = text if visible else f"CAST({text} AS {visible_type(sql_type)})"
         if raw_type(sql_type) == visible_type(sql_type):
             return narrow
         return f"CAST({narrow} AS {raw_type(sql_type)})"
-    if visible or sql_type.kind is not Kind.VARIANT:
+    if visible or sql_type.kind is not LogicalType.VARIANT:
         return f"to_json({text}, {_JSON})"
     # `to_json` takes no scalars, and inside an array NULL would become JSON's null.
     boxed = f"transform(array({text}), {_EACH} -> if({_EACH} IS NULL, NULL, to_json(array({_EACH}), {_JSON})))"
@@ -610,7 +610,7 @@ def argument(sql_type: SqlType, text: str, *, visible: bool = False) -> str:
 
 def value(sql_type: SqlType, text: str) -> str:
     """Return the SQL that makes the visible value of what a call gives."""
-    if sql_type.kind in SEMI_STRUCTURED:
+    if sql_type.kind in SEMI_STRUCTURED_TYPES:
         return f"parse_json({text})"
     if raw_type(sql_type) == visible_type(sql_type):
         return text
@@ -624,7 +624,7 @@ def tried_value(sql_type: SqlType, text: str) -> str:
     # The lambda names the call, which would be made again for each time that it is written.
     inner, error = f"{_EACH}.value", f"{_EACH}.error"
     shown = value(sql_type, inner)
-    if sql_type.kind in SEMI_STRUCTURED:
+    if sql_type.kind in SEMI_STRUCTURED_TYPES:
         shown = f"try_parse_json({inner})"
         unfit = f"{inner} IS NOT NULL AND {shown} IS NULL"
         error = f"if({unfit}, 'The value is no document that Spark can hold.', {error})"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from sqlglot import exp
 
 from snowmelt.errors import Unsupported
-from snowmelt.schema.types import SEMI_STRUCTURED, TIMESTAMPS, Column, Kind
+from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, Column, LogicalType
 from snowmelt.spark.sql.query import DIALECT, sources
 from snowmelt.table.pruning import AllOf, AnyOf, Comparison, In, IsNull, StartsWith
 
@@ -81,7 +81,7 @@ class _Scope:
         elif self.qualified_only is None or name in self.qualified_only:
             raise _Unusable
         column = self.columns.get(name)
-        if column is None or column.kind in SEMI_STRUCTURED:
+        if column is None or column.kind in SEMI_STRUCTURED_TYPES:
             raise _Unusable
         return column
 
@@ -276,7 +276,7 @@ def _is_null(node: exp.Expr, scope: _Scope, *, negated: bool = False) -> Predica
 def _like(node: exp.Expr, scope: _Scope) -> Predicate:
     column = scope.column(node.this)
     pattern = node.args["expression"]
-    if column.kind is not Kind.TEXT or not _is_text(pattern, scope):
+    if column.kind is not LogicalType.TEXT or not _is_text(pattern, scope):
         raise _Unusable
     prefix = re.split("[%_]", pattern.name, maxsplit=1)[0]
     if not prefix or prefix == pattern.name:
@@ -291,17 +291,17 @@ def _is_text(node: exp.Expr, scope: _Scope) -> bool:
 def _value(node: exp.Expr, column: Column, scope: _Scope) -> Value:
     """Return a literal's value, if Spark compares it with the column as we do."""
     match column.kind:
-        case Kind.FIXED | Kind.REAL:
+        case LogicalType.FIXED | LogicalType.REAL:
             return _number(node, column)
-        case Kind.TEXT if _is_text(node, scope):
+        case LogicalType.TEXT if _is_text(node, scope):
             return str(node.name)
-        case Kind.BOOLEAN if isinstance(node, exp.Boolean):
+        case LogicalType.BOOLEAN if isinstance(node, exp.Boolean):
             return bool(node.this)
-        case Kind.DATE:
+        case LogicalType.DATE:
             return dt.date.fromisoformat(_moment(node, _DATE, _DATE_TYPES, scope))
-        case Kind.TIME:
+        case LogicalType.TIME:
             return dt.time.fromisoformat(_moment(node, _TIME, _TIME_TYPES, scope))
-        case kind if kind in TIMESTAMPS:
+        case kind if kind in TIMESTAMP_TYPES:
             return _timestamp(node, column, scope)
     raise _Unusable
 
@@ -329,7 +329,7 @@ def _number(node: exp.Expr, column: Column) -> Value:
 
 def _check_digits(column: Column, whole: int, scale: int) -> None:
     """Refuse literals for which Spark's common type of both sides would drop digits."""
-    if column.kind is not Kind.FIXED:
+    if column.kind is not LogicalType.FIXED:
         return
     own = column.scale or 0
     if max((column.precision or 38) - own, whole) + max(own, scale) > _MAX_DIGITS:
@@ -362,7 +362,7 @@ def _timestamp(node: exp.Expr, column: Column, scope: _Scope) -> dt.datetime:
     if texts is None:
         raise _Unusable
     instant = dt.datetime.fromisoformat(texts)
-    return instant if column.kind is Kind.TIMESTAMP_NTZ else instant.replace(tzinfo=dt.UTC)
+    return instant if column.kind is LogicalType.TIMESTAMP_NTZ else instant.replace(tzinfo=dt.UTC)
 
 
 def _attempt(

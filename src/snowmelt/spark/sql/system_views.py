@@ -17,7 +17,7 @@ from snowmelt.catalog.security.visibility import Sight
 from snowmelt.catalog.streaming.channels import channel_history
 from snowmelt.catalog.streaming.chunks import backlog
 from snowmelt.errors import DatabaseNotFound, SnowmeltError, UserError
-from snowmelt.schema.types import Kind
+from snowmelt.schema.types import LogicalType
 from snowmelt.table.snapshot import native_of
 
 if TYPE_CHECKING:
@@ -351,7 +351,7 @@ _COLUMNS = _ordered(
     "NUMERIC_PRECISION_RADIX NUMERIC_SCALE DATETIME_PRECISION COMMENT",
 )
 # What the standard's views call types, where that is not the name of the kind.
-_TYPE_NAMES = {Kind.FIXED: "NUMBER", Kind.REAL: "FLOAT"}
+_TYPE_NAMES = {LogicalType.FIXED: "NUMBER", LogicalType.REAL: "FLOAT"}
 
 
 def is_information(parts: tuple[str, ...]) -> bool:
@@ -422,7 +422,7 @@ def _columns(connection: Connection, sight: Sight, name: str) -> Iterable[tuple[
 
 
 def _column(table: TableRecord, column: Column, position: int) -> tuple[object, ...]:
-    fixed = column.kind is Kind.FIXED
+    fixed = column.kind is LogicalType.FIXED
     timed = column.scale if not fixed else None
     return (
         *_named_information_schema(table),

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as st
 
 from snowmelt.schema.chunk_types import FIELD_ID
-from snowmelt.schema.native_types import native_columns
-from snowmelt.schema.types import SEMI_STRUCTURED, Column, Kind, TableSchema
+from snowmelt.schema.native_types import native_fields
+from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 # Microseconds are as fine as both Parquet in Iceberg and Python's `datetime` are.
 _TIME_DIGITS = 6
 
-_SPARK_TYPES: dict[Kind, st.DataType] = {
-    Kind.REAL: st.DoubleType(),
-    Kind.BOOLEAN: st.BooleanType(),
-    Kind.BINARY: st.BinaryType(),
-    Kind.DATE: st.DateType(),
-    Kind.TIME: st.TimeType(_TIME_DIGITS),
-    Kind.TIMESTAMP_NTZ: st.TimestampNTZType(),
-    Kind.TIMESTAMP_LTZ: st.TimestampType(),
-    Kind.TIMESTAMP_TZ: st.TimestampType(),
+_SPARK_TYPES: dict[LogicalType, st.DataType] = {
+    LogicalType.REAL: st.DoubleType(),
+    LogicalType.BOOLEAN: st.BooleanType(),
+    LogicalType.BINARY: st.BinaryType(),
+    LogicalType.DATE: st.DateType(),
+    LogicalType.TIME: st.TimeType(_TIME_DIGITS),
+    LogicalType.TIMESTAMP_NTZ: st.TimestampNTZType(),
+    LogicalType.TIMESTAMP_LTZ: st.TimestampType(),
+    LogicalType.TIMESTAMP_TZ: st.TimestampType(),
 }
 
 
@@ -55,7 +55,7 @@ class VisibleColumn:
         """The type in which both readers give it."""
         if self.is_companion:
             return st.IntegerType()
-        if self.column.kind is Kind.FIXED:
+        if self.column.kind is LogicalType.FIXED:
             return st.DecimalType(self.column.precision or 38, self.column.scale or 0)
         return _SPARK_TYPES.get(self.column.kind, st.StringType())
 
@@ -64,8 +64,8 @@ class VisibleColumn:
         """Whether the visible column differs from the raw one."""
         if self.is_companion:
             return False
-        coarse = self.column.kind is Kind.TIME and (self.column.scale or 0) < _TIME_DIGITS
-        return coarse or self.column.kind in SEMI_STRUCTURED
+        coarse = self.column.kind is LogicalType.TIME and (self.column.scale or 0) < _TIME_DIGITS
+        return coarse or self.column.kind in SEMI_STRUCTURED_TYPES
 
     @property
     def expression(self) -> str:
@@ -73,7 +73,7 @@ class VisibleColumn:
         name = quoted(self.name)
         if not self.is_cast:
             return name
-        if self.column.kind is Kind.TIME:
+        if self.column.kind is LogicalType.TIME:
             return f"cast({name} AS TIME({self.column.scale or 0})) AS {name}"
         # `parse_json` fails a whole query on deep nesting or a key given twice; such a document
         # is shown as the text it is. Of `1 2` it would take the 1 and drop the rest without a
@@ -114,7 +114,7 @@ def visible_columns(schema: TableSchema) -> list[VisibleColumn]:
     visible: list[VisibleColumn] = []
     taken: set[str] = set()
     for column in schema.columns:
-        for field in native_columns(column):
+        for field in native_fields(column):
             name = field.name
             while name.lower() in taken:
                 name = f"{name}_{column.ordinal}"

@@ -20,9 +20,9 @@ from snowmelt.catalog.sql.identifiers import Name
 from snowmelt.catalog.sql.lexer import Place
 from snowmelt.catalog.sql.parser import parse
 from snowmelt.errors import StatementError
-from snowmelt.schema.types import Column, Kind
+from snowmelt.schema.types import Column, LogicalType
 
-A = Column("A", Kind.FIXED, 0, precision=38, scale=0)
+A = Column("A", LogicalType.FIXED, 0, precision=38, scale=0)
 
 
 def named(name: str, column: int) -> ColumnName:
@@ -33,7 +33,7 @@ MEANINGS = {
     "ADD COLUMN a INT": AddColumns((A,), (Place(1, 26),), frozenset()),
     "ADD a INT NULL;": AddColumns((A,), (Place(1, 19),), frozenset()),
     "ADD COLUMN IF NOT EXISTS a INT, d DATE NOT NULL": AddColumns(
-        (A, Column("D", Kind.DATE, 0, nullable=False)),
+        (A, Column("D", LogicalType.DATE, 0, nullable=False)),
         (Place(1, 40), Place(1, 47)),
         frozenset({"A"}),
     ),

@@ -14,20 +14,20 @@ from snowmelt.ingest.rows.columnar_reader import columns_of
 from snowmelt.ingest.rows.field_names import fields_of, spelled
 from snowmelt.ingest.rows.line_reader import read_plain
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 SCHEMA = TableSchema(
     1,
     (
-        Column("ID", Kind.FIXED, 1, precision=38, scale=0),
-        Column("PRICE", Kind.FIXED, 2, precision=12, scale=2),
-        Column("RATIO", Kind.REAL, 3),
-        Column("FLAG", Kind.BOOLEAN, 4),
-        Column("Name", Kind.TEXT, 5, length=1000, byte_length=4000),
-        Column("daY", Kind.DATE, 6),
-        Column("AT", Kind.TIMESTAMP_NTZ, 7, precision=9, scale=9),
-        Column("SEEN", Kind.TIMESTAMP_LTZ, 8, precision=9, scale=3),
-        Column("ZONED", Kind.TIMESTAMP_TZ, 9, precision=9, scale=9),
+        Column("ID", LogicalType.FIXED, 1, precision=38, scale=0),
+        Column("PRICE", LogicalType.FIXED, 2, precision=12, scale=2),
+        Column("RATIO", LogicalType.REAL, 3),
+        Column("FLAG", LogicalType.BOOLEAN, 4),
+        Column("Name", LogicalType.TEXT, 5, length=1000, byte_length=4000),
+        Column("daY", LogicalType.DATE, 6),
+        Column("AT", LogicalType.TIMESTAMP_NTZ, 7, precision=9, scale=9),
+        Column("SEEN", LogicalType.TIMESTAMP_LTZ, 8, precision=9, scale=3),
+        Column("ZONED", LogicalType.TIMESTAMP_TZ, 9, precision=9, scale=9),
     ),
 )
 ROW = {
@@ -81,7 +81,7 @@ values = {
 def converted(body, plain=None):
     """What the two ways give: the first None where it leaves the lines to the other."""
     columns = columns_of(body, SCHEMA, plain)
-    at_once = None if columns is None else CONVERTER.convert_arrow(columns)
+    at_once = None if columns is None else CONVERTER.convert_arrow_table(columns)
     return at_once, CONVERTER.convert(spelled(lines_of(body).rows, SCHEMA))
 
 

@@ -9,12 +9,12 @@ import pytest
 from snowmelt.catalog.sql.pipe_parser import parse_pipe_copy
 from snowmelt.ingest.rows.field_names import exact, spelled
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 SCHEMA = TableSchema(
     1,
     tuple(
-        Column(name, Kind.TEXT, place, length=10, byte_length=40)
+        Column(name, LogicalType.TEXT, place, length=10, byte_length=40)
         for place, name in enumerate(("ID", "city", 'odd "Name', "BOTH", "both"), 1)
     ),
 )

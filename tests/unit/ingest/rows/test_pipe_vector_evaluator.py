@@ -18,17 +18,17 @@ from snowmelt.ingest.rows import pipe_vector_evaluator
 from snowmelt.ingest.rows.columnar_reader import fields_alone
 from snowmelt.ingest.rows.line_reader import read_plain
 from snowmelt.ingest.rows.row_converter import Conversions
-from snowmelt.schema.types import Column, Compatibility, Kind, TableSchema
+from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema
 
 SCHEMA = TableSchema(
     1,
     (
-        Column("N", Kind.FIXED, 1, precision=38, scale=9),
-        Column("T", Kind.TEXT, 2, length=400, byte_length=1600),
-        Column("R", Kind.REAL, 3),
-        Column("B", Kind.BOOLEAN, 4),
-        Column("D", Kind.DATE, 5),
-        Column("V", Kind.VARIANT, 6),
+        Column("N", LogicalType.FIXED, 1, precision=38, scale=9),
+        Column("T", LogicalType.TEXT, 2, length=400, byte_length=1600),
+        Column("R", LogicalType.REAL, 3),
+        Column("B", LogicalType.BOOLEAN, 4),
+        Column("D", LogicalType.DATE, 5),
+        Column("V", LogicalType.VARIANT, 6),
     ),
 )
 TABLE = SimpleNamespace(table_id=1, schema=SCHEMA, schema_evolution=False, error_table_id=None)

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from snowmelt.catalog.sql.pipe_parser import parse_pipe_copy
 from snowmelt.clock import SystemClock
 from snowmelt.ingest.rows.row_converter import Conversions, doubtful
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 SCHEMA = TableSchema(
     1,
     (
-        Column("ID", Kind.FIXED, 1, precision=9, scale=0),
-        Column("raw", Kind.BINARY, 2, byte_length=1 << 20),
+        Column("ID", LogicalType.FIXED, 1, precision=9, scale=0),
+        Column("raw", LogicalType.BINARY, 2, byte_length=1 << 20),
     ),
 )
 TABLE = SimpleNamespace(table_id=1, schema=SCHEMA, schema_evolution=False, error_table_id=7)

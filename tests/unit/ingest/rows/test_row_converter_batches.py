@@ -14,13 +14,13 @@ from snowmelt.catalog.sql.pipe_parser import parse_pipe_copy
 from snowmelt.clock import SystemClock
 from snowmelt.ingest.rows import row_converter
 from snowmelt.ingest.rows.row_converter import Conversions
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 SCHEMA = TableSchema(
     1,
     (
-        Column("ID", Kind.FIXED, 1, precision=9, scale=0),
-        Column("NAME", Kind.TEXT, 2, length=1000, byte_length=4000),
+        Column("ID", LogicalType.FIXED, 1, precision=9, scale=0),
+        Column("NAME", LogicalType.TEXT, 2, length=1000, byte_length=4000),
     ),
 )
 TABLE = SimpleNamespace(table_id=1, schema=SCHEMA, schema_evolution=False, error_table_id=None)

@@ -17,10 +17,10 @@ from snowmelt.load.phases import Parsed, Rejected, Target
 from snowmelt.load.projection import Shaper
 from snowmelt.load.task import Computed, StackPlan, Step
 from snowmelt.schema.native_types import native_schema
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 
-NUMBER = {"kind": Kind.FIXED, "precision": 38, "scale": 0}
-TEXT = {"kind": Kind.TEXT, "length": 100, "byte_length": 400}
+NUMBER = {"kind": LogicalType.FIXED, "precision": 38, "scale": 0}
+TEXT = {"kind": LogicalType.TEXT, "length": 100, "byte_length": 400}
 PARSED = (("S", TEXT), ("N", NUMBER), ("M", {**NUMBER, "precision": 9}))
 ROWS = {"S": ["ab", "2024-02-03", None], "N": [1, 2, None], "M": [4, 5, 6]}
 STARTED = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
@@ -67,24 +67,24 @@ def computed(sql: str, column: dict[str, Any], **options: bool) -> list[Any]:
     ("sql", "column", "values"),
     [
         ("n + 1", NUMBER, [2, 3, None]),
-        ("n / 2", {"kind": Kind.REAL}, [0.5, 1.0, None]),
+        ("n / 2", {"kind": LogicalType.REAL}, [0.5, 1.0, None]),
         ("s || '-' || m", TEXT, ["ab-4", "2024-02-03-5", None]),
         ("substr('abcdefgh', m, 2)", TEXT, ["de", "ef", "fg"]),
         ("NVL(s, E'\\t')", TEXT, ["ab", "2024-02-03", "\t"]),
         ("'\\t'", TEXT, ["\\t"] * 3),
         ("CASE WHEN s = 'ab' THEN NULL ELSE s END", TEXT, [None, "2024-02-03", None]),
-        ("s::!DATE", {"kind": Kind.DATE}, [None, dt.date(2024, 2, 3), None]),
-        ("TO_DATE('03.02.2024', 'DD.MM.YYYY')", {"kind": Kind.DATE}, [dt.date(2024, 2, 3)] * 3),
-        ("m > 4", {"kind": Kind.BOOLEAN}, [False, True, True]),
+        ("s::!DATE", {"kind": LogicalType.DATE}, [None, dt.date(2024, 2, 3), None]),
+        ("TO_DATE('03.02.2024', 'DD.MM.YYYY')", {"kind": LogicalType.DATE}, [dt.date(2024, 2, 3)] * 3),
+        ("m > 4", {"kind": LogicalType.BOOLEAN}, [False, True, True]),
         ("n::varchar", TEXT, ["1", "2", None]),
         ("upper(\"S\")", TEXT, ["AB", "2024-02-03", None]),
         ("NULLIF(s, 'ab')", TEXT, [None, "2024-02-03", None]),
-        ("current_date", {"kind": Kind.DATE}, [dt.date(2026, 3, 1)] * 3),
-        ("now()", {"kind": Kind.TIMESTAMP_LTZ, "scale": 6}, [STARTED] * 3),
+        ("current_date", {"kind": LogicalType.DATE}, [dt.date(2026, 3, 1)] * 3),
+        ("now()", {"kind": LogicalType.TIMESTAMP_LTZ, "scale": 6}, [STARTED] * 3),
         ("s", TEXT, ["ab", "2024-02-03", None]),
         ("DECODE(m, 4, 'four', 'other')", TEXT, ["four", "other", "other"]),
         ("CASE WHEN m > 5 THEN 'x' ELSE 'y' END", TEXT, ["y", "y", "x"]),
-        ("[n, m]", {"kind": Kind.ARRAY}, ["[1,4]", "[2,5]", "[null,6]"]),
+        ("[n, m]", {"kind": LogicalType.ARRAY}, ["[1,4]", "[2,5]", "[null,6]"]),
     ],
 )  # fmt: skip
 def test_an_expression_is_computed_and_converted_to_its_column(
@@ -157,7 +157,7 @@ def test_a_computed_null_where_it_may_not_be_rejects_the_record() -> None:
 
 
 def test_a_computed_text_that_is_too_long_is_cut_or_rejected() -> None:
-    short = {"kind": Kind.TEXT, "length": 4, "byte_length": 16}
+    short = {"kind": LogicalType.TEXT, "length": 4, "byte_length": 16}
     assert computed("s || ''", short) == ["ab", "2024", None]
     shaped = shaper("s || ''", short, enforce=True).shape(block(), 0, "a.csv")
     assert shaped.rows.column("X").to_pylist() == ["ab", None]

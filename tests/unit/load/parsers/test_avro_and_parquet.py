@@ -16,16 +16,16 @@ import pytest
 
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.parsers import definition
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 from support.parser_runs import load, load_records
 
 SCHEMA = TableSchema(
     1,
     (
-        Column("A", Kind.FIXED, 1, precision=6, scale=2),
-        Column("B", Kind.TEXT, 2, length=10),
-        Column("T", Kind.TIMESTAMP_NTZ, 3, scale=9),
-        Column("O.X", Kind.REAL, 4),
+        Column("A", LogicalType.FIXED, 1, precision=6, scale=2),
+        Column("B", LogicalType.TEXT, 2, length=10),
+        Column("T", LogicalType.TIMESTAMP_NTZ, 3, scale=9),
+        Column("O.X", LogicalType.REAL, 4),
     ),
 )
 AVRO = {
@@ -133,16 +133,16 @@ def test_avro_schemas_come_from_a_registry():
 MANY = TableSchema(
     1,
     (
-        Column("I", Kind.FIXED, 1, precision=6, scale=1),
-        Column("R", Kind.REAL, 2),
-        Column("S", Kind.TEXT, 3, length=3),
-        Column("D", Kind.DATE, 4),
-        Column("TN", Kind.TIMESTAMP_NTZ, 5, scale=9),
-        Column("TZ", Kind.TIMESTAMP_TZ, 6, scale=3),
-        Column("C", Kind.TIME, 7, scale=9),
-        Column("Y", Kind.BINARY, 8),
-        Column("V", Kind.VARIANT, 9),
-        Column("MISSING", Kind.TEXT, 10),
+        Column("I", LogicalType.FIXED, 1, precision=6, scale=1),
+        Column("R", LogicalType.REAL, 2),
+        Column("S", LogicalType.TEXT, 3, length=3),
+        Column("D", LogicalType.DATE, 4),
+        Column("TN", LogicalType.TIMESTAMP_NTZ, 5, scale=9),
+        Column("TZ", LogicalType.TIMESTAMP_TZ, 6, scale=3),
+        Column("C", LogicalType.TIME, 7, scale=9),
+        Column("Y", LogicalType.BINARY, 8),
+        Column("V", LogicalType.VARIANT, 9),
+        Column("MISSING", LogicalType.TEXT, 10),
     ),
 )
 

@@ -10,18 +10,20 @@ from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.parsers import definition
 from snowmelt.load.phases import ColumnOptions
 from snowmelt.load.portion import Portion
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 from support import parser_runs
 
 SCHEMA = TableSchema(
     1,
     (
-        Column("N", Kind.FIXED, 1, precision=5, scale=1),
-        Column("T", Kind.TEXT, 2, length=3),
-        Column("D", Kind.DATE, 3),
+        Column("N", LogicalType.FIXED, 1, precision=5, scale=1),
+        Column("T", LogicalType.TEXT, 2, length=3),
+        Column("D", LogicalType.DATE, 3),
     ),
 )
-TEXTS = TableSchema(1, tuple(Column(n, Kind.TEXT, i + 1, length=100) for i, n in enumerate("AB")))
+TEXTS = TableSchema(
+    1, tuple(Column(n, LogicalType.TEXT, i + 1, length=100) for i, n in enumerate("AB"))
+)
 
 
 def load(name, data, schema=SCHEMA, **options):
@@ -67,8 +69,8 @@ def test_any_text_may_end_a_record():
 TEXTS_AND_NUMBER = TableSchema(
     1,
     (
-        Column("N", Kind.FIXED, 1, precision=5, scale=0),
-        *(Column(n, Kind.TEXT, 2 + i) for i, n in enumerate("AB")),
+        Column("N", LogicalType.FIXED, 1, precision=5, scale=0),
+        *(Column(n, LogicalType.TEXT, 2 + i) for i, n in enumerate("AB")),
     ),
 )
 
@@ -107,7 +109,7 @@ def test_a_long_text_is_cut_or_rejected_as_asked():
 
 
 def test_a_null_in_a_column_that_forbids_it_is_rejected():
-    schema = TableSchema(1, (Column("A", Kind.FIXED, 1, False, precision=5, scale=0),))
+    schema = TableSchema(1, (Column("A", LogicalType.FIXED, 1, False, precision=5, scale=0),))
     rows, rejects = load("delimited", b"1\n\n2\n", schema)
     assert rows == [(1,), (2,)]
     assert rejects[0].record == 2
@@ -238,7 +240,7 @@ def test_marks_that_cannot_be_told_apart_are_refused():
 
 
 def test_arrays_are_read_with_their_marks():
-    schema = TableSchema(1, (Column("A", Kind.ARRAY, 1),))
+    schema = TableSchema(1, (Column("A", LogicalType.ARRAY, 1),))
     rows, _ = load("delimited", b'[1,a b,"c,d",null,[true]]\n', schema)
     assert rows == [('[1,"a b","c,d",null,[true]]',)]
     rows, rejects = load(
@@ -275,7 +277,7 @@ def test_portions_agree_on_long_terminators_and_windows_line_ends():
 
 
 TEXTS_OF_NUMBERS = TableSchema(
-    1, (Column("N", Kind.FIXED, 1, precision=9, scale=0), Column("T", Kind.TEXT, 2))
+    1, (Column("N", LogicalType.FIXED, 1, precision=9, scale=0), Column("T", LogicalType.TEXT, 2))
 )
 
 
@@ -300,14 +302,17 @@ def test_a_header_with_a_million_names_is_refused_at_once():
 
 @pytest.mark.parametrize("header", ["year", "YEAR", "Year", '"year"'])
 def test_a_column_made_in_quotes_is_found_in_any_case(header):
-    schema = TableSchema(1, (Column("year", Kind.TEXT, 1, length=10),))
+    schema = TableSchema(1, (Column("year", LogicalType.TEXT, 1, length=10),))
     rows, rejects = load("fcsvparser", f"x,{header}\n1,2024\n".encode(), schema)
     assert (rows, rejects) == ([("2024",)], [])
 
 
 def test_columns_that_differ_in_case_alone_are_each_found_by_their_own_name():
     schema = TableSchema(
-        1, tuple(Column(name, Kind.TEXT, at + 1, length=10) for at, name in enumerate(["A", "a"]))
+        1,
+        tuple(
+            Column(name, LogicalType.TEXT, at + 1, length=10) for at, name in enumerate(["A", "a"])
+        ),
     )
     rows, _ = load("fcsvparser", b'"""a""",A\n1,2\n', schema)
     assert rows == [("2", "1")]

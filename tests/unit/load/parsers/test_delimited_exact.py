@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from snowmelt.errors import InvalidRow
 from snowmelt.load.column_converter import Conversion
 from snowmelt.load.phases import Target
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 from support.parser_runs import load
 
-TEXTS = TableSchema(1, tuple(Column(n, Kind.TEXT, i + 1, length=100) for i, n in enumerate("AB")))
+TEXTS = TableSchema(
+    1, tuple(Column(n, LogicalType.TEXT, i + 1, length=100) for i, n in enumerate("AB"))
+)
 
 
 def _records(data, marks, *, blank_lines):
@@ -121,17 +123,17 @@ def _slowly(data, marks, schema, *, blank_lines):
 MANY = TableSchema(
     1,
     (
-        Column("N", Kind.FIXED, 1, precision=6, scale=2),
-        Column("R", Kind.REAL, 2),
-        Column("O", Kind.BOOLEAN, 3),
-        Column("T", Kind.TEXT, 4, length=4),
-        Column("B", Kind.BINARY, 5, byte_length=3),
-        Column("D", Kind.DATE, 6),
-        Column("C", Kind.TIME, 7, scale=9),
-        Column("TN", Kind.TIMESTAMP_NTZ, 8, scale=9),
-        Column("TL", Kind.TIMESTAMP_LTZ, 9, scale=3),
-        Column("TZ", Kind.TIMESTAMP_TZ, 10, scale=6),
-        Column("V", Kind.VARIANT, 11),
+        Column("N", LogicalType.FIXED, 1, precision=6, scale=2),
+        Column("R", LogicalType.REAL, 2),
+        Column("O", LogicalType.BOOLEAN, 3),
+        Column("T", LogicalType.TEXT, 4, length=4),
+        Column("B", LogicalType.BINARY, 5, byte_length=3),
+        Column("D", LogicalType.DATE, 6),
+        Column("C", LogicalType.TIME, 7, scale=9),
+        Column("TN", LogicalType.TIMESTAMP_NTZ, 8, scale=9),
+        Column("TL", LogicalType.TIMESTAMP_LTZ, 9, scale=3),
+        Column("TZ", LogicalType.TIMESTAMP_TZ, 10, scale=6),
+        Column("V", LogicalType.VARIANT, 11),
     ),
 )
 _NUMBERS = [

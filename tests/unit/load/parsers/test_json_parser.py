@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from snowmelt.errors import LoadRefused
 from snowmelt.load.parsers import definition
 from snowmelt.load.portion import Portion
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 from support.parser_runs import FILE, load, load_records
 
 SCHEMA = TableSchema(
     1,
     (
-        Column("A", Kind.FIXED, 1, precision=6, scale=2),
-        Column("B", Kind.TEXT, 2, length=4),
-        Column("C.D", Kind.REAL, 3),
+        Column("A", LogicalType.FIXED, 1, precision=6, scale=2),
+        Column("B", LogicalType.TEXT, 2, length=4),
+        Column("C.D", LogicalType.REAL, 3),
     ),
 )
-NUMBERS = TableSchema(1, (Column("A", Kind.FIXED, 1, precision=9, scale=0),))
+NUMBERS = TableSchema(1, (Column("A", LogicalType.FIXED, 1, precision=9, scale=0),))
 
 
 def numbers(data, **options):
@@ -68,7 +68,7 @@ def test_a_value_that_does_not_fit_is_null_under_the_old_name_unless_it_may_not_
         "fjsonparser", b'{"a":"x","b":"y"}', SCHEMA, reject_on_materialized_type_error=True
     )
     assert (len(rows), len(rejects)) == (0, 1)
-    schema = TableSchema(1, (Column("A", Kind.REAL, 1, nullable=False),))
+    schema = TableSchema(1, (Column("A", LogicalType.REAL, 1, nullable=False),))
     rows, rejects = load("fjsonparser", b'{"a":"x"}\n{}\n{"a":1}', schema)
     assert (len(rows), len(rejects)) == (1, 2)
 
@@ -81,14 +81,14 @@ def test_keys_are_columns_in_any_case_and_nested_ones_by_their_path():
 
 
 def test_elements_of_arrays_are_columns_where_asked():
-    schema = TableSchema(1, (Column("L_1", Kind.FIXED, 1, precision=3, scale=0),))
+    schema = TableSchema(1, (Column("L_1", LogicalType.FIXED, 1, precision=3, scale=0),))
     options = {"flatten_arrays": True, "key_separator": "_"}
     assert load("json", b'{"l":[1,2]}', schema, **options)[0] == [(2,)]
     assert load("json", b'{"l":[1,2]}', schema, key_separator="_")[0] == [(None,)]
 
 
 def test_semi_structured_columns_keep_numbers_as_they_are_written():
-    schema = TableSchema(1, (Column("V", Kind.VARIANT, 1), Column("T", Kind.TEXT, 2)))
+    schema = TableSchema(1, (Column("V", LogicalType.VARIANT, 1), Column("T", LogicalType.TEXT, 2)))
     data = b'{"v":{"b":1.50,"a":[1e2,"x"]},"t":{"k":null}}\n{"v":"[1]","t":2.50}'
     assert load("json", data, schema)[0] == [
         ('{"b":1.50,"a":[1E+2,"x"]}', '{"k":null}'),
@@ -98,7 +98,7 @@ def test_semi_structured_columns_keep_numbers_as_they_are_written():
 
 def test_dates_are_texts_or_digits_of_a_date_and_no_counts():
     schema = TableSchema(
-        1, (Column("D", Kind.DATE, 1), Column("T", Kind.TIMESTAMP_NTZ, 2, scale=6))
+        1, (Column("D", LogicalType.DATE, 1), Column("T", LogicalType.TIMESTAMP_NTZ, 2, scale=6))
     )
     data = b'{"d":"2013-01-01","t":"2013-01-01 05:00"}\n{"d":20130102,"t":"20130102"}\n{"d":86400}\n{"t":1357016767}'
     rows, rejected = load("json", data, schema)
@@ -113,7 +113,7 @@ def test_keys_that_are_double_empty_or_odd_are_treated_as_asked():
     assert numbers(b'{"a":1,"a":2}') == ([2], [])
     assert numbers(b'{"a":1,"x":{"y":1,"y":2}}', reject_on_duplicate=True)[0] == []
     assert numbers(b'{"a":1,"":2}', reject_on_empty_key=True)[0] == []
-    schema = TableSchema(1, (Column("A_B", Kind.TEXT, 1),))
+    schema = TableSchema(1, (Column("A_B", LogicalType.TEXT, 1),))
     options = {"suppress_nonalphanumeric_key_chars": True}
     assert load("json", b'{"a-b":"x"}', schema, **options)[0] == [("x",)]
 
@@ -254,13 +254,13 @@ def _alone(message):
 FLAT = TableSchema(
     1,
     (
-        Column("A", Kind.FIXED, 1, precision=6, scale=2),
-        Column("B", Kind.TEXT, 2, length=4),
-        Column("N", Kind.FIXED, 3, precision=18, scale=0),
-        Column("R", Kind.REAL, 4),
-        Column("F", Kind.BOOLEAN, 5),
-        Column("D", Kind.DATE, 6),
-        Column("M", Kind.FIXED, 7, precision=9, scale=0, nullable=False),
+        Column("A", LogicalType.FIXED, 1, precision=6, scale=2),
+        Column("B", LogicalType.TEXT, 2, length=4),
+        Column("N", LogicalType.FIXED, 3, precision=18, scale=0),
+        Column("R", LogicalType.REAL, 4),
+        Column("F", LogicalType.BOOLEAN, 5),
+        Column("D", LogicalType.DATE, 6),
+        Column("M", LogicalType.FIXED, 7, precision=9, scale=0, nullable=False),
     ),
 )
 _GOOD = b'{"a":1.25,"b":"x","n":%d,"r":0.5,"f":true,"d":"2013-01-01","m":1}'

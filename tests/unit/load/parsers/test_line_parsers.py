@@ -7,11 +7,15 @@ import pytest
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.parsers import definition
 from snowmelt.load.portion import Portion
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 from support.parser_runs import FILE, load, load_records
 
 SCHEMA = TableSchema(
-    1, (Column("A", Kind.FIXED, 1, precision=6, scale=0), Column("B", Kind.TEXT, 2, length=10))
+    1,
+    (
+        Column("A", LogicalType.FIXED, 1, precision=6, scale=0),
+        Column("B", LogicalType.TEXT, 2, length=10),
+    ),
 )
 PATTERN = r"(?<a>\d+) - (?<b>\w+)"
 
@@ -81,11 +85,11 @@ def test_portions_hold_each_record_once():
 
 
 def test_a_message_is_the_value_of_its_one_column():
-    text = TableSchema(1, (Column("M", Kind.TEXT, 1, length=3),))
+    text = TableSchema(1, (Column("M", LogicalType.TEXT, 1, length=3),))
     rows, rejects = load_records("kafkaparser", [b"a\nb", b"", b"abcd", b"\xff"], text)
     assert rows == [("a\nb",), ("",), ("abc",)]
     assert (rejects[0].record, rejects[0].offset) == (4, 7)
-    binary = TableSchema(1, (Column("M", Kind.BINARY, 1, byte_length=2),))
+    binary = TableSchema(1, (Column("M", LogicalType.BINARY, 1, byte_length=2),))
     assert load_records("kafkaparser", [b"a\xff", b"abc"], binary)[0] == [(b"a\xff",), (b"ab",)]
     with pytest.raises(PhaseFailed, match="fills one column, not 2"):
         load_records("kafkaparser", [b"a"], SCHEMA)
@@ -101,7 +105,9 @@ def test_messages_may_be_delimited_each_by_itself():
     ("name", "options"), [("regex", {"pattern": r"(?<a>\d+) (?<year>\d+)"}), ("pairs", {})]
 )
 def test_columns_made_in_quotes_are_found_in_any_case(name, options):
-    columns = [Column(n, Kind.TEXT, i + 1, length=10) for i, n in enumerate(["A", "year", "a"])]
+    columns = [
+        Column(n, LogicalType.TEXT, i + 1, length=10) for i, n in enumerate(["A", "year", "a"])
+    ]
     data = b"1 2024\n" if name == "regex" else b"a=1 year=2024\n"
     rows, _ = load(name, data, TableSchema(1, tuple(columns)), **options)
     assert rows == [("1", "2024", None)]

@@ -14,7 +14,7 @@ from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.phases import ColumnOptions, Parser, Reader
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.schema.native_types import native_schema
-from snowmelt.schema.types import Column, Kind
+from snowmelt.schema.types import Column, LogicalType
 from support.user_code import NUMBER, TEXT, library, parsed, target
 
 # Lines of a number and a text; a line of another form is rejected when all before it are read.
@@ -97,7 +97,7 @@ def test_a_text_that_is_too_long_is_rejected_where_the_load_says_so():
 
 
 def test_a_null_where_none_may_be_is_a_reject():
-    required = Column("B", Kind.TEXT, 2, nullable=False, length=5, byte_length=20)
+    required = Column("B", LogicalType.TEXT, 2, nullable=False, length=5, byte_length=20)
     rows, rejects = parsed(lines(), [b"1,\n2,b\n"], target(NUMBER, required))
     assert [row["A"] for row in rows] == [2]
     assert "B" in rejects[0].reason
@@ -114,8 +114,8 @@ def test_rows_are_in_native_form_with_companions_and_quoted_names():
             writer.next()
             return StreamState.DONE
     """
-    stamp = Column("when", Kind.TIMESTAMP_TZ, 1, scale=9)
-    into = target(stamp, Column("V", Kind.VARIANT, 2))
+    stamp = Column("when", LogicalType.TIMESTAMP_TZ, 1, scale=9)
+    into = target(stamp, Column("V", LogicalType.VARIANT, 2))
     (block,) = library(code).parser("P").build({}).parse(
         Reader([b"x"]), into, Portion(InputFile("f"))
     )  # fmt: skip
@@ -252,7 +252,7 @@ def test_a_buffer_that_is_used_again_does_not_change_earlier_rows():
             return StreamState.DONE
     """
     parser = library(code).parser("P").build({})
-    rows, _ = parsed(parser, [b"ab"], target(Column("X", Kind.BINARY, 1, byte_length=10)))
+    rows, _ = parsed(parser, [b"ab"], target(Column("X", LogicalType.BINARY, 1, byte_length=10)))
     assert [row["X"] for row in rows] == [b"aa", b"bb"]
 
 

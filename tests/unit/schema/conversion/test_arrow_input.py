@@ -17,31 +17,31 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from snowmelt.errors import InvalidRow
-from snowmelt.schema.conversion.arrow_input import table_from
+from snowmelt.schema.conversion.arrow_input import to_arrow_table
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.types import Column, Compatibility, Kind, TableSchema
+from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema
 
 BERLIN = ZoneInfo("Europe/Berlin")
 SECONDS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 COLUMNS = [
-    (Kind.FIXED, {"precision": 38, "scale": 0}),
-    (Kind.FIXED, {"precision": 9, "scale": 2}),
-    (Kind.FIXED, {"precision": 18, "scale": 0, "nullable": False}),
-    (Kind.REAL, {}),
-    (Kind.BOOLEAN, {}),
-    (Kind.TEXT, {"length": 5, "byte_length": 20}),
-    (Kind.BINARY, {"byte_length": 4}),
-    (Kind.DATE, {}),
-    (Kind.TIME, {"scale": 3}),
-    (Kind.TIME, {"scale": 9}),
+    (LogicalType.FIXED, {"precision": 38, "scale": 0}),
+    (LogicalType.FIXED, {"precision": 9, "scale": 2}),
+    (LogicalType.FIXED, {"precision": 18, "scale": 0, "nullable": False}),
+    (LogicalType.REAL, {}),
+    (LogicalType.BOOLEAN, {}),
+    (LogicalType.TEXT, {"length": 5, "byte_length": 20}),
+    (LogicalType.BINARY, {"byte_length": 4}),
+    (LogicalType.DATE, {}),
+    (LogicalType.TIME, {"scale": 3}),
+    (LogicalType.TIME, {"scale": 9}),
     *(
         (kind, {"scale": scale})
-        for kind in (Kind.TIMESTAMP_NTZ, Kind.TIMESTAMP_LTZ, Kind.TIMESTAMP_TZ)
+        for kind in (LogicalType.TIMESTAMP_NTZ, LogicalType.TIMESTAMP_LTZ, LogicalType.TIMESTAMP_TZ)
         for scale in (0, 3, 6, 9)
     ),
-    (Kind.VARIANT, {}),
-    (Kind.ARRAY, {"nullable": False}),
-    (Kind.OBJECT, {}),
+    (LogicalType.VARIANT, {}),
+    (LogicalType.ARRAY, {"nullable": False}),
+    (LogicalType.OBJECT, {}),
 ]
 DURING = st.integers(-(10**10), 10**10)  # seconds: years 1653 to 2286
 AROUND_A_GAP = st.integers(1_616_280_000, 1_617_000_000)
@@ -234,10 +234,10 @@ def test_arrow_is_the_sum_of_its_rows(given, compatibility):
             expected.append(converter.convert_row(row, index))
         except InvalidRow as error:
             refused[index] = error.sdk_code
-    done = converter.convert_arrow(table)
+    done = converter.convert_arrow_table(table)
     assert {error.row_index: error.error.sdk_code for error in done.errors} == refused
     assert done.row_count == len(expected)
-    wanted = converter.table_of(expected)
+    wanted = converter.build_table(expected)
     assert done.table.schema == wanted.schema
     for name in done.table.column_names:
         got, want = (t[name].combine_chunks() for t in (done.table, wanted))
@@ -248,15 +248,15 @@ def test_arrow_is_the_sum_of_its_rows(given, compatibility):
 WIDE = TableSchema(
     1,
     (
-        Column("ID", Kind.FIXED, 1, nullable=False, precision=38, scale=0),
-        Column("NOTE", Kind.TEXT, 2, length=4, byte_length=16),
-        Column("lower", Kind.REAL, 3),
+        Column("ID", LogicalType.FIXED, 1, nullable=False, precision=38, scale=0),
+        Column("NOTE", LogicalType.TEXT, 2, length=4, byte_length=16),
+        Column("lower", LogicalType.REAL, 3),
     ),
 )
 
 
 def convert(data, **options):
-    return RowConverter(WIDE, zone=BERLIN).convert_arrow(table_from(data), **options)
+    return RowConverter(WIDE, zone=BERLIN).convert_arrow_table(to_arrow_table(data), **options)
 
 
 def test_columns_go_by_name_as_keys_of_rows_do():
@@ -339,7 +339,7 @@ def test_any_library_with_the_c_stream_will_do():
     ):
         assert convert(data).table.equals(expected), type(data)
     with pytest.raises(TypeError, match=r"takes an object with __arrow_c_stream__.*not list"):
-        table_from([{"id": 1}])
+        to_arrow_table([{"id": 1}])
 
 
 def test_what_the_caller_changes_later_changes_nothing():

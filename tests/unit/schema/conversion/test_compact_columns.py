@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from snowmelt.schema.conversion.column_converter import ColumnConverter
-from snowmelt.schema.conversion.compact_columns import arrays_of, compacted
-from snowmelt.schema.types import Column, Compatibility, Kind
+from snowmelt.schema.conversion.compact_columns import concatenate_to_arrays, try_compact
+from snowmelt.schema.types import Column, Compatibility, LogicalType
 
 LOS_ANGELES = ZoneInfo("America/Los_Angeles")
 KOLKATA = timezone(timedelta(hours=5, minutes=30))
@@ -46,17 +46,17 @@ def column(kind, compatibility=Compatibility.SNOWFLAKE, **options):
 
 
 COLUMNS = {
-    "small": column(Kind.FIXED, precision=3, scale=0),
-    "large": column(Kind.FIXED, precision=38, scale=0),
-    "money": column(Kind.FIXED, precision=6, scale=2),
-    "part": column(Kind.FIXED, precision=4, scale=4),
-    "float": column(Kind.REAL),
-    "bool": column(Kind.BOOLEAN),
-    "text": column(Kind.TEXT, length=5),
-    "ltz": column(Kind.TIMESTAMP_LTZ, scale=6),
-    "ntz": column(Kind.TIMESTAMP_NTZ, scale=9),
-    "strict": column(Kind.TIMESTAMP_NTZ, Compatibility.STRICT, scale=3),
-    "tz": column(Kind.TIMESTAMP_TZ, scale=9),
+    "small": column(LogicalType.FIXED, precision=3, scale=0),
+    "large": column(LogicalType.FIXED, precision=38, scale=0),
+    "money": column(LogicalType.FIXED, precision=6, scale=2),
+    "part": column(LogicalType.FIXED, precision=4, scale=4),
+    "float": column(LogicalType.REAL),
+    "bool": column(LogicalType.BOOLEAN),
+    "text": column(LogicalType.TEXT, length=5),
+    "ltz": column(LogicalType.TIMESTAMP_LTZ, scale=6),
+    "ntz": column(LogicalType.TIMESTAMP_NTZ, scale=9),
+    "strict": column(LogicalType.TIMESTAMP_NTZ, Compatibility.STRICT, scale=3),
+    "tz": column(LogicalType.TIMESTAMP_TZ, scale=9),
 }
 NUMBERS = ["small", "large", "money", "part"]
 MOMENTS = ["ltz", "ntz", "strict", "tz"]
@@ -134,8 +134,8 @@ def test_what_is_taken_becomes_what_the_rules_say(call):
     converter = COLUMNS[name]
     pieces, expected = [], []
     for values in given:
-        piece = compacted(converter.column, values)
-        exact, refused = converter._exactly(values)
+        piece = try_compact(converter.column, values)
+        exact, refused = converter._convert_exactly(values)
         if piece is not None:
             assert refused == []
             assert piece.count == len(values)
@@ -144,7 +144,7 @@ def test_what_is_taken_becomes_what_the_rules_say(call):
         elif not refused:
             pieces.append(exact)
             expected += exact.to_pylist()
-    made = arrays_of(pieces, converter)
+    made = concatenate_to_arrays(pieces, converter)
     assert [repr(value) for array in made for value in array.to_pylist()] == list(
         map(repr, expected)
     )
@@ -169,7 +169,7 @@ def test_what_is_taken_becomes_what_the_rules_say(call):
 )
 def test_plain_values_are_taken_and_those_of_many_calls_become_one_array(name, values):
     converter = COLUMNS[name]
-    pieces = [compacted(converter.column, values) for _ in range(3)]
+    pieces = [try_compact(converter.column, values) for _ in range(3)]
     assert None not in pieces
-    (array,) = arrays_of(pieces, converter)
-    assert array.to_pylist() == 3 * converter._exactly(values)[0].to_pylist()
+    (array,) = concatenate_to_arrays(pieces, converter)
+    assert array.to_pylist() == 3 * converter._convert_exactly(values)[0].to_pylist()

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.schema.conversion.json_text import (
-    BeyondLimits,
-    Duplicate,
+    DuplicateKey,
     InvalidJson,
-    Unwritable,
-    normalise,
-    write,
+    JsonLimitExceeded,
+    NotJsonSerializable,
+    normalize_json,
+    write_json,
 )
 
 VALUES = st.recursive(
@@ -41,17 +41,17 @@ def trimmed_keys_differ(value):
 @pytest.mark.slow
 @given(VALUES.filter(trimmed_keys_differ), st.sampled_from([None, 1, "\t"]), st.booleans())
 def test_what_is_normalised_means_the_same(value, indent, ascii_only):
-    text = normalise(json.dumps(value, indent=indent, ensure_ascii=ascii_only))
+    text = normalize_json(json.dumps(value, indent=indent, ensure_ascii=ascii_only))
     assert json.loads(text) == value
-    assert normalise(text) == text
+    assert normalize_json(text) == text
     assert len(text) <= len(json.dumps(value, indent=indent, ensure_ascii=ascii_only))
 
 
 @given(VALUES.filter(trimmed_keys_differ))
 def test_what_is_written_is_normal(value):
-    text = write(value)
+    text = write_json(value)
     assert json.loads(text) == value
-    assert normalise(text) == text
+    assert normalize_json(text) == text
 
 
 @given(st.text(alphabet=' []{},:"\\u0a1e.-+tfnrlsx\n', max_size=12))
@@ -61,8 +61,8 @@ def test_exactly_strict_json_is_taken(text):
     except ValueError:
         strict = InvalidJson
     try:
-        ours = json.loads(normalise(text))
-    except (BeyondLimits, Duplicate):
+        ours = json.loads(normalize_json(text))
+    except (JsonLimitExceeded, DuplicateKey):
         return
     except InvalidJson:
         ours = InvalidJson
@@ -78,35 +78,35 @@ def refuse(constant):
     ["1.50", "1.5E+2", "12345678901234567890123456789012345678901234567890", "-0", "1e-999999999"],
 )
 def test_the_text_of_a_number_is_kept(text):
-    assert normalise(f" [ {text} ] ") == f"[{text}]"
+    assert normalize_json(f" [ {text} ] ") == f"[{text}]"
 
 
 @pytest.mark.slow
 def test_depth_is_limited_not_fatal():
-    assert normalise("[" * 200 + "]" * 200)
+    assert normalize_json("[" * 200 + "]" * 200)
     for text in ("[" * 201 + "]" * 201, "[" * 100_000, '{"a":' * 100_000):
         with pytest.raises(InvalidJson):
-            normalise(text)
+            normalize_json(text)
     value: list[object] = []
     for _ in range(100_000):
         value = [value]
     with pytest.raises(InvalidJson):
-        write(value)
+        write_json(value)
 
 
 def test_long_numbers_are_refused():
-    assert normalise("0." + "9" * 999)
+    assert normalize_json("0." + "9" * 999)
     with pytest.raises(InvalidJson):
-        normalise("0." + "9" * 1000)
-    assert write(10**308) == "1" + "0" * 308
+        normalize_json("0." + "9" * 1000)
+    assert write_json(10**308) == "1" + "0" * 308
 
 
 @pytest.mark.parametrize("number", [10**400, -(10**309), Decimal("1e400")])
 def test_numbers_that_engines_read_as_infinite_are_refused(number):
-    with pytest.raises(BeyondLimits):
-        write([number])
-    with pytest.raises(BeyondLimits):
-        normalise(f"[{number}]")
+    with pytest.raises(JsonLimitExceeded):
+        write_json([number])
+    with pytest.raises(JsonLimitExceeded):
+        normalize_json(f"[{number}]")
 
 
 def test_python_values_are_written_as_the_official_client_does():
@@ -122,7 +122,7 @@ def test_python_values_are_written_as_the_official_client_does():
         "b": b"\x00\xff",
         "n": [None, True, (1, 2), 10**30],
     }
-    assert write(value) == (
+    assert write_json(value) == (
         '{"f":[1.0,1.0E10,1.0E-7,-0.0,"NaN","-Infinity",0.001,9999999.0],"d":[10.50,4E+10,"NaN","NaN"],'
         '"t":["2020-01-02","01:02","2020-01-01T00:00Z","2020-01-01T01:02:03.000400"],"b":[0,-1],'
         '"n":[null,true,[1,2],1000000000000000000000000000000]}'
@@ -131,12 +131,12 @@ def test_python_values_are_written_as_the_official_client_does():
 
 @pytest.mark.parametrize("value", [object(), {1: 2}, {"a": {object()}}, [object]])
 def test_what_has_no_json_form_is_refused(value):
-    with pytest.raises(Unwritable):
-        write(value)
+    with pytest.raises(NotJsonSerializable):
+        write_json(value)
 
 
 def test_keys_are_compared_without_trailing_nuls():
-    with pytest.raises(Duplicate, match="key"):
-        normalise('{"key":0,"key\\u0000":1}')
-    with pytest.raises(Duplicate):
-        write({"key": 0, "key\0": 1})
+    with pytest.raises(DuplicateKey, match="key"):
+        normalize_json('{"key":0,"key\\u0000":1}')
+    with pytest.raises(DuplicateKey):
+        write_json({"key": 0, "key\0": 1})

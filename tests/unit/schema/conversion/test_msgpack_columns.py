@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from snowmelt.schema.conversion.column_converter import ColumnConverter
-from snowmelt.schema.types import Column, Kind
+from snowmelt.schema.types import Column, LogicalType
 
 LOS_ANGELES = ZoneInfo("America/Los_Angeles")
 KOLKATA = timezone(timedelta(hours=5, minutes=30))
@@ -55,13 +55,13 @@ def column(kind, **options):
 
 
 COLUMNS = {
-    "float": column(Kind.REAL),
-    "bool": column(Kind.BOOLEAN),
-    "text": column(Kind.TEXT, length=5),
-    "ltz": column(Kind.TIMESTAMP_LTZ, scale=6),
-    "ltz3": column(Kind.TIMESTAMP_LTZ, scale=3),
-    "ntz": column(Kind.TIMESTAMP_NTZ, scale=9),
-    "tz": column(Kind.TIMESTAMP_TZ, scale=6),
+    "float": column(LogicalType.REAL),
+    "bool": column(LogicalType.BOOLEAN),
+    "text": column(LogicalType.TEXT, length=5),
+    "ltz": column(LogicalType.TIMESTAMP_LTZ, scale=6),
+    "ltz3": column(LogicalType.TIMESTAMP_LTZ, scale=3),
+    "ntz": column(LogicalType.TIMESTAMP_NTZ, scale=9),
+    "tz": column(LogicalType.TIMESTAMP_TZ, scale=6),
 }
 MICROS = st.sampled_from([0, 0, 1, 999_999, 0xD6FF])
 ZONED = st.builds(
@@ -130,8 +130,11 @@ def lists(draw):
 @example("ltz", [datetime(2026, 1, 1, tzinfo=UTC), "2026-01-01T00:00:00Z"])
 def test_what_is_read_at_once_is_what_the_rules_say(name, values):
     converter = COLUMNS[name]
-    converter._pause = 0
-    read, (exact, refused) = converter._packed(values), converter._exactly(values)
+    converter._calls_to_skip = 0
+    read, (exact, refused) = (
+        converter._try_convert_msgpack(values),
+        converter._convert_exactly(values),
+    )
     if read is None:
         return
     assert refused == []
@@ -152,14 +155,14 @@ def test_what_is_read_at_once_is_what_the_rules_say(name, values):
 )
 def test_plain_values_are_read_at_once(name, values):
     converter = COLUMNS[name]
-    converter._pause = 0
-    assert converter._packed(values) is not None
+    converter._calls_to_skip = 0
+    assert converter._try_convert_msgpack(values) is not None
 
 
 def test_a_column_of_other_values_is_not_tried_each_time():
-    converter = column(Kind.REAL)
-    assert converter._packed([1, 2]) is None
-    assert converter._packed([1.5]) is None
+    converter = column(LogicalType.REAL)
+    assert converter._try_convert_msgpack([1, 2]) is None
+    assert converter._try_convert_msgpack([1.5]) is None
     for _ in range(15):
         converter.convert([1.5])
-    assert converter._packed([1.5]) is not None
+    assert converter._try_convert_msgpack([1.5]) is not None

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.schema.conversion.numbers import float_text, surely_shortest_singles
+from snowmelt.schema.conversion.numbers import are_shortest_float32s_java, format_java_float
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_text_reads_back_as_the_same_double(value):
-    text = float_text(value)
+    text = format_java_float(value)
     assert struct.pack(">d", float(text)) == struct.pack(">d", value)
     assert len(Decimal(text).as_tuple().digits) <= 18
 
@@ -23,9 +23,9 @@ def test_a_text_reads_back_as_the_same_double(value):
 @given(st.floats(allow_nan=False, allow_infinity=False, width=32))
 def test_a_text_reads_back_as_the_same_single(value):
     single = np.float32(value)
-    text = float_text(single)
+    text = format_java_float(single)
     assert np.float32(text).tobytes() == single.tobytes()
-    if surely_shortest_singles(np.array([single])):
+    if are_shortest_float32s_java(np.array([single])):
         assert text == str(single)
 
 
@@ -43,4 +43,4 @@ def test_a_text_reads_back_as_the_same_single(value):
     ],
 )
 def test_digits_are_those_that_java_develops(value, text):
-    assert float_text(value) == text
+    assert format_java_float(value) == text

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from snowmelt.errors import InvalidRow, RowTooLarge
-from snowmelt.schema.chunk_types import chunk_schema
+from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 ZONES = [ZoneInfo(key) for key in ("America/Los_Angeles", "UTC", "Europe/Berlin", "Asia/Kolkata")]
 LOS_ANGELES = ZONES[0]
@@ -37,27 +37,27 @@ def timed(kind, scale, **options):
 
 
 ANYTHING = table(
-    ("N0", Kind.FIXED, {"precision": 38, "scale": 0}),
-    ("N9", Kind.FIXED, {"precision": 9, "scale": 0}),
-    ("N18", Kind.FIXED, {"precision": 18, "scale": 3, "nullable": False}),
-    ("N38", Kind.FIXED, {"precision": 38, "scale": 10}),
-    ("N2", Kind.FIXED, {"precision": 10, "scale": 2}),
-    ("R", Kind.REAL, {}),
-    ("B", Kind.BOOLEAN, {"nullable": False}),
-    ("T", Kind.TEXT, {"length": 5, "byte_length": 20}),
-    ("Y", Kind.BINARY, {"byte_length": 4}),
-    ("D", Kind.DATE, {}),
-    timed(Kind.TIME, 0),
-    timed(Kind.TIME, 9),
-    timed(Kind.TIMESTAMP_NTZ, 9),
-    timed(Kind.TIMESTAMP_NTZ, 3, nullable=False),
-    timed(Kind.TIMESTAMP_LTZ, 6),
-    timed(Kind.TIMESTAMP_LTZ, 0),
-    timed(Kind.TIMESTAMP_TZ, 9),
-    timed(Kind.TIMESTAMP_TZ, 3),
-    ("V", Kind.VARIANT, {"nullable": False}),
-    ("A", Kind.ARRAY, {}),
-    ("O", Kind.OBJECT, {}),
+    ("N0", LogicalType.FIXED, {"precision": 38, "scale": 0}),
+    ("N9", LogicalType.FIXED, {"precision": 9, "scale": 0}),
+    ("N18", LogicalType.FIXED, {"precision": 18, "scale": 3, "nullable": False}),
+    ("N38", LogicalType.FIXED, {"precision": 38, "scale": 10}),
+    ("N2", LogicalType.FIXED, {"precision": 10, "scale": 2}),
+    ("R", LogicalType.REAL, {}),
+    ("B", LogicalType.BOOLEAN, {"nullable": False}),
+    ("T", LogicalType.TEXT, {"length": 5, "byte_length": 20}),
+    ("Y", LogicalType.BINARY, {"byte_length": 4}),
+    ("D", LogicalType.DATE, {}),
+    timed(LogicalType.TIME, 0),
+    timed(LogicalType.TIME, 9),
+    timed(LogicalType.TIMESTAMP_NTZ, 9),
+    timed(LogicalType.TIMESTAMP_NTZ, 3, nullable=False),
+    timed(LogicalType.TIMESTAMP_LTZ, 6),
+    timed(LogicalType.TIMESTAMP_LTZ, 0),
+    timed(LogicalType.TIMESTAMP_TZ, 9),
+    timed(LogicalType.TIMESTAMP_TZ, 3),
+    ("V", LogicalType.VARIANT, {"nullable": False}),
+    ("A", LogicalType.ARRAY, {}),
+    ("O", LogicalType.OBJECT, {}),
 )
 
 OFFSETS = st.sampled_from(
@@ -81,7 +81,7 @@ JSON = st.recursive(
     max_leaves=5,
 )
 GOOD = {
-    Kind.FIXED: [
+    LogicalType.FIXED: [
         st.integers(-(10**9), 10**9),
         st.integers(-(10**40), 10**40),
         st.floats(-1e7, 1e7),
@@ -91,13 +91,18 @@ GOOD = {
         st.decimals(),
         st.integers().map(str),
     ],
-    Kind.REAL: [st.floats(), st.integers(), st.floats() | st.integers(-9, 9), st.floats().map(str)],
-    Kind.BOOLEAN: [st.booleans(), st.integers(0, 1)],
-    Kind.TEXT: [st.text(max_size=6), st.integers(), st.floats()],
-    Kind.BINARY: [st.binary(max_size=5), st.binary(max_size=4).map(bytearray)],
-    Kind.DATE: [st.dates(), NAIVE, st.dates().map(str)],
-    Kind.TIME: [st.times(), st.times(timezones=OFFSETS), st.times().map(str)],
-    Kind.TIMESTAMP_NTZ: [
+    LogicalType.REAL: [
+        st.floats(),
+        st.integers(),
+        st.floats() | st.integers(-9, 9),
+        st.floats().map(str),
+    ],
+    LogicalType.BOOLEAN: [st.booleans(), st.integers(0, 1)],
+    LogicalType.TEXT: [st.text(max_size=6), st.integers(), st.floats()],
+    LogicalType.BINARY: [st.binary(max_size=5), st.binary(max_size=4).map(bytearray)],
+    LogicalType.DATE: [st.dates(), NAIVE, st.dates().map(str)],
+    LogicalType.TIME: [st.times(), st.times(timezones=OFFSETS), st.times().map(str)],
+    LogicalType.TIMESTAMP_NTZ: [
         NAIVE,
         AWARE,
         st.datetimes(timezones=st.just(UTC)),
@@ -105,12 +110,12 @@ GOOD = {
         ISO,
         st.dates(),
     ],
-    Kind.VARIANT: [JSON, st.text(max_size=3)],
+    LogicalType.VARIANT: [JSON, st.text(max_size=3)],
 }
-for _kind in (Kind.TIMESTAMP_LTZ, Kind.TIMESTAMP_TZ):
-    GOOD[_kind] = GOOD[Kind.TIMESTAMP_NTZ]
-for _kind in (Kind.ARRAY, Kind.OBJECT):
-    GOOD[_kind] = GOOD[Kind.VARIANT]
+for _kind in (LogicalType.TIMESTAMP_LTZ, LogicalType.TIMESTAMP_TZ):
+    GOOD[_kind] = GOOD[LogicalType.TIMESTAMP_NTZ]
+for _kind in (LogicalType.ARRAY, LogicalType.OBJECT):
+    GOOD[_kind] = GOOD[LogicalType.VARIANT]
 WRONG = st.sampled_from(
     [object(), b"x", "x", True, 1, 2.5, [1], date(2020, 1, 1), float("nan"), "\ud800", ""]
 )
@@ -154,7 +159,7 @@ def test_a_batch_is_the_sum_of_its_rows(rows, zone):
     converter = RowConverter(ANYTHING, zone=zone)
     stored, messages, quick = [], [], []
     for index, row in enumerate(rows):
-        taken = converter.quick.taken(row)
+        taken = converter.fast_checker.try_check(row)
         try:
             stored.append(converter.convert_row(row, index))
         except InvalidRow as error:
@@ -165,25 +170,25 @@ def test_a_batch_is_the_sum_of_its_rows(rows, zone):
     done = converter.convert(rows)
     assert [(error.row_index, str(error.error)) for error in done.errors] == messages
     assert done.row_count == len(stored) == done.table.num_rows
-    one_by_one = converter.table_of(stored)
+    one_by_one = converter.build_table(stored)
     assert done.table.schema.equals(one_by_one.schema, check_metadata=True)
     for name in done.table.column_names:
         assert same(done.table[name], one_by_one[name]), name
     done.table.validate(full=True)
     checked, exact = (
-        converter.quick.table_of([item for pair in quick for item in pair[0]]),
-        converter.table_of([pair[1] for pair in quick]),
+        converter.fast_checker.build_table([item for pair in quick for item in pair[0]]),
+        converter.build_table([pair[1] for pair in quick]),
     )
     assert all(same(checked[name], exact[name]) for name in checked.column_names)
-    later = converter.later.taken(rows)
+    later = converter.deferred_converter.try_defer(rows)
     assert (later is None) == bool(messages)
     if later is not None:
         assert later.size_bytes == done.size_bytes
-        more = converter.later.taken(rows[::-1])
+        more = converter.deferred_converter.try_defer(rows[::-1])
         later.extend(more)
-        both = later.table()
+        both = later.to_table()
         both.validate(full=True)
-        twice = converter.table_of(stored + stored[::-1])
+        twice = converter.build_table(stored + stored[::-1])
         assert both.schema.equals(twice.schema, check_metadata=True)
         assert all(same(both[name], twice[name]) for name in both.column_names)
 
@@ -196,10 +201,10 @@ def same(left, right):
 
 
 ORDERS = table(
-    ("ID", Kind.FIXED, {"precision": 38, "scale": 0, "nullable": False}),
-    ("NOTE", Kind.TEXT, {"length": 10, "byte_length": 40}),
-    ("lower case", Kind.BINARY, {"byte_length": 8}),
-    ("DOC", Kind.VARIANT, {}),
+    ("ID", LogicalType.FIXED, {"precision": 38, "scale": 0, "nullable": False}),
+    ("NOTE", LogicalType.TEXT, {"length": 10, "byte_length": 40}),
+    ("lower case", LogicalType.BINARY, {"byte_length": 8}),
+    ("DOC", LogicalType.VARIANT, {}),
 )
 
 
@@ -208,11 +213,11 @@ def orders(**options):
 
 
 def test_an_empty_batch_is_an_empty_table():
-    assert orders().later.taken([]) is None
+    assert orders().deferred_converter.try_defer([]) is None
     done = orders().convert([])
     assert (done.row_count, done.size_bytes, done.errors) == (0, 0, [])
-    assert done.table.schema.equals(chunk_schema(ORDERS), check_metadata=True)
-    assert orders().table_of([]).schema == done.table.schema
+    assert done.table.schema.equals(chunk_arrow_schema(ORDERS), check_metadata=True)
+    assert orders().build_table([]).schema == done.table.schema
 
 
 def test_columns_may_be_spelled_as_in_sql():
@@ -295,7 +300,7 @@ def test_a_row_larger_than_the_limit_is_refused():
     assert "maxAllowedRowSizeInBytes:40, rowIndex:1" in str(done.errors[0].error)
     with pytest.raises(RowTooLarge):
         converter.convert_row({"id": 2, "doc": ["x" * 40]})
-    assert converter.quick.taken({"id": 2, "doc": ["x" * 40]}) is None
+    assert converter.fast_checker.try_check({"id": 2, "doc": ["x" * 40]}) is None
 
 
 def test_many_small_rows_may_exceed_the_limit_of_one_row():
@@ -316,18 +321,18 @@ def test_values_are_copied():
 
 
 def test_a_blank_document_is_null_and_refused_where_null_is():
-    schema = table(("D", Kind.VARIANT, {"nullable": False}))
+    schema = table(("D", LogicalType.VARIANT, {"nullable": False}))
     [error] = RowConverter(schema, zone=LOS_ANGELES).convert([{"d": " "}]).errors
     assert "Passed null to non nullable field D" in str(error.error)
 
 
 def test_numpy_numbers_are_numbers():
     schema = table(
-        ("N", Kind.FIXED, {"precision": 10, "scale": 2}),
-        ("R", Kind.REAL, {}),
-        ("B", Kind.BOOLEAN, {}),
-        ("T", Kind.TEXT, {"length": 9}),
-        ("V", Kind.VARIANT, {}),
+        ("N", LogicalType.FIXED, {"precision": 10, "scale": 2}),
+        ("R", LogicalType.REAL, {}),
+        ("B", LogicalType.BOOLEAN, {}),
+        ("T", LogicalType.TEXT, {"length": 9}),
+        ("V", LogicalType.VARIANT, {}),
     )
     row = {
         "n": np.float32(1.1),
@@ -340,7 +345,7 @@ def test_numpy_numbers_are_numbers():
 
 
 def test_a_later_clock_time_of_an_overlap_is_kept_apart():
-    schema = table(timed(Kind.TIMESTAMP_LTZ, 0))
+    schema = table(timed(LogicalType.TIMESTAMP_LTZ, 0))
     early = datetime(2021, 11, 7, 1, 30)
     done = RowConverter(schema, zone=LOS_ANGELES).convert(
         [{"timestamp_ltz_0": early}, {"timestamp_ltz_0": early.replace(fold=1)}]
@@ -356,7 +361,7 @@ def test_size_is_the_sum_of_its_parts():
 
 
 def test_times_keep_their_clock():
-    schema = table(timed(Kind.TIME, 3))
+    schema = table(timed(LogicalType.TIME, 3))
     done = RowConverter(schema, zone=LOS_ANGELES).convert(
         [{"time_3": time(1, 2, 3, 4999, tzinfo=UTC)}]
     )
@@ -366,10 +371,10 @@ def test_times_keep_their_clock():
 def test_a_plain_row_is_only_checked_and_its_values_cannot_change():
     content = {"a": [1]}
     converter = orders()
-    values = converter.quick.taken({"id": 1, "note": "é", "doc": content})
+    values = converter.fast_checker.try_check({"id": 1, "note": "é", "doc": content})
     content["a"].append(2)
     assert values[-1] > 100
-    assert converter.quick.table_of([*values, *values]).to_pylist()[1] == {
+    assert converter.fast_checker.build_table([*values, *values]).to_pylist()[1] == {
         "ID": 1,
         "NOTE": "é",
         "lower case": None,
@@ -396,4 +401,4 @@ def test_a_plain_row_is_only_checked_and_its_values_cannot_change():
     ],
 )
 def test_what_is_not_surely_good_is_left_to_the_exact_path(row):
-    assert orders().quick.taken(row) is None
+    assert orders().fast_checker.try_check(row) is None

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 from snowmelt.errors import InvalidRow
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.types import Column, Compatibility, Kind, TableSchema
+from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema
 from support.sdk_values_page import COLUMNS, VALUES
 
 BERLIN = ZoneInfo("Europe/Berlin")
 MODES = [Compatibility.SNOWFLAKE, Compatibility.STRICT, Compatibility.SDK_ROWS, Compatibility.COPY]
 STAMPS = {
-    "NTZ": Column("C", Kind.TIMESTAMP_NTZ, 1, scale=6),
-    "LTZ": Column("C", Kind.TIMESTAMP_LTZ, 1, scale=3),
-    "WHOLE": Column("C", Kind.FIXED, 1, precision=38, scale=0),
+    "NTZ": Column("C", LogicalType.TIMESTAMP_NTZ, 1, scale=6),
+    "LTZ": Column("C", LogicalType.TIMESTAMP_LTZ, 1, scale=3),
+    "WHOLE": Column("C", LogicalType.FIXED, 1, precision=38, scale=0),
 }
 REJECTED = "rejected"
 
@@ -145,15 +145,15 @@ def ways(converter, value):
         return work
 
     def one():
-        return converter.table_of([converter.convert_row(row)])
+        return converter.build_table([converter.convert_row(row)])
 
     found = {"one": outcome(one), "few": outcome(rows(2)), "many": outcome(rows(40))}
-    quick = converter.quick.taken(row)
+    quick = converter.fast_checker.try_check(row)
     if quick is not None:
-        found["quick"] = outcome(lambda: converter.quick.table_of(list(quick)))
-    later = converter.later.taken([row] * 3)
+        found["quick"] = outcome(lambda: converter.fast_checker.build_table(list(quick)))
+    later = converter.deferred_converter.try_defer([row] * 3)
     if later is not None:
-        found["later"] = outcome(later.table)
+        found["later"] = outcome(later.to_table)
     return found
 
 
@@ -196,7 +196,7 @@ def test_any_value_means_the_same_by_every_way_and_by_arrow(value, column, mode)
     if table is not None and not getattr(value, "fold", 0):
 
         def by_arrow():
-            done = converter.convert_arrow(table)
+            done = converter.convert_arrow_table(table)
             if done.errors:
                 raise done.errors[0].error
             return done.table

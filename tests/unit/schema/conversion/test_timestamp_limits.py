@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from snowmelt.errors import InvalidRow
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.conversion.timestamp_limits import out_of_range
+from snowmelt.schema.conversion.timestamp_limits import out_of_range_mask
 from snowmelt.schema.native_types import to_native
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 
-KINDS = [Kind.TIMESTAMP_NTZ, Kind.TIMESTAMP_LTZ, Kind.TIMESTAMP_TZ]
+KINDS = [LogicalType.TIMESTAMP_NTZ, LogicalType.TIMESTAMP_LTZ, LogicalType.TIMESTAMP_TZ]
 ZONES = ["UTC", "America/Los_Angeles", "Asia/Tokyo", "Pacific/Kiritimati"]
 FOREVER = datetime(9999, 12, 31, 23, 59, 59)
 ENDS = (
@@ -35,31 +35,31 @@ def converted_each_way(column, zone, value):
     batch = converter.convert(rows)
     found = {"insert_rows": (batch.row_count, batch.table)}
     try:
-        found["insert_row"] = (1, converter.table_of([converter.convert_row(rows[0])]))
+        found["insert_row"] = (1, converter.build_table([converter.convert_row(rows[0])]))
     except InvalidRow as error:
         found["insert_row"] = (0, None)
         told = (error.fields["column"], error.fields["reason"].partition(": expected")[0])
         if told != ("C", "Timestamp out of range"):
             raise
-    item = converter.quick.taken(rows[0])
+    item = converter.fast_checker.try_check(rows[0])
     if item is not None:
-        found["quick"] = (1, converter.quick.table_of(list(item)))
-    later = converter.later.taken(rows)
+        found["quick"] = (1, converter.fast_checker.build_table(list(item)))
+    later = converter.deferred_converter.try_defer(rows)
     if later is not None:
-        found["later"] = (len(rows), later.table())
+        found["later"] = (len(rows), later.to_table())
     # Arrow has an instant in one zone for all: of its clock time in another one nothing is left.
-    if value.tzinfo is None or column.kind is Kind.TIMESTAMP_LTZ:
+    if value.tzinfo is None or column.kind is LogicalType.TIMESTAMP_LTZ:
         us = (value.replace(tzinfo=None) - datetime(1970, 1, 1)) // timedelta(microseconds=1)
         us -= (value.utcoffset() or timedelta()) // timedelta(microseconds=1)
         kind = pa.timestamp("us", None if value.tzinfo is None else "UTC")
-        arrow = converter.convert_arrow(pa.table({"c": pa.array([us] * 40).cast(kind)}))
+        arrow = converter.convert_arrow_table(pa.table({"c": pa.array([us] * 40).cast(kind)}))
         found["insert_arrow"] = (arrow.row_count, arrow.table)
     return schema, found
 
 
-@example(Kind.TIMESTAMP_LTZ, 9, "UTC", FOREVER, None)
-@example(Kind.TIMESTAMP_LTZ, 9, "America/Los_Angeles", FOREVER, None)
-@example(Kind.TIMESTAMP_TZ, 6, "Asia/Tokyo", datetime.min, None)
+@example(LogicalType.TIMESTAMP_LTZ, 9, "UTC", FOREVER, None)
+@example(LogicalType.TIMESTAMP_LTZ, 9, "America/Los_Angeles", FOREVER, None)
+@example(LogicalType.TIMESTAMP_TZ, 6, "Asia/Tokyo", datetime.min, None)
 @given(st.sampled_from(KINDS), st.integers(0, 9), st.sampled_from(ZONES), ENDS, OFFSETS)
 def test_every_way_of_a_row_has_the_same_limits(kind, scale, zone, value, offset):
     column = Column("C", kind, 1, scale=scale)
@@ -69,7 +69,7 @@ def test_every_way_of_a_row_has_the_same_limits(kind, scale, zone, value, offset
     seconds = (value - datetime(1970, 1, 1)) // timedelta(
         seconds=1
     ) - at.utcoffset().total_seconds()
-    taken = kind is Kind.TIMESTAMP_NTZ or -62_135_510_400 <= seconds < 253_402_300_800
+    taken = kind is LogicalType.TIMESTAMP_NTZ or -62_135_510_400 <= seconds < 253_402_300_800
     assert {way: count > 0 for way, (count, _) in found.items() if way != "insert_rows"} == {
         way: taken for way in found if way != "insert_rows"
     }
@@ -79,7 +79,7 @@ def test_every_way_of_a_row_has_the_same_limits(kind, scale, zone, value, offset
         if table is None:
             continue
         native = to_native(table, schema)
-        assert out_of_range(column, native.columns) is None
+        assert out_of_range_mask(column, native.columns) is None
         # What Python makes of it: no reader of ours raises.
         native.to_pylist()
         if taken:
@@ -89,7 +89,9 @@ def test_every_way_of_a_row_has_the_same_limits(kind, scale, zone, value, offset
 
 @pytest.mark.parametrize("text", ["-9999-01-01", "0000-12-31", "+10000-01-01"])
 def test_a_date_that_python_does_not_have_is_rejected_with_column_and_reason(text):
-    converter = RowConverter(TableSchema(1, (Column("C", Kind.DATE, 1),)), zone=ZoneInfo("UTC"))
+    converter = RowConverter(
+        TableSchema(1, (Column("C", LogicalType.DATE, 1),)), zone=ZoneInfo("UTC")
+    )
     [error] = converter.convert([{"c": text}, {"c": date.min}, {"c": date.max}]).errors
     assert error.row_index == 0
     assert error.error.fields["column"] == "C"
@@ -97,10 +99,10 @@ def test_a_date_that_python_does_not_have_is_rejected_with_column_and_reason(tex
 
 
 def test_an_arrow_instant_that_python_does_not_have_is_rejected_as_out_of_range():
-    column = Column("C", Kind.TIMESTAMP_LTZ, 1, scale=6)
+    column = Column("C", LogicalType.TIMESTAMP_LTZ, 1, scale=6)
     converter = RowConverter(TableSchema(1, (column,)), zone=ZoneInfo("UTC"))
     given = pa.table({"c": pa.array([10**18, 0], pa.timestamp("us", "UTC"))})
-    done = converter.convert_arrow(given)
+    done = converter.convert_arrow_table(given)
     [error] = done.errors
     assert done.row_count == 1
     assert "out of range" in str(error.error)

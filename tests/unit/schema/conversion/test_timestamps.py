@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 from snowmelt.schema.conversion.timestamps import (
     ParsedTimestamp,
     TimestampSyntaxError,
-    day_of,
+    days_since_epoch,
     parse_time,
     parse_timestamp,
     year_of_day,
 )
-from snowmelt.schema.types import TextForms
+from snowmelt.schema.types import TimestampTextFormat
 
-JAVA, AUTO, VERTICA = TextForms
+JAVA, AUTO, VERTICA = TimestampTextFormat
 
 EPOCH = datetime(1970, 1, 1)
 
 
-@given(st.datetimes(), st.sampled_from(TextForms))
+@given(st.datetimes(), st.sampled_from(TimestampTextFormat))
 def test_iso_texts_are_read_to_the_microsecond(value, forms):
     moment = parse_timestamp(value.isoformat(), forms)
     assert EPOCH + timedelta(seconds=moment.local_s, microseconds=moment.nanos // 1000) == value
@@ -34,7 +34,7 @@ def test_iso_texts_are_read_to_the_microsecond(value, forms):
 @given(st.integers(-3_000_000, 6_000_000))
 def test_days_and_years_agree_beyond_the_calendar_of_python(day):
     year = year_of_day(day)
-    assert day_of(year, 1, 1) <= day < day_of(year + 1, 1, 1)
+    assert days_since_epoch(year, 1, 1) <= day < days_since_epoch(year + 1, 1, 1)
     if 1 <= year <= 9999:
         assert (date(1970, 1, 1) + timedelta(days=day)).year == year
 
@@ -74,7 +74,7 @@ def test_what_is_no_moment_is_refused(text):
 @given(
     st.text(alphabet="0123456789-+:.TZz[]/aE ", max_size=40)
     | st.from_regex(r"(Mon, )?[0-3]?[0-9][ /-](Jan|1?2)[ /-][0-9]{4}( 1?[0-9]:[0-6]0( [AP]M)?)?"),
-    st.sampled_from(TextForms),
+    st.sampled_from(TimestampTextFormat),
 )
 def test_any_text_is_read_or_refused(text, forms):
     for read in (parse_timestamp, parse_time):

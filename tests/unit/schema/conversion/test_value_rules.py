@@ -25,9 +25,9 @@ from snowmelt.errors import InvalidRow, Unsupported
 from snowmelt.schema.column_metadata import column_from_fields
 from snowmelt.schema.conversion import column_converter, value_rules
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.size_estimates import stored_bytes
-from snowmelt.schema.statistics import collect
-from snowmelt.schema.types import Column, Compatibility, Kind, TableSchema
+from snowmelt.schema.size_estimates import estimate_stored_value_bytes
+from snowmelt.schema.statistics import collect_statistics
+from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema
 from snowmelt.wire.column_statistics import statistics_to_message
 
 DATA = Path(__file__).parents[3] / "data"
@@ -208,9 +208,9 @@ def comparable_wire(value):
 def check_statistics(vector, stored, of):
     """What goes over the wire about a chunk of this one value, field by field."""
     schema = TableSchema(1, (of,))
-    table = RowConverter(schema, zone=LOS_ANGELES).table_of([(stored,)])
+    table = RowConverter(schema, zone=LOS_ANGELES).build_table([(stored,)])
     [got] = msgspec.to_builtins(
-        statistics_to_message(schema, collect(table, schema)).columns
+        statistics_to_message(schema, collect_statistics(table, schema)).columns
     ).values()
     expected = vector["ep"]
     assert {key: comparable_wire(value) for key, value in got.items()} == {
@@ -229,11 +229,11 @@ def is_unreadable(vector, of):
     if not of.kind.startswith(("DATE", "TIMESTAMP_")):
         return False
     value = expected(vector)
-    if of.kind is Kind.DATE:
+    if of.kind is LogicalType.DATE:
         return not date.min.toordinal() <= value + 719_163 <= date.max.toordinal()
-    value = value >> 14 if of.kind is Kind.TIMESTAMP_TZ else value
+    value = value >> 14 if of.kind is LogicalType.TIMESTAMP_TZ else value
     day = value // 10**of.scale // 86_400 + 719_163
-    first = 1 if of.kind is Kind.TIMESTAMP_NTZ else 2
+    first = 1 if of.kind is LogicalType.TIMESTAMP_NTZ else 2
     return not first <= day <= date.max.toordinal()
 
 
@@ -270,10 +270,10 @@ def test_values_refusals_and_statistics_are_those_of_the_java_client():
             assert "error" not in vector
             assert comparable(stored) == expected(vector)
             assert refused == []
-            assert array.equals(ColumnConverter(of, zone).stored([stored])) or isinstance(
+            assert array.equals(ColumnConverter(of, zone).stored_to_array([stored])) or isinstance(
                 stored, float
             )
-            assert stored_bytes(stored, of) == expected_size(vector, of)
+            assert estimate_stored_value_bytes(stored, of) == expected_size(vector, of)
             check_statistics(vector, stored, of)
         except AssertionError as error:
             failures.append(
@@ -296,7 +296,7 @@ def test_values_refusals_and_statistics_are_those_of_the_java_client():
 
 
 def test_strict_keeps_a_clock_time_that_the_default_zone_skips():
-    of = Column("C", Kind.TIMESTAMP_NTZ, 1, scale=0)
+    of = Column("C", LogicalType.TIMESTAMP_NTZ, 1, scale=0)
     skipped = datetime(2021, 3, 14, 2, 30)
     for given in (skipped, skipped.isoformat()):
         moved, kept = (
@@ -309,13 +309,16 @@ def test_strict_keeps_a_clock_time_that_the_default_zone_skips():
             of, LOS_ANGELES, compatibility=Compatibility.STRICT
         ).convert([given] * 3)
         assert not refused
-        assert array.equals(ColumnConverter(of, LOS_ANGELES).stored([kept] * 3))
+        assert array.equals(ColumnConverter(of, LOS_ANGELES).stored_to_array([kept] * 3))
 
 
-@pytest.mark.parametrize("kind", [Kind.DATE, Kind.TIME, Kind.TIMESTAMP_NTZ, Kind.TIMESTAMP_TZ])
+@pytest.mark.parametrize(
+    "kind",
+    [LogicalType.DATE, LogicalType.TIME, LogicalType.TIMESTAMP_NTZ, LogicalType.TIMESTAMP_TZ],
+)
 @pytest.mark.parametrize("text", ["20130428", " +13\n", "-1"])
 def test_strict_rejects_digits_that_may_be_a_date(kind, text):
-    of = Column("C", kind, 1, scale=None if kind is Kind.DATE else 3)
+    of = Column("C", kind, 1, scale=None if kind is LogicalType.DATE else 3)
     convert_value(text, of, zone=LOS_ANGELES, row_index=0)
     with pytest.raises(InvalidRow, match="Ambiguous digits") as raised:
         convert_value(text, of, zone=LOS_ANGELES, row_index=0, compatibility=Compatibility.STRICT)
@@ -325,17 +328,17 @@ def test_strict_rejects_digits_that_may_be_a_date(kind, text):
 @pytest.mark.parametrize(
     ("kind", "text", "stored"),
     [
-        (Kind.VARIANT, "1  2", "1 2"),
-        (Kind.VARIANT, '"a""b"', '"a" "b"'),
-        (Kind.VARIANT, '[1]{"a":\n2}', '[1] {"a":2}'),
-        (Kind.ARRAY, "1 2", "[1 2]"),
-        (Kind.ARRAY, "[1] 2", "[1] 2"),
-        (Kind.OBJECT, "{} {}", "{} {}"),
-        (Kind.VARIANT, '1"a"', None),
-        (Kind.VARIANT, "true[1]", "true [1]"),
-        (Kind.VARIANT, "1[1]", None),
-        (Kind.VARIANT, "1, 2", None),
-        (Kind.VARIANT, "[1] ]", None),
+        (LogicalType.VARIANT, "1  2", "1 2"),
+        (LogicalType.VARIANT, '"a""b"', '"a" "b"'),
+        (LogicalType.VARIANT, '[1]{"a":\n2}', '[1] {"a":2}'),
+        (LogicalType.ARRAY, "1 2", "[1 2]"),
+        (LogicalType.ARRAY, "[1] 2", "[1] 2"),
+        (LogicalType.OBJECT, "{} {}", "{} {}"),
+        (LogicalType.VARIANT, '1"a"', None),
+        (LogicalType.VARIANT, "true[1]", "true [1]"),
+        (LogicalType.VARIANT, "1[1]", None),
+        (LogicalType.VARIANT, "1, 2", None),
+        (LogicalType.VARIANT, "[1] ]", None),
     ],
 )
 def test_several_json_roots_stay_one_text_or_are_refused(kind, text, stored):
@@ -371,58 +374,66 @@ SOME_UUID = UUID("12345678-1234-5678-1234-567812345678")
 @pytest.mark.parametrize(
     ("kind", "value", "stored"),
     [
-        (Kind.TEXT, SOME_UUID, str(SOME_UUID)),
-        (Kind.BINARY, SOME_UUID, SOME_UUID.bytes),
-        (Kind.VARIANT, SOME_UUID, f'"{SOME_UUID}"'),
-        (Kind.TEXT, Colour.RED, "red"),
-        (Kind.FIXED, Colour.TWO, 2),
-        (Kind.TEXT, Rate.HALF, "0.5"),
-        (Kind.TEXT, Colour.NEVER, None),
-        (Kind.VARIANT, [Colour.RED, Colour.NEVER], '["red",null]'),
-        (Kind.VARIANT, Point(1, {"a"}), '{"x":1,"tags":["a"]}'),
-        (Kind.OBJECT, [Point(1, frozenset())], None),
-        (Kind.ARRAY, np.array([0.1, 2], dtype=np.float32), "[0.1,2.0]"),
-        (Kind.ARRAY, np.array([[1, 2], [3, 4]]), "[[1,2],[3,4]]"),
-        (Kind.ARRAY, (1, "a"), '[1,"a"]'),
-        (Kind.VARIANT, [pd.NaT, pd.NA, np.datetime64("2021-02-03")], '[null,null,"2021-02-03"]'),
-        (Kind.VARIANT, np.datetime64("2021-02-03T04:05:06.7", "ns"), '"2021-02-03T04:05:06.700"'),
-        (Kind.VARIANT, pd.NaT, None),
-        (Kind.FIXED, pd.NA, None),
-        (Kind.TIMESTAMP_LTZ, np.datetime64("NaT"), None),
-        (Kind.TIMESTAMP_LTZ, pd.NaT, None),
-        (Kind.DATE, np.datetime64("1970-02"), 31),
+        (LogicalType.TEXT, SOME_UUID, str(SOME_UUID)),
+        (LogicalType.BINARY, SOME_UUID, SOME_UUID.bytes),
+        (LogicalType.VARIANT, SOME_UUID, f'"{SOME_UUID}"'),
+        (LogicalType.TEXT, Colour.RED, "red"),
+        (LogicalType.FIXED, Colour.TWO, 2),
+        (LogicalType.TEXT, Rate.HALF, "0.5"),
+        (LogicalType.TEXT, Colour.NEVER, None),
+        (LogicalType.VARIANT, [Colour.RED, Colour.NEVER], '["red",null]'),
+        (LogicalType.VARIANT, Point(1, {"a"}), '{"x":1,"tags":["a"]}'),
+        (LogicalType.OBJECT, [Point(1, frozenset())], None),
+        (LogicalType.ARRAY, np.array([0.1, 2], dtype=np.float32), "[0.1,2.0]"),
+        (LogicalType.ARRAY, np.array([[1, 2], [3, 4]]), "[[1,2],[3,4]]"),
+        (LogicalType.ARRAY, (1, "a"), '[1,"a"]'),
         (
-            Kind.TIMESTAMP_TZ,
+            LogicalType.VARIANT,
+            [pd.NaT, pd.NA, np.datetime64("2021-02-03")],
+            '[null,null,"2021-02-03"]',
+        ),
+        (
+            LogicalType.VARIANT,
+            np.datetime64("2021-02-03T04:05:06.7", "ns"),
+            '"2021-02-03T04:05:06.700"',
+        ),
+        (LogicalType.VARIANT, pd.NaT, None),
+        (LogicalType.FIXED, pd.NA, None),
+        (LogicalType.TIMESTAMP_LTZ, np.datetime64("NaT"), None),
+        (LogicalType.TIMESTAMP_LTZ, pd.NaT, None),
+        (LogicalType.DATE, np.datetime64("1970-02"), 31),
+        (
+            LogicalType.TIMESTAMP_TZ,
             np.datetime64("1970-01-01T08:00:00.000000001"),
             (57600 * 10**9 + 1) << 14,
         ),
     ],
 )
 def test_values_of_other_libraries(kind, value, stored):
-    scale = 9 if kind.startswith("TIMESTAMP") else 0 if kind is Kind.FIXED else None
+    scale = 9 if kind.startswith("TIMESTAMP") else 0 if kind is LogicalType.FIXED else None
     of = Column("C", kind, 1, precision=38, scale=scale, length=36, byte_length=16)
-    if kind is Kind.OBJECT:
+    if kind is LogicalType.OBJECT:
         with pytest.raises(InvalidRow, match="Not an object"):
             convert_value(value, of, zone=LOS_ANGELES, row_index=0)
         return
     got = convert_value(value, of, zone=LOS_ANGELES, row_index=0)
-    if kind is Kind.TIMESTAMP_TZ:
+    if kind is LogicalType.TIMESTAMP_TZ:
         stored += 1440 - 480
     assert got == stored
     array, refused = ColumnConverter(of, LOS_ANGELES).convert([value, None])
     assert not refused
-    assert array.equals(ColumnConverter(of, LOS_ANGELES).stored([stored, None]))
+    assert array.equals(ColumnConverter(of, LOS_ANGELES).stored_to_array([stored, None]))
 
 
 @pytest.mark.parametrize(
     ("kind", "value", "name"),
     [
-        (Kind.TEXT, timedelta(1), "datetime.timedelta"),
-        (Kind.VARIANT, [timedelta(1)], "datetime.timedelta"),
-        (Kind.TEXT, np.datetime64("2021-01-01", "ns"), "numpy.datetime64"),
-        (Kind.DATE, Colour.TWO, "test_values.Colour"),
-        (Kind.TEXT, Path("a"), "pathlib.PosixPath"),
-        (Kind.FIXED, SOME_UUID, "uuid.UUID"),
+        (LogicalType.TEXT, timedelta(1), "datetime.timedelta"),
+        (LogicalType.VARIANT, [timedelta(1)], "datetime.timedelta"),
+        (LogicalType.TEXT, np.datetime64("2021-01-01", "ns"), "numpy.datetime64"),
+        (LogicalType.DATE, Colour.TWO, "test_values.Colour"),
+        (LogicalType.TEXT, Path("a"), "pathlib.PosixPath"),
+        (LogicalType.FIXED, SOME_UUID, "uuid.UUID"),
     ],
 )
 def test_a_refusal_names_the_type_that_was_given(kind, value, name):
@@ -433,7 +444,7 @@ def test_a_refusal_names_the_type_that_was_given(kind, value, name):
     assert "rowIndex:7" in str(raised.value)
 
 
-@pytest.mark.parametrize("kind", [Kind.FIXED, Kind.REAL])
+@pytest.mark.parametrize("kind", [LogicalType.FIXED, LogicalType.REAL])
 def test_endless_digits_that_are_no_number_are_refused_at_once(kind):
     # Looked at in every division of its digits, it would take days.
     with pytest.raises(InvalidRow):

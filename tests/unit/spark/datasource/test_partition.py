@@ -9,17 +9,17 @@ import pyarrow as pa
 import pytest
 
 from snowmelt.errors import Unsupported
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 from snowmelt.spark.datasource.options import conditions
 from snowmelt.spark.datasource.partition import filtered
 
 SCHEMA = TableSchema(
     1,
     (
-        Column("N", Kind.FIXED, 1, precision=10, scale=2),
-        Column("R", Kind.REAL, 2),
-        Column("T", Kind.TEXT, 3, length=10, byte_length=40),
-        Column("D", Kind.DATE, 4),
+        Column("N", LogicalType.FIXED, 1, precision=10, scale=2),
+        Column("R", LogicalType.REAL, 2),
+        Column("T", LogicalType.TEXT, 3, length=10, byte_length=40),
+        Column("D", LogicalType.DATE, 4),
     ),
 )
 NAN = float("nan")

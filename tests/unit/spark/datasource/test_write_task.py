@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from snowmelt.errors import LoadFailed, LoadRefused
-from snowmelt.schema.types import Column, Kind, TableSchema
+from snowmelt.schema.types import Column, LogicalType, TableSchema
 from snowmelt.spark.datasource.write_task import by_position, cast_column, cast_companion, matched
 
-NUMBER = Column("N", Kind.FIXED, 1, nullable=False, precision=5, scale=2)
-TEXT = Column("T", Kind.TEXT, 2, length=3, byte_length=12)
-INSTANT = Column("AT", Kind.TIMESTAMP_TZ, 3, scale=9)
+NUMBER = Column("N", LogicalType.FIXED, 1, nullable=False, precision=5, scale=2)
+TEXT = Column("T", LogicalType.TEXT, 2, length=3, byte_length=12)
+INSTANT = Column("AT", LogicalType.TIMESTAMP_TZ, 3, scale=9)
 SCHEMA = TableSchema(1, (NUMBER, TEXT, INSTANT))
 
 
@@ -42,8 +42,8 @@ def test_numbers_are_rounded_half_up_whatever_they_come_as(values, kind):
         (NUMBER, [1234], r"Column N \(NUMBER\(5,2\)\)"),
         (NUMBER, [1, None], "it is NOT NULL, and a value is NULL"),
         (TEXT, ["abc", "abcd"], r"Column T \(VARCHAR\(3\)\)"),
-        (Column("F", Kind.REAL, 1), ["x"], "Not a valid decimal number|Not a valid"),
-        (Column("D", Kind.DATE, 1), [True], r"Column D \(DATE\)"),
+        (Column("F", LogicalType.REAL, 1), ["x"], "Not a valid decimal number|Not a valid"),
+        (Column("D", LogicalType.DATE, 1), [True], r"Column D \(DATE\)"),
     ],
 )
 def test_what_does_not_fit_is_named(column, values, why):
@@ -58,7 +58,7 @@ def test_times_are_floored_and_bring_their_companions():
     )
     assert at.to_pylist() == [before, None]
     assert nanos.to_pylist() == offset.to_pylist() == [0, None]
-    coarse = Column("AT", Kind.TIMESTAMP_NTZ, 1, scale=0)
+    coarse = Column("AT", LogicalType.TIMESTAMP_NTZ, 1, scale=0)
     found = cast(coarse, [before.replace(tzinfo=None)], pa.timestamp("us"))
     assert found == [dt.datetime(1969, 12, 31, 23, 59, 59)]
     assert cast_companion(INSTANT, "AT$tz", pa.array([-210])).to_pylist() == [-210]
@@ -67,7 +67,7 @@ def test_times_are_floored_and_bring_their_companions():
 
 
 def test_structs_lists_and_maps_become_documents():
-    column = Column("V", Kind.VARIANT, 1)
+    column = Column("V", LogicalType.VARIANT, 1)
     assert cast(column, [{"a": 1, "b": [1, None]}]) == ['{"a":1,"b":[1,null]}']
     assert cast(column, ['{"a": 1}', None]) == ['{"a":1}', None]
     assert cast(column, [[("k", 1)]], pa.map_(pa.string(), pa.int64())) == ['{"k":1}']
@@ -76,7 +76,9 @@ def test_structs_lists_and_maps_become_documents():
 def test_columns_are_found_by_name_and_misfits_are_named():
     assert matched(SCHEMA, ["t", "N"], "X") == (1, 0, None, None, None)
     assert matched(SCHEMA, ["n", "at", "at$tz"], "X") == (0, None, 1, None, 2)
-    pair = TableSchema(1, (Column("T", Kind.BOOLEAN, 1), Column("t", Kind.BOOLEAN, 2)))
+    pair = TableSchema(
+        1, (Column("T", LogicalType.BOOLEAN, 1), Column("t", LogicalType.BOOLEAN, 2))
+    )
     assert matched(pair, ["t"], "X") == (None, 0)
     assert matched(pair, ["t", "T"], "X") == (1, 0)
     assert matched(pair, ["T", "t_2"], "X") == (0, 1)
@@ -95,14 +97,14 @@ def test_columns_are_found_by_name_and_misfits_are_named():
 
 def test_texts_are_dates_and_times_as_sql_and_spark_write_them():
     noon = dt.datetime(2026, 1, 31, 12)
-    plain = Column("AT", Kind.TIMESTAMP_NTZ, 1, scale=6)
+    plain = Column("AT", LogicalType.TIMESTAMP_NTZ, 1, scale=6)
     for text in ("2026-01-31 12:00:00", "2026-01-31T12:00:00", "01/31/2026 12:00:00"):
         assert cast(plain, [text, None]) == [noon, None]
     assert cast(INSTANT, ["2026-01-31 12:00:00 -0130"]) == [
         dt.datetime(2026, 1, 31, 13, 30, tzinfo=dt.UTC)
     ]
-    assert cast(Column("D", Kind.DATE, 1), ["31-Jan-2026"]) == [noon.date()]
-    assert cast(Column("C", Kind.TIME, 1, scale=0), ["12:00 PM"]) == [noon.time()]
+    assert cast(Column("D", LogicalType.DATE, 1), ["31-Jan-2026"]) == [noon.date()]
+    assert cast(Column("C", LogicalType.TIME, 1, scale=0), ["12:00 PM"]) == [noon.time()]
     with pytest.raises(LoadFailed, match=r"AT \(TIMESTAMP_NTZ"):
         cast(plain, ["2026-02-30 12:00:00"])
 
@@ -110,15 +112,15 @@ def test_texts_are_dates_and_times_as_sql_and_spark_write_them():
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        (Column("F", Kind.REAL, 1), "1e400"),
-        (Column("F", Kind.REAL, 1), "1d"),
-        (Column("B", Kind.BOOLEAN, 1), 2),
+        (Column("F", LogicalType.REAL, 1), "1e400"),
+        (Column("F", LogicalType.REAL, 1), "1d"),
+        (Column("B", LogicalType.BOOLEAN, 1), 2),
         (NUMBER, b"\x01"),
         (NUMBER, True),
         (TEXT, b"a"),
-        (Column("D", Kind.DATE, 1), "20240102"),
-        (Column("D", Kind.DATE, 1), "02.01.2024"),
-        (Column("V", Kind.VARIANT, 1), [b"a"]),
+        (Column("D", LogicalType.DATE, 1), "20240102"),
+        (Column("D", LogicalType.DATE, 1), "02.01.2024"),
+        (Column("V", LogicalType.VARIANT, 1), [b"a"]),
     ],
 )
 def test_what_a_column_would_have_to_guess_is_rejected(column, value):
@@ -128,7 +130,7 @@ def test_what_a_column_would_have_to_guess_is_rejected(column, value):
 
 @pytest.mark.parametrize("text", ["01/02/2024", "2-Jan-2024", "2024-01-02 23:59", "1704153600"])
 def test_dates_are_read_as_snowflake_reads_them(text):
-    assert cast(Column("D", Kind.DATE, 1), [text]) == [dt.date(2024, 1, 2)]
+    assert cast(Column("D", LogicalType.DATE, 1), [text]) == [dt.date(2024, 1, 2)]
 
 
 def test_a_variant_keeps_all_38_digits_of_its_numbers():
@@ -138,5 +140,5 @@ def test_a_variant_keeps_all_38_digits_of_its_numbers():
     value = VariantVal.parseJson(f"[{number}, 0.{number}]")
     kind = pa.struct([pa.field("value", pa.binary()), pa.field("metadata", pa.binary())])
     given = pa.array([{"value": bytes(value.value), "metadata": bytes(value.metadata)}], kind)
-    [found] = cast_column(Column("V", Kind.VARIANT, 1), given, dt.UTC)
+    [found] = cast_column(Column("V", LogicalType.VARIANT, 1), given, dt.UTC)
     assert found.to_pylist() == [f"[{number},0.{number}]"]

@@ -7,22 +7,22 @@ from decimal import Decimal
 
 import pytest
 
-from snowmelt.schema.types import Column, Kind
+from snowmelt.schema.types import Column, LogicalType
 from snowmelt.spark.sql.predicates import predicates
 from snowmelt.spark.sql.query import read_query
 from snowmelt.table.pruning import AllOf, AnyOf, Comparison, In, IsNull, StartsWith
 
 COLUMNS = {
-    "n": Column("N", Kind.FIXED, 1, precision=18, scale=2),
-    "wide": Column("WIDE", Kind.FIXED, 2, precision=38, scale=10),
-    "r": Column("R", Kind.REAL, 3),
-    "s": Column("S", Kind.TEXT, 4),
-    "b": Column("B", Kind.BOOLEAN, 5),
-    "d": Column("D", Kind.DATE, 6),
-    "t": Column("T", Kind.TIME, 7, scale=9),
-    "ntz": Column("NTZ", Kind.TIMESTAMP_NTZ, 8, scale=9),
-    "ltz": Column("LTZ", Kind.TIMESTAMP_LTZ, 9, scale=9),
-    "v": Column("V", Kind.VARIANT, 10),
+    "n": Column("N", LogicalType.FIXED, 1, precision=18, scale=2),
+    "wide": Column("WIDE", LogicalType.FIXED, 2, precision=38, scale=10),
+    "r": Column("R", LogicalType.REAL, 3),
+    "s": Column("S", LogicalType.TEXT, 4),
+    "b": Column("B", LogicalType.BOOLEAN, 5),
+    "d": Column("D", LogicalType.DATE, 6),
+    "t": Column("T", LogicalType.TIME, 7, scale=9),
+    "ntz": Column("NTZ", LogicalType.TIMESTAMP_NTZ, 8, scale=9),
+    "ltz": Column("LTZ", LogicalType.TIMESTAMP_LTZ, 9, scale=9),
+    "v": Column("V", LogicalType.VARIANT, 10),
     "ltz$ns": None,
 }
 OTHER = {"n": COLUMNS["n"], "k": COLUMNS["n"]}

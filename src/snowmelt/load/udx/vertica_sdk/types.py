@@ -8,7 +8,7 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.schema.types import Kind
+from snowmelt.schema.types import LogicalType
 
 if TYPE_CHECKING:
     from snowmelt.schema.types import TableSchema
@@ -22,15 +22,15 @@ _PYTHON: dict[str, type] = {
 }
 _STRINGS = frozenset({"Char", "Varchar", "LongVarchar", "Binary", "Varbinary", "LongVarbinary"})
 _KINDS = {
-    Kind.REAL: "Float",
-    Kind.BOOLEAN: "Bool",
-    Kind.TEXT: "Varchar",
-    Kind.BINARY: "Varbinary",
-    Kind.DATE: "Date",
-    Kind.TIME: "Time",
-    Kind.TIMESTAMP_NTZ: "Timestamp",
-    Kind.TIMESTAMP_LTZ: "TimestampTz",
-    Kind.TIMESTAMP_TZ: "TimestampTz",
+    LogicalType.REAL: "Float",
+    LogicalType.BOOLEAN: "Bool",
+    LogicalType.TEXT: "Varchar",
+    LogicalType.BINARY: "Varbinary",
+    LogicalType.DATE: "Date",
+    LogicalType.TIME: "Time",
+    LogicalType.TIMESTAMP_NTZ: "Timestamp",
+    LogicalType.TIMESTAMP_LTZ: "TimestampTz",
+    LogicalType.TIMESTAMP_TZ: "TimestampTz",
 }
 
 
@@ -255,9 +255,9 @@ class SizedColumnTypes:
         """Return the columns of a table, for the host."""
         types = cls()
         for column in schema.columns:
-            if column.kind is Kind.FIXED and column.scale:
+            if column.kind is LogicalType.FIXED and column.scale:
                 types.addNumeric(column.precision or 38, column.scale, column.name)
-            elif column.kind is Kind.FIXED:
+            elif column.kind is LogicalType.FIXED:
                 types.addInt(column.name)
             else:
                 kind = _KINDS.get(column.kind, "LongVarchar")

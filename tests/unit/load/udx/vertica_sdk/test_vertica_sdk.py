@@ -10,7 +10,7 @@ from snowmelt.load.library import load_library
 from snowmelt.load.phases import ColumnOptions, Reader
 from snowmelt.load.udx import vertica_sdk as vertica
 from snowmelt.load.udx.definitions import filter_definition, parser_definition
-from snowmelt.schema.types import Column, Kind
+from snowmelt.schema.types import Column, LogicalType
 from support.user_code import HEAD, parsed, target
 
 CLASSES = [
@@ -220,15 +220,15 @@ class WalkFactory(vertica_sdk.ParserFactory):
 """
 
 COLUMNS = (
-    Column("I", Kind.FIXED, 1, precision=38, scale=0),
-    Column("F", Kind.REAL, 2),
-    Column("N", Kind.FIXED, 3, precision=10, scale=2),
-    Column("S", Kind.TEXT, 4, length=10, byte_length=40),
-    Column("B", Kind.BOOLEAN, 5),
-    Column("X", Kind.BINARY, 6, byte_length=10),
-    Column("D", Kind.DATE, 7),
-    Column("T", Kind.TIME, 8, scale=6),
-    Column("TS", Kind.TIMESTAMP_NTZ, 9, scale=6),
+    Column("I", LogicalType.FIXED, 1, precision=38, scale=0),
+    Column("F", LogicalType.REAL, 2),
+    Column("N", LogicalType.FIXED, 3, precision=10, scale=2),
+    Column("S", LogicalType.TEXT, 4, length=10, byte_length=40),
+    Column("B", LogicalType.BOOLEAN, 5),
+    Column("X", LogicalType.BINARY, 6, byte_length=10),
+    Column("D", LogicalType.DATE, 7),
+    Column("T", LogicalType.TIME, 8, scale=6),
+    Column("TS", LogicalType.TIMESTAMP_NTZ, 9, scale=6),
 )
 
 
