@@ -15,7 +15,7 @@ from snowmelt.client.client import Client
 from snowmelt.config import Settings
 from snowmelt.errors import NotFound
 from snowmelt.server.lifecycle import RunningService
-from snowmelt.storage.local_store import create_file
+from snowmelt.storage.local_store import create_durable_file
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -183,7 +183,7 @@ def _ensure_embedded_user(service: Service, keys_dir: Path) -> str:
             serialization.PrivateFormat.PKCS8,
             serialization.NoEncryption(),
         ).decode()
-        create_file(path, pem.encode())
+        create_durable_file(path, pem.encode())
     private_key = serialization.load_pem_private_key(pem.encode(), password=None)
     public_key = private_key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo

@@ -39,13 +39,13 @@ def test_what_was_put_is_got_back(store, data, form):
 )
 def test_the_beginning_is_read_with_what_is_known_of_the_whole(store, most, expected):
     store.put("a/b", b"0123456789")
-    info, beginning = store.read("a/b", most)
+    info, beginning = store.read_prefix("a/b", most)
     assert (beginning, info) == (expected, store.head("a/b"))
     store.put("empty", b"")
-    info, beginning = store.read("empty", most)
+    info, beginning = store.read_prefix("empty", most)
     assert (beginning, info.size) == (b"", 0)
     with pytest.raises(ObjectMissing):
-        store.read("none", most)
+        store.read_prefix("none", most)
 
 
 def test_put_replaces_the_whole_object(store):
@@ -154,7 +154,7 @@ def test_odd_names_survive(store):
 def test_sync_and_sweep_leave_objects_alone(store):
     store.put("a", b"x")
     store.sync()
-    assert store.sweep(dt.datetime.now(dt.UTC) + dt.timedelta(days=1)) == 0
+    assert store.delete_partial_writes(dt.datetime.now(dt.UTC) + dt.timedelta(days=1)) == 0
     assert store.get("a") == b"x"
 
 
@@ -162,7 +162,7 @@ def test_sync_and_sweep_leave_objects_alone(store):
 
 
 def read_all(opened) -> bytes:
-    return b"".join(opened.chunks())
+    return b"".join(opened.read_blocks())
 
 
 def test_an_open_object_is_read_at_random(store):
@@ -176,8 +176,8 @@ def test_an_open_object_is_read_at_random(store):
             count = opened.read_into(offset, memoryview(buffer))
             assert bytes(buffer[:count]) == data[offset : offset + length]
         assert read_all(opened) == data
-        assert b"".join(opened.chunks(5, 1_000_000)) == data[5:1_000_000]
-        assert list(opened.chunks(7, 7)) == []
+        assert b"".join(opened.read_blocks(5, 1_000_000)) == data[5:1_000_000]
+        assert list(opened.read_blocks(7, 7)) == []
     with pytest.raises(ObjectMissing):
         store.open("a/none")
 
@@ -203,7 +203,7 @@ def test_an_open_object_never_mixes_two_versions(store):
 def test_a_writer_shows_nothing_before_it_finishes(store, size):
     store.put("f/a", b"old")
     data = (bytes(range(251)) * (size // 251 + 1))[:size]
-    writer = store.writer("f/a")
+    writer = store.open_writer("f/a")
     for start in range(0, size, 1_000_000):
         writer.write(memoryview(data)[start : start + 1_000_000])
     assert store.get("f/a") == b"old"
@@ -215,7 +215,7 @@ def test_a_writer_shows_nothing_before_it_finishes(store, size):
 
 
 def test_an_aborted_writer_leaves_nothing(store):
-    writer = store.writer("new/a")
+    writer = store.open_writer("new/a")
     writer.write(b"x" * 10_000_000)
     writer.abort()
     writer.abort()
@@ -223,7 +223,7 @@ def test_an_aborted_writer_leaves_nothing(store):
 
 
 def test_a_writer_may_create_only(store):
-    first, second = store.writer("a"), store.writer("a")
+    first, second = store.open_writer("a"), store.open_writer("a")
     first.write(b"first")
     second.write(b"second")
     first.finish(create_only=True)
@@ -238,7 +238,7 @@ def test_a_writer_takes_in_parts_of_other_objects(store, tmp_path):
     store.put("one", b"0123456789" * 100_000)
     other = LocalStore(tmp_path / "other")
     other.put("two", b"abc")
-    writer = store.writer("all")
+    writer = store.open_writer("all")
     for opened, start, end in [
         (store.open("one"), 3, 900_000),
         (other.open("two"), 0, None),
@@ -286,13 +286,13 @@ def test_a_scan_is_in_the_order_of_bytes(store, delimiter):
         store.put(key, b"x")
     for prefix in PREFIXES:
         for after in AFTERS:
-            found = entries(store.scan(prefix, after=after, delimiter=delimiter))
+            found = entries(store.list_ordered(prefix, after=after, delimiter=delimiter))
             assert found == model_scan(keys, prefix, after, delimiter), (prefix, after)
 
 
 def test_attributes_come_back_where_a_store_keeps_them():
     store = RemoteStore("memory:///", obstore.store.MemoryStore())
-    writer = store.writer("a")
+    writer = store.open_writer("a")
     writer.write(b"x")
     writer.finish(attributes={"Content-Type": "text/csv", "color": "blue"})
     assert store.open("a").attributes == {"Content-Type": "text/csv", "color": "blue"}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from snowmelt.buckets.checksums import Checksum
-    from snowmelt.storage.store import OpenObject, Readable
+    from snowmelt.storage.store import BytesLike, OpenObject
 
 MAX_KEY_BYTES = 1024
 DEFAULT_TYPE = "binary/octet-stream"
@@ -75,7 +75,7 @@ class Publication:
 class Incoming(Protocol):
     """An object on its way in: nobody sees it before `finish`."""
 
-    def write(self, data: Readable) -> None:
+    def write(self, data: BytesLike) -> None:
         """Append bytes."""
 
     def append(self, source: OpenObject, start: int = 0, end: int | None = None) -> None:

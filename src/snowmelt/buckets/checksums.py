@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from snowmelt.storage.store import Readable
+    from snowmelt.storage.store import BytesLike
 
 # --- Cyclic redundancy checks that the standard library lacks, over many lanes of bytes at once.
 #
@@ -57,7 +57,7 @@ class Polynomial:
     def _step(self, register: int) -> int:
         return self._one[register & 255] ^ (register >> 8)
 
-    def update(self, register: int, data: Readable) -> int:
+    def update(self, register: int, data: BytesLike) -> int:
         """Return the register after these bytes."""
         rest = memoryview(data).cast("B")
         for lanes in _LANES:
@@ -129,7 +129,7 @@ class Crc:
         self._polynomial = polynomial
         self._register = polynomial.mask
 
-    def update(self, data: Readable) -> None:
+    def update(self, data: BytesLike) -> None:
         """Take in more bytes."""
         self._register = self._polynomial.update(self._register, data)
 
@@ -175,7 +175,7 @@ COMPOSITE = "COMPOSITE"
 class Hash(Protocol):
     """A checksum in progress."""
 
-    def update(self, data: Readable, /) -> None:
+    def update(self, data: BytesLike, /) -> None:
         """Take in more bytes."""
 
     def digest(self) -> bytes:
@@ -186,7 +186,7 @@ class _Crc32:
     def __init__(self) -> None:
         self._value = 0
 
-    def update(self, data: Readable, /) -> None:
+    def update(self, data: BytesLike, /) -> None:
         self._value = zlib.crc32(data, self._value)
 
     def digest(self) -> bytes:

@@ -15,7 +15,7 @@ from snowmelt.buckets.errors import S3Refusal
 from snowmelt.catalog.objects import s3_objects as objects
 from snowmelt.catalog.objects.s3_objects import ANY, Condition, end_of_prefix
 from snowmelt.errors import NotFound, ObjectChanged, ObjectMissing
-from snowmelt.storage.store import group_of
+from snowmelt.storage.store import find_group
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.objects.s3_objects import ObjectRow
     from snowmelt.clock import Clock
     from snowmelt.storage.local_store import LocalStore
-    from snowmelt.storage.store import OpenObject, Readable, Writer
+    from snowmelt.storage.store import BytesLike, ObjectWriter, OpenObject
 
 # Replaced between the look into the index and the opening: look again, this often.
 _ATTEMPTS = 10
@@ -77,7 +77,7 @@ class IndexedBucket:
     def incoming(self, key: str, headers: Mapping[str, str]) -> IndexedIncoming:
         """Begin to write an object, in a file of its own."""
         file = new_file(self.record.bucket_id)
-        return IndexedIncoming(self, key, headers, file, self._files.writer(file))
+        return IndexedIncoming(self, key, headers, file, self._files.open_writer(file))
 
     def delete(self, key: str, condition: Condition = ANY) -> None:
         """Delete an object and its file."""
@@ -156,7 +156,12 @@ class IndexedIncoming:
     """A file that grows, and the row that will name it."""
 
     def __init__(
-        self, bucket: IndexedBucket, key: str, headers: Mapping[str, str], file: str, writer: Writer
+        self,
+        bucket: IndexedBucket,
+        key: str,
+        headers: Mapping[str, str],
+        file: str,
+        writer: ObjectWriter,
     ) -> None:
         self._bucket = bucket
         self._key = key
@@ -164,7 +169,7 @@ class IndexedIncoming:
         self._file = file
         self._writer = writer
 
-    def write(self, data: Readable) -> None:
+    def write(self, data: BytesLike) -> None:
         """Append bytes."""
         self._writer.write(data)
         faults.hit_failpoint(faults.Failpoint.OBJECT_WRITING)
@@ -206,7 +211,7 @@ class _Listing:
         self._end = end_of_prefix(prefix.encode())
         self._inclusive = after < prefix
         self._position = max(prefix, after).encode()
-        if after and group_of(after, prefix, delimiter) == after and after.startswith(prefix):
+        if after and find_group(after, prefix, delimiter) == after and after.startswith(prefix):
             self._go_past(after)
 
     def page(self, limit: int) -> Page:
@@ -227,7 +232,7 @@ class _Listing:
                 continue
             if len(entries) == most:
                 return
-            group = group_of(key, self._prefix, self._delimiter)
+            group = find_group(key, self._prefix, self._delimiter)
             entries.append(_facts(row) if group is None else group)
             self._position, self._inclusive = row.key, False
             if group is not None:
@@ -307,7 +312,7 @@ def sweep(database: Database, files: LocalStore, before: dt.datetime) -> int:
         files: Where objects of our own lie.
         before: What is younger is left alone, such as when this process began.
     """
-    removed = files.sweep(before)
+    removed = files.delete_partial_writes(before)
     batch: list[str] = []
     ours = mark_of_this_process()
     for info in files.list():

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.objects.s3_buckets import BucketRecord
-    from snowmelt.storage.store import OpenObject, Readable, Store, Writer
+    from snowmelt.storage.store import BytesLike, ObjectWriter, OpenObject, Store
 
 _META = "x-amz-meta-"
 _KEPT = {
@@ -58,7 +58,7 @@ class MountedBucket:
     def incoming(self, key: str, headers: Mapping[str, str]) -> MountedIncoming:
         """Begin to write an object."""
         with _refusals(key):
-            return MountedIncoming(self, key, headers, self.store.writer(key))
+            return MountedIncoming(self, key, headers, self.store.open_writer(key))
 
     def delete(self, key: str, condition: Condition = ANY) -> None:
         """Delete an object."""
@@ -71,7 +71,7 @@ class MountedBucket:
         """Return one page, as the store lists it."""
         found: Iterator[Entry] = (
             _facts(each, {}) if isinstance(each, ObjectInfo) else each
-            for each in self.store.scan(prefix, after=after, delimiter=delimiter)
+            for each in self.store.list_ordered(prefix, after=after, delimiter=delimiter)
         )
         entries = tuple(itertools.islice(found, limit + 1))
         return Page(entries[:limit], truncated=len(entries) > limit)
@@ -87,14 +87,14 @@ class MountedIncoming:
     """An object that the store gets when it is whole."""
 
     def __init__(
-        self, bucket: MountedBucket, key: str, headers: Mapping[str, str], writer: Writer
+        self, bucket: MountedBucket, key: str, headers: Mapping[str, str], writer: ObjectWriter
     ) -> None:
         self._bucket = bucket
         self._key = key
         self._headers = headers
         self._writer = writer
 
-    def write(self, data: Readable) -> None:
+    def write(self, data: BytesLike) -> None:
         """Append bytes."""
         self._writer.write(data)
 

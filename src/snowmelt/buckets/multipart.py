@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from snowmelt.buckets.bucket_registry import Directory, Visit
-    from snowmelt.storage.store import OpenObject, Readable, Writer
+    from snowmelt.storage.store import BytesLike, ObjectWriter, OpenObject
 
 MOST_PARTS = 10_000
 SMALLEST_PART_BYTES = 5 * 1024 * 1024
@@ -108,7 +108,7 @@ class Uploads:
     def incoming(self, upload: UploadRow, number: int) -> IncomingPart:
         """Begin to write a part."""
         file = new_file(upload.bucket_id)
-        return IncomingPart(self, upload, number, file, self._files.writer(file))
+        return IncomingPart(self, upload, number, file, self._files.open_writer(file))
 
     def add(self, upload: UploadRow, part: PartRow) -> None:
         """Note a part whose file is durable.
@@ -194,7 +194,7 @@ class IncomingPart:
     """A part on its way in."""
 
     def __init__(
-        self, owner: Uploads, upload: UploadRow, number: int, file: str, writer: Writer
+        self, owner: Uploads, upload: UploadRow, number: int, file: str, writer: ObjectWriter
     ) -> None:
         self._owner = owner
         self._upload = upload
@@ -202,7 +202,7 @@ class IncomingPart:
         self._file = file
         self._writer = writer
 
-    def write(self, data: Readable) -> None:
+    def write(self, data: BytesLike) -> None:
         """Append bytes."""
         self._writer.write(data)
 

@@ -290,7 +290,7 @@ def _key_file(file: Path) -> Check:
 
 
 def _store(what: str, url: str, clock: Clock) -> Iterator[Check]:
-    from snowmelt.storage.disk_sync import sync_limit
+    from snowmelt.storage.disk_sync import find_sync_limitation
     from snowmelt.storage.store_factory import open_store
 
     if "://" not in url:
@@ -316,7 +316,7 @@ def _store(what: str, url: str, clock: Clock) -> Iterator[Check]:
             yield clock_check(f"{what}-time", ahead_s, f"the {what}")
     else:
         yield _with_space(what, Path(url), f"{url}, written and read")
-        limit = sync_limit(Path(url))
+        limit = find_sync_limitation(Path(url))
         if limit is not None:
             yield note(f"{what}-sync", f"{url}: {limit}")
 

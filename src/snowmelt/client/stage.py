@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from snowmelt.client.settings import ClientSettings
     from snowmelt.clock import Clock
-    from snowmelt.storage.store import Readable
+    from snowmelt.storage.store import BytesLike
     from snowmelt.wire.streaming import StageLocation
 
 # --- Signature version 4 of a request to S3; no input or output.
@@ -180,7 +180,7 @@ class BucketStage:
         self._ahead = dt.timedelta(0)
         self._place = self._taken_apart(grant)
 
-    def put(self, path: str, data: Readable) -> None:
+    def put(self, path: str, data: BytesLike) -> None:
         """Write a whole object; nothing is visible when it fails.
 
         Raises:
@@ -273,7 +273,7 @@ class BucketStage:
             gone_at=now + lifetime_s,
         )
 
-    def _sent(self, place: _Place, path: str, data: Readable, digest: str) -> _Answer:
+    def _sent(self, place: _Place, path: str, data: BytesLike, digest: str) -> _Answer:
         address = encoded_path(place.bucket, *filter(None, (place.prefix, path)))
         now = self._clock.now() + self._ahead
         headers = signed("PUT", address, {"host": place.authority}, digest, place.credentials, now)
@@ -298,7 +298,7 @@ class BucketStage:
         connection: http.client.HTTPConnection,
         place: _Place,
         address: str,
-        data: Readable,
+        data: BytesLike,
         headers: dict[str, str],
     ) -> _Answer:
         try:
@@ -363,7 +363,7 @@ def _date(text: str | None) -> dt.datetime | None:
 class Stage(Protocol):
     """The part of a store that a client needs."""
 
-    def put(self, path: str, data: Readable) -> None:
+    def put(self, path: str, data: BytesLike) -> None:
         """Write a whole object; nothing is visible when it fails."""
 
     def close(self) -> None:
@@ -377,7 +377,7 @@ class _Folder:
         self._store = store
         self._name = name
 
-    def put(self, path: str, data: Readable) -> None:
+    def put(self, path: str, data: BytesLike) -> None:
         """Write a whole object into the folder; nothing is visible when it fails."""
         self._store.put(f"{self._name}/{path}", data)
 

@@ -189,7 +189,7 @@ def _read(stage: Store, job: BlobJob) -> _Bytes | BlobFinding:
     """Return the bytes of a blob that has the MD5 that was claimed, or why there are none."""
     wrong = ResponseCode.BLOB_FORMAT_WRONG
     try:
-        info, start = stage.read(job.stored_at, _WHOLE_BYTES)
+        info, start = stage.read_prefix(job.stored_at, _WHOLE_BYTES)
         if info.size > MAX_BLOB_BYTES:
             message = (
                 f"Blob {job.path} has {info.size:,} bytes; at most {MAX_BLOB_BYTES:,} are taken."

@@ -34,7 +34,7 @@ class Durability:
         self._lock = threading.Lock()
         self._failures = 0
         # Before any blob is read: what is put from now on cannot be lost unheard.
-        stage.watch()
+        stage.watch_writes()
 
     @property
     def failures(self) -> int:

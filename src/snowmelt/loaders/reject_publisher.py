@@ -17,7 +17,12 @@ from snowmelt.schema.error_table import (
     make_table_rows,
 )
 from snowmelt.schema.native_types import native_schema, to_native
-from snowmelt.storage.output_paths import Output, check_outputs, exists_already, local_path
+from snowmelt.storage.output_paths import (
+    CommandOutput,
+    already_exists_error,
+    check_outputs,
+    to_local_path,
+)
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.file_io import file_io
 from snowmelt.table.rejects import REJECT_SCHEMA, numbered
@@ -30,7 +35,7 @@ if TYPE_CHECKING:
     from snowmelt.load.copy_ast import Rejects
     from snowmelt.load.planner import LoadPlan
     from snowmelt.loaders.task_runner import Portioned
-    from snowmelt.storage.store import Store, Writer
+    from snowmelt.storage.store import ObjectWriter, Store
     from snowmelt.table.load_commit import OpenLoad
     from snowmelt.table.native_writer import WrittenFile
 
@@ -133,10 +138,10 @@ def check_reject_files(rejects: Rejects, plan: LoadPlan, *, reserved: Sequence[s
     inputs |= {file.path for file in plan.skipped}
     check_outputs(outputs, inputs=inputs, reserved=reserved)
     for each in outputs:
-        if local_path(each.path) is None and not each.overwrite:
+        if to_local_path(each.path) is None and not each.overwrite:
             store, name = _place(each.path)
             if store.head(name) is not None:
-                raise each.refused(f"the object already exists. {_REMEDY}")
+                raise each.make_error(f"the object already exists. {_REMEDY}")
 
 
 def empty_reject_files(rejects: Rejects) -> None:
@@ -152,13 +157,13 @@ def empty_reject_files(rejects: Rejects) -> None:
                 store.put(name, b"")
 
 
-def _outputs(rejects: Rejects) -> list[Output]:
+def _outputs(rejects: Rejects) -> list[CommandOutput]:
     given = (
         (_DATA, rejects.data_path, rejects.data_overwrite),
         (_EXCEPTIONS, rejects.exceptions_path, rejects.exceptions_overwrite),
     )
     return [
-        Output(option, path, overwrite=overwrite, remedy="add OVERWRITE after the path")
+        CommandOutput(option, path, overwrite=overwrite, remedy="add OVERWRITE after the path")
         for option, path, overwrite in given
         if path is not None
     ]
@@ -170,15 +175,15 @@ def _place(path: str) -> tuple[Store, str]:
 
 
 @contextlib.contextmanager
-def _written(output: Output) -> Iterator[Writer]:
+def _written(output: CommandOutput) -> Iterator[ObjectWriter]:
     store, name = _place(output.path)
-    writer = store.writer(name)
+    writer = store.open_writer(name)
     try:
         yield writer
         try:
             writer.finish(create_only=not output.overwrite)
         except AlreadyExists:
-            raise exists_already(output) from None
+            raise already_exists_error(output) from None
     finally:
         writer.abort()
 

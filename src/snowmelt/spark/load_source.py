@@ -27,7 +27,7 @@ from snowmelt.load.function_registry import Functions
 from snowmelt.load.planner import plan_load
 from snowmelt.load.stack import run_portion
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, LogicalType, TableSchema
-from snowmelt.storage.output_paths import check_output_place
+from snowmelt.storage.output_paths import check_output_location
 from snowmelt.table.native_writer import NativeWriter
 from snowmelt.table.rejects import RejectedRow, RejectOrigin, rejects_of
 from snowmelt.table.warehouse import cached_store
@@ -113,7 +113,7 @@ class _Reader(DataSourceReader):
         self._table = table_of(schema)
         self._rejects = options.get("rejects")
         if self._rejects is not None:
-            check_output_place(
+            check_output_location(
                 "rejects", self._rejects, reserved=Settings.load().deployment_paths()
             )
         self._ignored = options.get("ignore_rejects", "").lower() == "true"

@@ -28,23 +28,23 @@ _STATX_BTIME = 0x800
 _STATX_BYTES = 256
 _STATX_BTIME_AT = 80
 # How long before its last change a file may have been begun, where its birth is not known.
-_WRITING_NS = 60 * 1_000_000_000
-_READ_STEP = 4 * 1024 * 1024
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_MAX_WRITE_DURATION_NS = 60 * 1_000_000_000
+_READ_BUFFER_BYTES = 4 * 1024 * 1024
+_OPEN_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # What a file system answers that knows no reads past the page cache.
-_NO_DIRECT = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP}
-_FAILED_WRITES = {errno.EIO, errno.ENOSPC, errno.EDQUOT}
-_REPORTS_NOTHING = {
+_DIRECT_IO_UNSUPPORTED_ERRNOS = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP}
+_FAILED_WRITE_ERRNOS = {errno.EIO, errno.ENOSPC, errno.EDQUOT}
+_UNREPORTED_FAILURE_REASONS = {
     "overlay": "overlayfs does not report a failed write of the layer below; use a volume",
     "9p": "the host does not report a failed write; use a disk of this machine",
     "virtiofs": "the host does not report a failed write; use a disk of this machine",
     "fuse": "whether a failed write is reported is up to its program",
 }
-_FIRST_REPORTING = (5, 8)
+_MIN_SYNCFS_KERNEL = (5, 8)
 
 
 @dataclass(slots=True)
-class _Held:
+class _WatchedFilesystem:
     """One file system: a descriptor of it, and since when nothing of it can be lost unheard."""
 
     descriptor: int
@@ -59,26 +59,28 @@ class DiskWatch:
     """
 
     def __init__(self) -> None:
-        self._held: dict[int, _Held] = {}
+        self._filesystems: dict[int, _WatchedFilesystem] = {}
         self._process = os.getpid()
         self._lock = threading.Lock()
 
-    def cover(self, folder: int) -> int:
+    def watch_folder(self, folder: int) -> int:
         """Hold the file system of an open folder from now on; return since when, in ns.
 
         Call it before the first write that a later `sync` is to make durable.
         """
         device = os.fstat(folder).st_dev
-        held = self._held.get(device)
+        held = self._filesystems.get(device)
         if held is None or self._process != os.getpid():
             with self._lock:
                 if self._process != os.getpid():
-                    self._let_go()
-                held = self._held.get(device)
+                    self._close_descriptors()
+                held = self._filesystems.get(device)
                 if held is None:
                     # Not dup: that would share what was reported with the folder's descriptor.
-                    held = _Held(os.open(".", _FOLDER, dir_fd=folder), time.time_ns())
-                    self._held[device] = held
+                    held = _WatchedFilesystem(
+                        os.open(".", _OPEN_FOLDER_FLAGS, dir_fd=folder), time.time_ns()
+                    )
+                    self._filesystems[device] = held
         return held.since_ns
 
     def sync(self) -> None:
@@ -88,7 +90,7 @@ class DiskWatch:
             OSError: A write has failed since they were covered, or since the last sync.
         """
         failure: OSError | None = None
-        for held in tuple(self._held.values()):
+        for held in tuple(self._filesystems.values()):
             try:
                 failpoints.hit_failpoint(failpoints.Failpoint.STORE_SYNC)
                 sync_filesystem(held.descriptor)
@@ -99,15 +101,15 @@ class DiskWatch:
         if failure is not None:
             raise failure
 
-    def _let_go(self) -> None:
-        held, self._held = self._held, {}
+    def _close_descriptors(self) -> None:
+        held, self._filesystems = self._filesystems, {}
         self._process = os.getpid()
         for each in held.values():
             with contextlib.suppress(OSError):
                 os.close(each.descriptor)
 
     def __del__(self) -> None:
-        self._let_go()
+        self._close_descriptors()
 
 
 def sync_filesystem(folder: int) -> None:
@@ -119,19 +121,19 @@ def sync_filesystem(folder: int) -> None:
     if not sys.platform.startswith("linux"):
         os.sync()
         return
-    if libc().syncfs(folder) != 0:
+    if load_libc().syncfs(folder) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
 
-def is_older(file: int, since_ns: int) -> bool:
+def is_file_older(file: int, since_ns: int) -> bool:
     """Return True unless an open file was certainly created at or after an instant."""
-    born_ns = _born_ns(file)
+    born_ns = _creation_time_ns(file)
     # A birth to come is that of a clock that was set back.
     return not since_ns <= born_ns <= time.time_ns()
 
 
-def disk_md5(name: str, folder: int) -> str | None:
+def compute_disk_md5(name: str, folder: int) -> str | None:
     """Return the MD5, hex, of a file as its disk returns it, whatever the page cache shows.
 
     None: The disk did not take it, or does not give it back.
@@ -141,48 +143,48 @@ def disk_md5(name: str, folder: int) -> str | None:
     """
     for direct in (getattr(os, "O_DIRECT", 0), 0):
         try:
-            return _md5_of(name, folder, direct)
+            return _compute_md5(name, folder, direct)
         except OSError as error:
-            if error.errno in _FAILED_WRITES:
+            if error.errno in _FAILED_WRITE_ERRNOS:
                 return None
-            if not direct or error.errno not in _NO_DIRECT:
+            if not direct or error.errno not in _DIRECT_IO_UNSUPPORTED_ERRNOS:
                 raise
     return None
 
 
-def sync_limit(folder: Path) -> str | None:
+def find_sync_limitation(folder: Path) -> str | None:
     """Return why a sync of this folder may miss a failed write, None when nothing is known."""
     if not sys.platform.startswith("linux"):
         return "this system does not report failed writes to a sync of all files"
     release = os.uname().release.split(".")
     with contextlib.suppress(ValueError, IndexError):
-        if (int(release[0]), int(release[1])) < _FIRST_REPORTING:
+        if (int(release[0]), int(release[1])) < _MIN_SYNCFS_KERNEL:
             return f"Linux {os.uname().release} reports no failed write to syncfs; 5.8 does"
-    kind = _kind_of(folder)
-    return _REPORTS_NOTHING.get(kind.partition(".")[0])
+    kind = _filesystem_type(folder)
+    return _UNREPORTED_FAILURE_REASONS.get(kind.partition(".")[0])
 
 
 @lru_cache(maxsize=1)
-def libc() -> ctypes.CDLL:
+def load_libc() -> ctypes.CDLL:
     """Return the C library, its errno kept for each thread."""
     return ctypes.CDLL(None, use_errno=True)
 
 
-def _born_ns(file: int) -> int:
+def _creation_time_ns(file: int) -> int:
     """Return when a file was created, in ns; at the latest where its file system does not say."""
     if sys.platform.startswith("linux"):
         found = ctypes.create_string_buffer(_STATX_BYTES)
         with contextlib.suppress(AttributeError):
-            done = libc().statx(file, b"", _AT_EMPTY_PATH, _STATX_BTIME, found)
+            done = load_libc().statx(file, b"", _AT_EMPTY_PATH, _STATX_BTIME, found)
             (known,) = struct.unpack_from("=I", found)
             if done == 0 and known & _STATX_BTIME:
                 seconds, nanoseconds = struct.unpack_from("=qI", found, _STATX_BTIME_AT)
                 return int(seconds) * 1_000_000_000 + int(nanoseconds)
     status = os.fstat(file)
-    return min(status.st_mtime_ns, status.st_ctime_ns) - _WRITING_NS
+    return min(status.st_mtime_ns, status.st_ctime_ns) - _MAX_WRITE_DURATION_NS
 
 
-def _md5_of(name: str, folder: int, direct: int) -> str:
+def _compute_md5(name: str, folder: int, direct: int) -> str:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | direct
     file = os.open(name, flags, dir_fd=folder)
     try:
@@ -193,7 +195,7 @@ def _md5_of(name: str, folder: int, direct: int) -> str:
         digest = hashlib.md5(usedforsecurity=False)
         # A map of its own begins at a page, as such reads ask for.
         pages = -(-os.fstat(file).st_size // mmap.PAGESIZE)
-        view = memoryview(mmap.mmap(-1, min(max(pages, 1) * mmap.PAGESIZE, _READ_STEP)))
+        view = memoryview(mmap.mmap(-1, min(max(pages, 1) * mmap.PAGESIZE, _READ_BUFFER_BYTES)))
         offset = 0
         while count := os.preadv(file, [view], offset):
             digest.update(view[:count])
@@ -206,7 +208,7 @@ def _md5_of(name: str, folder: int, direct: int) -> str:
         os.close(file)
 
 
-def _kind_of(folder: Path) -> str:
+def _filesystem_type(folder: Path) -> str:
     device = folder.stat().st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     with contextlib.suppress(OSError):

@@ -19,14 +19,14 @@ from snowmelt.errors import OutputRefused
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_CATALOG = "catalog.db"
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_MOUNTS = "/proc/self/mountinfo"
-_OCTAL = re.compile(rb"\\([0-7]{3})")
+_CATALOG_FILE_NAME = "catalog.db"
+_URL_SCHEME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_MOUNTINFO_PATH = "/proc/self/mountinfo"
+_OCTAL_ESCAPE_PATTERN = re.compile(rb"\\([0-7]{3})")
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class CommandOutput:
     """A file that a command is to write.
 
     Attributes:
@@ -43,13 +43,13 @@ class Output:
     appends: bool = False
     remedy: str = ""
 
-    def refused(self, reason: str) -> OutputRefused:
+    def make_error(self, reason: str) -> OutputRefused:
         """Return the error that names this output."""
         return OutputRefused(option=self.option, path=repr(self.path), reason=reason)
 
 
 def check_outputs(
-    outputs: Iterable[Output], *, inputs: Iterable[str] = (), reserved: Iterable[str] = ()
+    outputs: Iterable[CommandOutput], *, inputs: Iterable[str] = (), reserved: Iterable[str] = ()
 ) -> None:
     """Verify that outputs replace neither inputs, nor each other, nor files of a deployment.
 
@@ -66,176 +66,190 @@ def check_outputs(
     wanted = list(outputs)
     if not wanted:
         return
-    read = _Read(inputs)
+    read = _CommandInputs(inputs)
     places = [*filter(None, reserved)]
     for number, output in enumerate(wanted):
-        local = local_path(output.path)
+        local = to_local_path(output.path)
         if local is None:
-            _check_remote(output, read, places)
+            _check_remote_output(output, read, places)
         else:
-            _check_local(output, local, read, places)
+            _check_local_output(output, local, read, places)
         for other in wanted[:number]:
-            if _is_same(output.path, other.path):
-                raise output.refused(f"{other.option} writes the same file. Give each its own file")
+            if _is_same_file(output.path, other.path):
+                raise output.make_error(
+                    f"{other.option} writes the same file. Give each its own file"
+                )
 
 
-def check_output_place(option: str, place: str, *, reserved: Iterable[str] = ()) -> None:
+def check_output_location(option: str, location: str, *, reserved: Iterable[str] = ()) -> None:
     """Verify that a folder or a file which the command creates itself is in no deployment.
 
     Raises:
         OutputRefused: If it is.
     """
-    output, local, places = Output(option, place), local_path(place), [*filter(None, reserved)]
+    output, local, places = (
+        CommandOutput(option, location),
+        to_local_path(location),
+        [*filter(None, reserved)],
+    )
     if local is None:
-        _check_remote(output, _Read(()), places)
+        _check_remote_output(output, _CommandInputs(()), places)
     else:
-        _check_place(output, local, places)
+        _check_not_reserved(output, local, places)
 
 
-def local_path(place: str) -> Path | None:
+def to_local_path(location: str) -> Path | None:
     """Return the path of a place on this machine, None for a URL of another store."""
-    if not _SCHEME.match(place):
-        return Path(place)
-    parts = urlsplit(place)
+    if not _URL_SCHEME_PATTERN.match(location):
+        return Path(location)
+    parts = urlsplit(location)
     return Path(unquote(parts.path)) if parts.scheme.lower() == "file" else None
 
 
-class _Read:
+class _CommandInputs:
     """The inputs of a command, by identity and by URL."""
 
     def __init__(self, inputs: Iterable[str]) -> None:
         self.identities: dict[tuple[int, int], str] = {}
         self.urls: set[str] = set()
-        piped = _identity(0)
+        piped = _path_identity(0)
         if piped is not None:
             self.identities[piped] = "standard input"
         for each in inputs:
-            local = local_path(each)
+            local = to_local_path(each)
             if local is None:
-                self.urls.add(_plain_url(each))
-            elif (found := _identity(local)) is not None:
+                self.urls.add(_normalize_url(each))
+            elif (found := _path_identity(local)) is not None:
                 self.identities.setdefault(found, each)
 
 
-def _check_local(output: Output, path: Path, read: _Read, reserved: list[str]) -> None:
+def _check_local_output(
+    output: CommandOutput, path: Path, inputs: _CommandInputs, reserved: list[str]
+) -> None:
     try:
         status = path.stat()
     except FileNotFoundError:
-        _check_place(output, path, reserved)
+        _check_not_reserved(output, path, reserved)
         if path.is_symlink():
-            raise output.refused(
+            raise output.make_error(
                 "it is a symbolic link to a file that does not exist. Name the file itself"
             ) from None
         return
     except OSError as error:
-        raise output.refused(f"{error.strerror}. Name another file") from error
+        raise output.make_error(f"{error.strerror}. Name another file") from error
     if stat.S_ISDIR(status.st_mode):
-        raise output.refused("it is a folder. Name a file")
-    source = read.identities.get((status.st_dev, status.st_ino))
+        raise output.make_error("it is a folder. Name a file")
+    source = inputs.identities.get((status.st_dev, status.st_ino))
     if source is not None and stat.S_ISREG(status.st_mode):
-        raise output.refused(f"it is an input ({source}). Name another file")
-    _check_place(output, path, reserved)
+        raise output.make_error(f"it is an input ({source}). Name another file")
+    _check_not_reserved(output, path, reserved)
     if output.appends:
         if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
-            raise output.refused(
+            raise output.make_error(
                 "the file has other names (hard links), which would change with it. "
                 "Name another file"
             )
         return
     if not stat.S_ISREG(status.st_mode):
-        raise output.refused("it is no regular file. Name a regular file")
+        raise output.make_error("it is no regular file. Name a regular file")
     _check_overwrite(output)
 
 
-def _check_remote(output: Output, read: _Read, reserved: list[str]) -> None:
-    url = _plain_url(output.path)
-    if url in read.urls:
-        raise output.refused("it is an input. Name another object")
+def _check_remote_output(
+    output: CommandOutput, inputs: _CommandInputs, reserved: list[str]
+) -> None:
+    url = _normalize_url(output.path)
+    if url in inputs.urls:
+        raise output.make_error("it is an input. Name another object")
     for each in reserved:
-        if local_path(each) is None and f"{url}/".startswith(_plain_url(each).rstrip("/") + "/"):
-            raise output.refused(f"{each} belongs to the deployment. Name an object elsewhere")
+        if to_local_path(each) is None and f"{url}/".startswith(
+            _normalize_url(each).rstrip("/") + "/"
+        ):
+            raise output.make_error(f"{each} belongs to the deployment. Name an object elsewhere")
 
 
-def _check_overwrite(output: Output) -> None:
+def _check_overwrite(output: CommandOutput) -> None:
     if not output.overwrite:
         remedy = f", or {output.remedy} to replace it" if output.remedy else ""
-        raise output.refused(f"the file already exists. Name a new file{remedy}")
+        raise output.make_error(f"the file already exists. Name a new file{remedy}")
 
 
-def exists_already(output: Output) -> OutputRefused:
+def already_exists_error(output: CommandOutput) -> OutputRefused:
     """Return the error for a file that appeared while the command ran."""
-    return output.refused("another program created it while the command ran. Run the command again")
+    return output.make_error(
+        "another program created it while the command ran. Run the command again"
+    )
 
 
-def _check_place(output: Output, path: Path, reserved: list[str]) -> None:
+def _check_not_reserved(output: CommandOutput, path: Path, reserved: list[str]) -> None:
     """Refuse a path in a folder of a deployment, wherever links lead."""
     real = Path(os.path.realpath(path))
     # The name itself counts as well as what it leads to: both would be changed.
     for each in {real, Path(os.path.realpath(path.parent)) / path.name}:
-        above = list(_above(each))
+        above = list(_iterate_ancestors(each))
         for folder in above:
             if folder != each and _is_data_folder(folder):
-                raise output.refused(
+                raise output.make_error(
                     f"{folder} is a data folder of Snowmelt. Name a file outside of it"
                 )
         for place in reserved:
-            local = local_path(place)
+            local = to_local_path(place)
             if local is not None and _is_within(each, above, local):
-                raise output.refused(
+                raise output.make_error(
                     f"{place} belongs to the deployment. Name a file outside of it"
                 )
 
 
 def _is_data_folder(folder: Path) -> bool:
     """Return True for the usual shape of a data folder; other programs have a catalog.db, too."""
-    if not (folder / _CATALOG).is_file():
+    if not (folder / _CATALOG_FILE_NAME).is_file():
         return False
     return any((folder / name).exists() for name in ("keys", "stage", "warehouse"))
 
 
-def _is_within(path: Path, above: list[Path], folder: Path) -> bool:
-    own = _identity(folder)
-    if own is not None and any(_identity(each) == own for each in above):
+def _is_within(path: Path, ancestors: list[Path], folder: Path) -> bool:
+    own = _path_identity(folder)
+    if own is not None and any(_path_identity(each) == own for each in ancestors):
         return True
     real = Path(os.path.realpath(folder))
-    if real in above:
+    if real in ancestors:
         return True
     # A bind mount of a folder below it has none of the folder's own ancestors.
-    device, place = _mounted(path)
-    own_device, own_place = _mounted(real)
+    device, place = _find_mount(path)
+    own_device, own_place = _find_mount(real)
     return device is not None and device == own_device and place.is_relative_to(own_place)
 
 
-def _above(path: Path) -> Iterator[Path]:
+def _iterate_ancestors(path: Path) -> Iterator[Path]:
     """Yield a path and its ancestors."""
     yield path
     yield from path.parents
 
 
-def _is_same(one: str, other: str) -> bool:
-    first, second = local_path(one), local_path(other)
+def _is_same_file(one: str, other: str) -> bool:
+    first, second = to_local_path(one), to_local_path(other)
     if first is None or second is None:
-        return first is second is None and _plain_url(one) == _plain_url(other)
-    known = _identity(first)
-    if known is not None and known == _identity(second):
+        return first is second is None and _normalize_url(one) == _normalize_url(other)
+    known = _path_identity(first)
+    if known is not None and known == _path_identity(second):
         return True
     if os.path.realpath(first) == os.path.realpath(second):
         return True
-    folder = _identity(first.absolute().parent)
+    folder = _path_identity(first.absolute().parent)
     return (
         folder is not None
-        and folder == _identity(second.absolute().parent)
+        and folder == _path_identity(second.absolute().parent)
         and first.name.casefold() == second.name.casefold()
     )
 
 
-def file_identity(place: str) -> tuple[int, int] | None:
+def file_identity(location: str) -> tuple[int, int] | None:
     """Return device and inode of a file of this machine, None for what is none."""
-    local = local_path(place)
-    return None if local is None else _identity(local)
+    local = to_local_path(location)
+    return None if local is None else _path_identity(local)
 
 
-def _identity(path: Path | int) -> tuple[int, int] | None:
+def _path_identity(path: Path | int) -> tuple[int, int] | None:
     """Return device and inode of what is there, after links; None for nothing, pipes, terminals."""
     try:
         status = os.stat(path)  # noqa: PTH116 - descriptor 0 is no Path
@@ -245,34 +259,36 @@ def _identity(path: Path | int) -> tuple[int, int] | None:
     return (status.st_dev, status.st_ino) if usual else None
 
 
-def _plain_url(url: str) -> str:
+def _normalize_url(url: str) -> str:
     """Return a URL of a store with the spellings of one object made equal."""
     scheme, _, rest = url.partition("://")
     bucket, _, key = rest.partition("?")[0].partition("/")
     return f"{scheme.lower()}://{bucket}/{unquote(key)}"
 
 
-def _mounted(path: Path) -> tuple[bytes | None, Path]:
+def _find_mount(path: Path) -> tuple[bytes | None, Path]:
     """Return the device of a path and its place there, as the kernel mounts it (Linux only)."""
     found: tuple[bytes | None, Path] = (None, path)
     longest = -1
-    for device, root, point in _mounts():
+    for device, root, point in _read_mounts():
         if len(point.parts) >= longest and path.is_relative_to(point):
             longest = len(point.parts)
             found = (device, root / path.relative_to(point))
     return found
 
 
-def _mounts() -> Iterator[tuple[bytes, Path, Path]]:
+def _read_mounts() -> Iterator[tuple[bytes, Path, Path]]:
     try:
-        lines = Path(_MOUNTS).read_bytes().splitlines()
+        lines = Path(_MOUNTINFO_PATH).read_bytes().splitlines()
     except OSError:
         return
     for line in lines:
         fields = line.split(b" ")
         if len(fields) > 4:
-            yield fields[2], _unescaped(fields[3]), _unescaped(fields[4])
+            yield fields[2], _unescape_mount_path(fields[3]), _unescape_mount_path(fields[4])
 
 
-def _unescaped(field: bytes) -> Path:
-    return Path(os.fsdecode(_OCTAL.sub(lambda found: bytes([int(found[1], 8)]), field)))
+def _unescape_mount_path(field: bytes) -> Path:
+    return Path(
+        os.fsdecode(_OCTAL_ESCAPE_PATTERN.sub(lambda found: bytes([int(found[1], 8)]), field))
+    )

@@ -19,7 +19,13 @@ from snowmelt.errors import (
     StageUnavailable,
     Unsupported,
 )
-from snowmelt.storage.store import ObjectInfo, Readable, grouped, is_path, path_parts
+from snowmelt.storage.store import (
+    BytesLike,
+    ObjectInfo,
+    group_by_delimiter,
+    is_valid_path,
+    split_path,
+)
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -32,14 +38,14 @@ if TYPE_CHECKING:
 
 # --- Single objects of a remote store: one being read, one being written.
 
-_BLOCK = 1024 * 1024
+_READ_BLOCK_BYTES = 1024 * 1024
 # Smaller objects wait in memory, larger ones in a temporary file, until they are whole.
-_IN_MEMORY_BYTES = 8 * 1024 * 1024
-_SMALLEST_PART = 8 * 1024 * 1024
-_MOST_PARTS = 9_000
-_AT_ONCE = 4
+_MAX_IN_MEMORY_BYTES = 8 * 1024 * 1024
+_MIN_PART_BYTES = 8 * 1024 * 1024
+_MAX_PARTS = 9_000
+_MAX_CONCURRENT_PARTS = 4
 # Stores make an object on condition in one request only, which obstore holds in memory.
-MOST_BYTES_CREATE_ONLY = 64 * 1024 * 1024
+MAX_CREATE_ONLY_BYTES = 64 * 1024 * 1024
 
 
 class RemoteObject:
@@ -50,10 +56,10 @@ class RemoteObject:
         store: obstore.store.ObjectStore,
         info: ObjectInfo,
         attributes: Mapping[str, str],
-        failures: Callable[[], AbstractContextManager[None]],
+        translating_errors: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._store = store
-        self._failures = failures
+        self._translating_errors = translating_errors
         self.info = info
         self.attributes = attributes
 
@@ -77,37 +83,37 @@ class RemoteObject:
         length = min(len(view), self.size - offset)
         if length <= 0:
             return 0
-        with self._changes():
+        with self._detecting_changes():
             found = obstore.get(
-                self._store, self.name, options=self._options(offset, offset + length)
+                self._store, self.name, options=self._make_get_options(offset, offset + length)
             )
             data = memoryview(found.buffer()).cast("B")
         view[: len(data)] = data
         return len(data)
 
-    def chunks(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+    def read_blocks(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         """Yield the bytes from `start` up to before `end`, all of one request."""
         end = self.size if end is None else min(end, self.size)
         if start >= end:
             return
-        with self._changes():
-            found = obstore.get(self._store, self.name, options=self._options(start, end))
-            for chunk in found.stream(min_chunk_size=_BLOCK):
+        with self._detecting_changes():
+            found = obstore.get(self._store, self.name, options=self._make_get_options(start, end))
+            for chunk in found.stream(min_chunk_size=_READ_BLOCK_BYTES):
                 yield bytes(chunk)
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _options(self, start: int, end: int) -> GetOptions:
+    def _make_get_options(self, start: int, end: int) -> GetOptions:
         options: GetOptions = {"range": (start, end)}
         if self.etag is not None:
             options["if_match"] = self.etag
         return options
 
     @contextlib.contextmanager
-    def _changes(self) -> Iterator[None]:
+    def _detecting_changes(self) -> Iterator[None]:
         try:
-            with self._failures():
+            with self._translating_errors():
                 try:
                     yield
                 except obstore.exceptions.PreconditionError:
@@ -116,32 +122,32 @@ class RemoteObject:
             raise ObjectChanged(key=self.name) from None
 
 
-class RemoteWriter:
+class RemoteObjectWriter:
     """An object that waits here until it is whole: stores cannot take back what they began."""
 
     def __init__(
         self,
         store: obstore.store.ObjectStore,
         path: str,
-        failures: Callable[[], AbstractContextManager[None]],
-        head: Callable[[], ObjectInfo | None],
+        translating_errors: Callable[[], AbstractContextManager[None]],
+        head_object: Callable[[], ObjectInfo | None],
     ) -> None:
         self._store = store
         self._path = path
-        self._failures = failures
-        self._head = head
+        self._translating_errors = translating_errors
+        self._head_object = head_object
         self._size = 0
-        self._spool = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115
+        self._spool = tempfile.SpooledTemporaryFile(max_size=_MAX_IN_MEMORY_BYTES)  # noqa: SIM115
 
-    def write(self, data: Readable) -> None:
+    def write(self, data: BytesLike) -> None:
         """Append bytes."""
-        with self._failures():
+        with self._translating_errors():
             self._spool.write(data)
         self._size += memoryview(data).nbytes
 
     def append(self, source: OpenObject, start: int = 0, end: int | None = None) -> None:
         """Append bytes of another object."""
-        for chunk in source.chunks(start, end):
+        for chunk in source.read_blocks(start, end):
             self.write(chunk)
 
     def finish(
@@ -152,15 +158,15 @@ class RemoteWriter:
         Raises:
             Unsupported: `create_only`, and it is larger than stores take on condition.
         """
-        if create_only and self._size > MOST_BYTES_CREATE_ONLY:
+        if create_only and self._size > MAX_CREATE_ONLY_BYTES:
             raise Unsupported(
-                what=f"Creating an object of more than {MOST_BYTES_CREATE_ONLY:,} bytes in "
+                what=f"Creating an object of more than {MAX_CREATE_ONLY_BYTES:,} bytes in "
                 "another store only if there is none",
                 instead="write it without the condition",
             )
-        with self._failures():
+        with self._translating_errors():
             self._spool.seek(0)
-            whole = create_only or self._size <= _IN_MEMORY_BYTES
+            whole = create_only or self._size <= _MAX_IN_MEMORY_BYTES
             obstore.put(
                 self._store,
                 self._path,
@@ -168,11 +174,11 @@ class RemoteWriter:
                 attributes=dict(attributes or {}),
                 mode="create" if create_only else None,
                 use_multipart=not whole,
-                chunk_size=max(_SMALLEST_PART, self._size // _MOST_PARTS + 1),
-                max_concurrency=_AT_ONCE,
+                chunk_size=max(_MIN_PART_BYTES, self._size // _MAX_PARTS + 1),
+                max_concurrency=_MAX_CONCURRENT_PARTS,
             )
         self.abort()
-        info = self._head()
+        info = self._head_object()
         if info is None:
             raise ObjectChanged(key=self._path)
         return info
@@ -183,7 +189,7 @@ class RemoteWriter:
 
 
 # Every other store lists in the order of bytes.
-_UNORDERED = (obstore.store.LocalStore, obstore.store.HTTPStore)
+_UNORDERED_STORES = (obstore.store.LocalStore, obstore.store.HTTPStore)
 
 
 class RemoteStore:
@@ -200,16 +206,16 @@ class RemoteStore:
 
     def get(self, path: str) -> bytes:
         """Return a whole object."""
-        path_parts(path)
-        with self._failures(path):
+        split_path(path)
+        with self._translating_errors(path):
             return obstore.get(self._store, path).bytes().to_bytes()
 
     def get_range(self, path: str, offset: int, length: int) -> bytes:
         """Return up to `length` bytes from `offset`; fewer when the object ends before."""
         if offset < 0 or length < 0:
             raise ValueError("offset and length must not be negative")
-        path_parts(path)
-        with self._failures(path):
+        split_path(path)
+        with self._translating_errors(path):
             try:
                 if length:
                     found = obstore.get_range(self._store, path, start=offset, length=length)
@@ -222,40 +228,40 @@ class RemoteStore:
                 obstore.head(self._store, path)
         return b""
 
-    def read(self, path: str, most: int) -> tuple[ObjectInfo, bytes]:
-        """Return what is known of an object and its first bytes, `most` at most; one request."""
-        path_parts(path)
-        with self._failures(path):
+    def read_prefix(self, path: str, max_bytes: int) -> tuple[ObjectInfo, bytes]:
+        """Return what is known of an object and its first bytes, `max_bytes` at most; one request."""
+        split_path(path)
+        with self._translating_errors(path):
             try:
-                found = obstore.get(self._store, path, options={"range": (0, most)})
-                return _info(found.meta), found.bytes().to_bytes()
+                found = obstore.get(self._store, path, options={"range": (0, max_bytes)})
+                return _make_object_info(found.meta), found.bytes().to_bytes()
             except obstore.exceptions.BaseError:
                 # Of an empty object no range can be had.
-                info = _info(obstore.head(self._store, path))
+                info = _make_object_info(obstore.head(self._store, path))
                 if info.size:
                     raise
                 return info, b""
 
     def head(self, path: str) -> ObjectInfo | None:
         """Return size and change mark of an object, None when it does not exist."""
-        path_parts(path)
+        split_path(path)
         try:
-            with self._failures(path):
-                return _info(obstore.head(self._store, path))
+            with self._translating_errors(path):
+                return _make_object_info(obstore.head(self._store, path))
         except ObjectMissing:
             return None
 
     def put(
         self,
         path: str,
-        data: Readable,
+        data: BytesLike,
         *,
         create_only: bool = False,
         durable: bool = False,  # noqa: ARG002 - what a store answered is durable
     ) -> None:
         """Write a whole object; with `create_only` only if the store has none by that path."""
-        path_parts(path)
-        with self._failures(path):
+        split_path(path)
+        with self._translating_errors(path):
             if create_only:
                 # Conditional writes do not exist for uploads in parts.
                 obstore.put(self._store, path, data, mode="create", use_multipart=False)
@@ -264,58 +270,61 @@ class RemoteStore:
 
     def open(self, path: str) -> RemoteObject:
         """Open an object for random reads of what it is now."""
-        path_parts(path)
-        with self._failures(path):
+        split_path(path)
+        with self._translating_errors(path):
             found = obstore.get(self._store, path, options={"head": True})
             attributes = dict(found.attributes)
             return RemoteObject(
-                self._store, _info(found.meta), attributes, lambda: self._failures(path)
+                self._store,
+                _make_object_info(found.meta),
+                attributes,
+                lambda: self._translating_errors(path),
             )
 
-    def writer(self, path: str) -> RemoteWriter:
+    def open_writer(self, path: str) -> RemoteObjectWriter:
         """Begin to write an object, which is sent when it is whole."""
-        path_parts(path)
-        return RemoteWriter(
-            self._store, path, lambda: self._failures(path), lambda: self.head(path)
+        split_path(path)
+        return RemoteObjectWriter(
+            self._store, path, lambda: self._translating_errors(path), lambda: self.head(path)
         )
 
     def copy(self, source: str, target: str) -> None:
         """Let the store copy an object."""
-        path_parts(target)
-        path_parts(source)
-        with self._failures(source):
+        split_path(target)
+        split_path(source)
+        with self._translating_errors(source):
             obstore.copy(self._store, source, target)
 
     def delete(self, path: str) -> None:
         """Delete an object; a missing one is fine."""
-        path_parts(path)
-        with contextlib.suppress(ObjectMissing), self._failures(path):
+        split_path(path)
+        with contextlib.suppress(ObjectMissing), self._translating_errors(path):
             obstore.delete(self._store, path)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Yield the objects beneath folder `prefix`, page by page."""
-        folder = "/".join(path_parts(prefix.removesuffix("/"))) if prefix else None
-        with self._failures(prefix):
+        folder = "/".join(split_path(prefix.removesuffix("/"))) if prefix else None
+        with self._translating_errors(prefix):
             for page in obstore.list(self._store, folder):
-                yield from map(_info, page)
+                yield from map(_make_object_info, page)
 
-    def scan(
+    def list_ordered(
         self, prefix: str = "", *, after: str = "", delimiter: str = ""
     ) -> Iterator[ObjectInfo | str]:
         """Yield objects and groups in the order of their bytes, as the store lists them."""
         if delimiter == "/":
-            return self._one_level(prefix, after)
-        found = self._ordered(prefix, after)
-        return grouped(found, prefix, after=after, delimiter=delimiter)
+            return self._list_one_level(prefix, after)
+        found = self._list_ordered_objects(prefix, after)
+        return group_by_delimiter(found, prefix, after=after, delimiter=delimiter)
 
-    def _one_level(self, prefix: str, after: str) -> Iterator[ObjectInfo | str]:
+    def _list_one_level(self, prefix: str, after: str) -> Iterator[ObjectInfo | str]:
         folder = prefix[: prefix.rfind("/") + 1]
-        if folder and not is_path(folder[:-1]):
+        if folder and not is_valid_path(folder[:-1]):
             return
-        with self._failures(prefix):
+        with self._translating_errors(prefix):
             level = obstore.list_with_delimiter(self._store, folder[:-1] or None)
         entries: list[tuple[str, ObjectInfo | None]] = [
-            (info.path, info) for info in map(_info, level["objects"])
+            (info.path, info) for info in map(_make_object_info, level["objects"])
         ]
         entries += [(f"{group}/", None) for group in level["common_prefixes"]]
         for path, info in sorted(entries, key=lambda entry: entry[0]):
@@ -325,24 +334,28 @@ class RemoteStore:
                 if path > after:
                     yield info
             elif path > after or (
-                path != after and after.startswith(path) and any(self._ordered(path, after))
+                path != after
+                and after.startswith(path)
+                and any(self._list_ordered_objects(path, after))
             ):
                 yield path
 
-    def _ordered(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
+    def _list_ordered_objects(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
         # Stores list whole folders only, and from any path on.
         folder = prefix[: prefix.rfind("/") + 1]
-        if folder and not is_path(folder[:-1]):
+        if folder and not is_valid_path(folder[:-1]):
             return
         if prefix != folder and after < prefix:
-            if is_path(prefix) and (exact := self.head(prefix)) is not None:
+            if is_valid_path(prefix) and (exact := self.head(prefix)) is not None:
                 yield exact
             after = prefix
-        offset = after if is_path(after) else None
-        with self._failures(prefix):
+        offset = after if is_valid_path(after) else None
+        with self._translating_errors(prefix):
             pages = obstore.list(self._store, folder[:-1] or None, offset=offset, chunk_size=1000)
-            found: Iterable[ObjectInfo] = (info for page in pages for info in map(_info, page))
-            if isinstance(self._store, _UNORDERED):
+            found: Iterable[ObjectInfo] = (
+                info for page in pages for info in map(_make_object_info, page)
+            )
+            if isinstance(self._store, _UNORDERED_STORES):
                 found = sorted(found, key=lambda info: info.path)
             for info in found:
                 if info.path > after and info.path.startswith(prefix):
@@ -350,7 +363,7 @@ class RemoteStore:
                 elif info.path > prefix and not info.path.startswith(prefix):
                     return
 
-    def watch(self) -> None:
+    def watch_writes(self) -> None:
         """Return at once: a store reports a failed write to the put that made it."""
 
     def sync(self) -> None:
@@ -360,17 +373,17 @@ class RemoteStore:
         """Return True: puts are durable when they return."""
         return True
 
-    def sweep(
+    def delete_partial_writes(
         self,
         before: dt.datetime,  # noqa: ARG002 - the protocol's signature
         *,
-        between: Callable[[], None] | None = None,  # noqa: ARG002 - likewise
+        on_step: Callable[[], None] | None = None,  # noqa: ARG002 - likewise
     ) -> int:
         """Return 0: an interrupted put leaves nothing that a listing would show."""
         return 0
 
     @contextlib.contextmanager
-    def _failures(self, path: str) -> Iterator[None]:
+    def _translating_errors(self, path: str) -> Iterator[None]:
         try:
             yield
         except FileNotFoundError:
@@ -378,13 +391,13 @@ class RemoteStore:
         except obstore.exceptions.AlreadyExistsError:
             raise AlreadyExists(kind="Object", name=path) from None
         except obstore.exceptions.InvalidPathError as error:
-            raise PathRefused(path=path, reason=_first_line(error)) from None
+            raise PathRefused(path=path, reason=_first_error_line(error)) from None
         except (obstore.exceptions.BaseError, OSError) as error:
-            cause = _first_line(error)
+            cause = _first_error_line(error)
             raise StageUnavailable(reason=f"{path}: {cause}", cause=cause) from error
 
 
-def open_remote(url: str) -> RemoteStore:
+def open_remote_store(url: str) -> RemoteStore:
     """Open the store of an `s3:`, `gs:`, `az:` … URL with the settings of the environment.
 
     Raises:
@@ -393,12 +406,12 @@ def open_remote(url: str) -> RemoteStore:
     try:
         return RemoteStore(url, obstore.store.from_url(url))
     except (obstore.exceptions.BaseError, ValueError) as error:
-        raise ConfigurationError(setting=url, reason=_first_line(error)) from error
+        raise ConfigurationError(setting=url, reason=_first_error_line(error)) from error
 
 
-def _info(meta: ObjectMeta) -> ObjectInfo:
+def _make_object_info(meta: ObjectMeta) -> ObjectInfo:
     return ObjectInfo(meta["path"], meta["size"], meta["last_modified"], meta["e_tag"])
 
 
-def _first_line(error: Exception) -> str:
+def _first_error_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-Readable: TypeAlias = bytes | bytearray | memoryview
+BytesLike: TypeAlias = bytes | bytearray | memoryview
 
 # Name of a file that a put has not finished yet: never an object, so never listed.
-UNFINISHED = ".put-"
+PARTIAL_PREFIX = ".put-"
 
-_MAX_PART_BYTES = 255
+_MAX_SEGMENT_BYTES = 255
 _MAX_PATH_BYTES = 1024
 
 
@@ -61,7 +61,7 @@ class OpenObject(Protocol):
             StageUnavailable: The store does not answer.
         """
 
-    def chunks(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+    def read_blocks(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         """Yield the bytes from `start` up to before `end`, in pieces of up to some MiB.
 
         Raises:
@@ -73,10 +73,10 @@ class OpenObject(Protocol):
         """Let go of it; again is harmless."""
 
 
-class Writer(Protocol):
+class ObjectWriter(Protocol):
     """An object that is being written piece by piece; nobody sees it before `finish`."""
 
-    def write(self, data: Readable) -> None:
+    def write(self, data: BytesLike) -> None:
         """Append bytes.
 
         Raises:
@@ -109,7 +109,7 @@ class Store(Protocol):
     """Objects by path, relative to one root; `/` separates folders, which need no creation.
 
     A put is all or nothing: readers see the old object or the new one. What was put is
-    durable after `sync`. Paths are checked by `path_parts`; an object that is no regular file
+    durable after `sync`. Paths are checked by `split_path`; an object that is no regular file
     (a link, a pipe) is refused.
     """
 
@@ -135,8 +135,8 @@ class Store(Protocol):
             StageUnavailable: The store does not answer.
         """
 
-    def read(self, path: str, most: int) -> tuple[ObjectInfo, bytes]:
-        """Return what is known of an object and its first bytes, `most` at most; one request.
+    def read_prefix(self, path: str, max_bytes: int) -> tuple[ObjectInfo, bytes]:
+        """Return what is known of an object and its first bytes, `max_bytes` at most; one request.
 
         Raises:
             ObjectMissing: No such object.
@@ -153,7 +153,7 @@ class Store(Protocol):
         """
 
     def put(
-        self, path: str, data: Readable, *, create_only: bool = False, durable: bool = False
+        self, path: str, data: BytesLike, *, create_only: bool = False, durable: bool = False
     ) -> None:
         """Write a whole object, replacing an older one unless `create_only`.
 
@@ -175,7 +175,7 @@ class Store(Protocol):
             StageUnavailable: The store does not answer.
         """
 
-    def writer(self, path: str) -> Writer:
+    def open_writer(self, path: str) -> ObjectWriter:
         """Begin to write an object piece by piece, in bounded memory.
 
         Raises:
@@ -208,7 +208,7 @@ class Store(Protocol):
             StageUnavailable: The store does not answer.
         """
 
-    def scan(
+    def list_ordered(
         self, prefix: str = "", *, after: str = "", delimiter: str = ""
     ) -> Iterator[ObjectInfo | str]:
         """Yield the objects whose paths begin with the text `prefix`, in the order of their bytes.
@@ -221,7 +221,7 @@ class Store(Protocol):
             StageUnavailable: The store does not answer.
         """
 
-    def watch(self) -> None:
+    def watch_writes(self) -> None:
         """Begin to hear of failed writes; call it before what `sync` is to make durable is put.
 
         Raises:
@@ -229,7 +229,7 @@ class Store(Protocol):
         """
 
     def sync(self) -> None:
-        """Return when everything put since `watch`, by any process, is durable.
+        """Return when everything put since `watch_writes`, by any process, is durable.
 
         Raises:
             SyncFailed: What was put since the last sync that succeeded may be lost.
@@ -237,7 +237,7 @@ class Store(Protocol):
         """
 
     def is_on_disk(self, path: str, md5: str) -> bool:
-        """Return False if an object may have lost bytes before `watch`, and is not that MD5.
+        """Return False if an object may have lost bytes before `watch_writes`, and is not that MD5.
 
         Call it for what others put, before it is relied on after a `sync`.
 
@@ -246,32 +246,34 @@ class Store(Protocol):
             StageUnavailable: The store does not answer.
         """
 
-    def sweep(self, before: dt.datetime, *, between: Callable[[], None] | None = None) -> int:
+    def delete_partial_writes(
+        self, before: dt.datetime, *, on_step: Callable[[], None] | None = None
+    ) -> int:
         """Remove what interrupted puts left behind before that instant; return how many.
 
-        What `between` raises, which is called between folders, ends it there.
+        What `on_step` raises, which is called between folders, ends it there.
         """
 
 
-def path_parts(path: str) -> tuple[str, ...]:
+def split_path(path: str) -> tuple[str, ...]:
     """Return the parts of an object's path.
 
     Raises:
         PathRefused: Empty or absolute, empty part, `.` or `..`, NUL or backslash, over
             1,024 bytes (255 a part), not Unicode, or the name of an unfinished put.
     """
-    reason = _objection(path)
+    reason = _find_path_error(path)
     if reason is not None:
         raise PathRefused(path=path, reason=reason)
     return tuple(path.split("/"))
 
 
-def is_path(path: str) -> bool:
-    """Return whether `path_parts` takes this path."""
-    return _objection(path) is None
+def is_valid_path(path: str) -> bool:
+    """Return whether `split_path` takes this path."""
+    return _find_path_error(path) is None
 
 
-def _objection(path: str) -> str | None:
+def _find_path_error(path: str) -> str | None:
     try:
         size = len(path.encode())
     except UnicodeEncodeError:
@@ -280,16 +282,16 @@ def _objection(path: str) -> str | None:
         return f"it must have 1 to {_MAX_PATH_BYTES:,} bytes"
     if "\0" in path or "\\" in path:
         return "NUL and backslash are not allowed"
-    return next(filter(None, map(_part_objection, path.split("/"))), None)
+    return next(filter(None, map(_find_segment_error, path.split("/"))), None)
 
 
-def _part_objection(part: str) -> str | None:
-    if part in {"", ".", ".."}:
+def _find_segment_error(segment: str) -> str | None:
+    if segment in {"", ".", ".."}:
         return "it must be relative, without empty, . or .. parts"
-    if part.startswith(UNFINISHED):
-        return f"parts that begin with {UNFINISHED} are unfinished writes"
-    if len(part.encode()) > _MAX_PART_BYTES:
-        return f"a part has more than {_MAX_PART_BYTES} bytes"
+    if segment.startswith(PARTIAL_PREFIX):
+        return f"parts that begin with {PARTIAL_PREFIX} are unfinished writes"
+    if len(segment.encode()) > _MAX_SEGMENT_BYTES:
+        return f"a part has more than {_MAX_SEGMENT_BYTES} bytes"
     return None
 
 
@@ -298,8 +300,8 @@ def _part_objection(part: str) -> str | None:
 # Text in Python compares by code points, which is the order of its UTF-8 bytes.
 
 
-def scan_tree(
-    children: Callable[[str], Sequence[ObjectInfo | str]],
+def list_tree(
+    list_children: Callable[[str], Sequence[ObjectInfo | str]],
     prefix: str,
     *,
     after: str,
@@ -308,24 +310,24 @@ def scan_tree(
     """Walk a tree of folders in the order of their objects' paths, past what is not asked for.
 
     Args:
-        children: Returns objects, and paths of subfolders (which end in `/`), of a folder.
+        list_children: Returns objects, and paths of subfolders (which end in `/`), of a folder.
         prefix: Text that paths begin with.
         after: Entries up to and with this one are left out.
         delimiter: Groups paths beyond the prefix when not empty.
     """
     if delimiter == "/":
-        return _one_level(children, prefix, after)
-    found = _walk(children, _folder_of(prefix), prefix, after)
-    return grouped(found, prefix, after=after, delimiter=delimiter)
+        return _list_one_level(list_children, prefix, after)
+    found = _walk_tree(list_children, _prefix_folder(prefix), prefix, after)
+    return group_by_delimiter(found, prefix, after=after, delimiter=delimiter)
 
 
-def grouped(
+def group_by_delimiter(
     objects: Iterable[ObjectInfo], prefix: str, *, after: str, delimiter: str
 ) -> Iterator[ObjectInfo | str]:
     """Replace neighbours with the same text up to a delimiter by that text, once."""
     last = after
     for each in objects:
-        group = group_of(each.path, prefix, delimiter)
+        group = find_group(each.path, prefix, delimiter)
         if group is None:
             yield each
         elif group != last:
@@ -333,46 +335,46 @@ def grouped(
             yield group
 
 
-def group_of(path: str, prefix: str, delimiter: str) -> str | None:
+def find_group(path: str, prefix: str, delimiter: str) -> str | None:
     """Return the path up to and with the first delimiter beyond the prefix, None without one."""
     at = path.find(delimiter, len(prefix)) if delimiter else -1
     return None if at < 0 else path[: at + len(delimiter)]
 
 
-def _one_level(
-    children: Callable[[str], Sequence[ObjectInfo | str]], prefix: str, after: str
+def _list_one_level(
+    list_children: Callable[[str], Sequence[ObjectInfo | str]], prefix: str, after: str
 ) -> Iterator[ObjectInfo | str]:
-    for each in _sorted(children(_folder_of(prefix))):
-        path = _path(each)
+    for each in _sort_by_path(list_children(_prefix_folder(prefix))):
+        path = _entry_path(each)
         if not path.startswith(prefix):
             continue
         if isinstance(each, ObjectInfo):
             if path > after:
                 yield each
-        elif after != path and any(True for _ in _walk(children, path, prefix, after)):
+        elif after != path and any(True for _ in _walk_tree(list_children, path, prefix, after)):
             yield path
 
 
-def _walk(
-    children: Callable[[str], Sequence[ObjectInfo | str]], folder: str, prefix: str, after: str
+def _walk_tree(
+    list_children: Callable[[str], Sequence[ObjectInfo | str]], folder: str, prefix: str, after: str
 ) -> Iterator[ObjectInfo]:
-    for each in _sorted(children(folder)):
-        if not _path(each).startswith(prefix):
+    for each in _sort_by_path(list_children(folder)):
+        if not _entry_path(each).startswith(prefix):
             continue
         if isinstance(each, ObjectInfo):
             if each.path > after:
                 yield each
         elif each > after or after.startswith(each):
-            yield from _walk(children, each, prefix, after)
+            yield from _walk_tree(list_children, each, prefix, after)
 
 
-def _sorted(children: Sequence[ObjectInfo | str]) -> list[ObjectInfo | str]:
-    return sorted(children, key=_path)
+def _sort_by_path(children: Sequence[ObjectInfo | str]) -> list[ObjectInfo | str]:
+    return sorted(children, key=_entry_path)
 
 
-def _path(each: ObjectInfo | str) -> str:
-    return each.path if isinstance(each, ObjectInfo) else each
+def _entry_path(entry: ObjectInfo | str) -> str:
+    return entry.path if isinstance(entry, ObjectInfo) else entry
 
 
-def _folder_of(prefix: str) -> str:
+def _prefix_folder(prefix: str) -> str:
     return prefix[: prefix.rfind("/") + 1]

@@ -13,18 +13,18 @@ from snowmelt.storage.local_store import LocalStore
 if TYPE_CHECKING:
     from snowmelt.storage.store import Store
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_URL_SCHEME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
-def open_store(place: str | os.PathLike[str]) -> Store:
+def open_store(location: str | os.PathLike[str]) -> Store:
     """Open the store at a URL, or at a folder given by path or `file:` URL (made when missing).
 
     Raises:
         ConfigurationError: No store has such a URL.
         MissingExtra: The URL needs a package that is not installed.
     """
-    text = os.fspath(place)
-    if not _SCHEME.match(text):
+    text = os.fspath(location)
+    if not _URL_SCHEME_PATTERN.match(text):
         return LocalStore(text)
     parts = urlsplit(text)
     if parts.scheme.lower() == "file":
@@ -32,11 +32,11 @@ def open_store(place: str | os.PathLike[str]) -> Store:
             raise ConfigurationError(setting=text, reason="a file: URL has no host")
         return LocalStore(unquote(parts.path))
     try:
-        from snowmelt.storage.remote_store import open_remote
+        from snowmelt.storage.remote_store import open_remote_store
     except ModuleNotFoundError as error:
         if error.name != "obstore":
             raise
         raise MissingExtra(
             what=f"A store at {parts.scheme}://", package="obstore", extra="server"
         ) from None
-    return open_remote(text)
+    return open_remote_store(text)

@@ -129,7 +129,7 @@ def collect(
         with _reported(table, problems):
             files += _delete_dropped(database, house, table, clock, between)
     for store in (stage, warehouse):
-        store.sweep(clock.now() - UNREGISTERED_AFTER, between=between)
+        store.delete_partial_writes(clock.now() - UNREGISTERED_AFTER, on_step=between)
     return Collected(blobs, unregistered, files, tuple(problems))
 
 

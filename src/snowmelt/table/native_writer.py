@@ -17,7 +17,7 @@ from snowmelt.table.column_bounds import ColumnBounds, column_bounds, merged_bou
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
 
-    from snowmelt.storage.store import Store, Writer
+    from snowmelt.storage.store import ObjectWriter, Store
 
 # Small enough that a filter on a sorted table skips most of a file, large enough to encode well.
 _ROW_GROUP_ROWS = 256 * 1024
@@ -76,7 +76,7 @@ class NativeWriter:
         self.path = path
         self._schema = schema
         self._level = level
-        self._sink = _Sink(store.writer(path))
+        self._sink = _Sink(store.open_writer(path))
         self._collector: list[pq.FileMetaData] = []
         self._file = pa.PythonFile(self._sink, mode="w")
         self._parquet: pq.ParquetWriter | None = None
@@ -142,7 +142,7 @@ class _Sink:
 
     closed = False
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: ObjectWriter) -> None:
         self.writer = writer
         self.size = 0
         self._aborted = False

@@ -70,7 +70,7 @@ def open_warehouse(url: str) -> Warehouse:
 def cached_store(url: str) -> Store:
     """Open a store once per process, its disk watched: tasks of one executor share it."""
     store = open_store(url)
-    store.watch()
+    store.watch_writes()
     return store
 
 

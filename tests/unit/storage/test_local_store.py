@@ -18,9 +18,9 @@ import pytest
 
 from snowmelt.errors import ObjectChanged, ObjectMissing, PathRefused, StageUnavailable, SyncFailed
 from snowmelt.storage import disk_sync, local_store
-from snowmelt.storage.disk_sync import sync_limit
+from snowmelt.storage.disk_sync import find_sync_limitation
 from snowmelt.storage.local_store import LocalStore
-from snowmelt.storage.store import UNFINISHED
+from snowmelt.storage.store import PARTIAL_PREFIX
 
 
 def names_in(folder):
@@ -139,8 +139,8 @@ local.LocalStore(sys.argv[1]).put("a/b", b"x" * 1000)
     assert store.head("a/b") is None
     assert len(names_in(store.root / "a")) == 1
     later = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)
-    assert store.sweep(later - dt.timedelta(hours=1)) == 0
-    assert store.sweep(later) == 1
+    assert store.delete_partial_writes(later - dt.timedelta(hours=1)) == 0
+    assert store.delete_partial_writes(later) == 1
     assert names_in(store.root / "a") == []
 
 
@@ -174,7 +174,7 @@ def test_delete_removes_the_folders_it_empties(store):
 def test_names_that_are_no_paths_are_not_listed(store):
     (store.root / os.fsdecode(b"\xff")).write_bytes(b"x")
     (store.root / "back\\slash").write_bytes(b"x")
-    (store.root / f"{UNFINISHED}1").write_bytes(b"x")
+    (store.root / f"{PARTIAL_PREFIX}1").write_bytes(b"x")
     store.put("a", b"x")
     assert [info.path for info in store.list()] == ["a"]
 
@@ -223,7 +223,7 @@ def test_no_descriptors_are_left_open_but_the_one_that_hears_of_failed_writes(st
 def test_every_sync_asks_the_descriptor_that_was_held_from_the_start(store, monkeypatch):
     asked = []
     monkeypatch.setattr("snowmelt.storage.disk_sync.sync_filesystem", asked.append)
-    store.watch()
+    store.watch_writes()
     for name in "abc":
         store.put(name, b"x")
         store.sync()
@@ -252,7 +252,7 @@ def mounted(tmp_path):
 
 def test_a_file_system_that_is_mounted_beneath_is_synced_too(store, mounted, monkeypatch):
     asked = []
-    store.watch()
+    store.watch_writes()
     mounted(store.root / "a", "tmpfs")
     store.put("a/b", b"x")
     monkeypatch.setattr(
@@ -272,18 +272,20 @@ def test_a_file_system_that_is_mounted_beneath_is_synced_too(store, mounted, mon
 
 
 def test_a_file_system_that_reports_no_failed_write_is_named(tmp_path, mounted):
-    assert sync_limit(tmp_path) is None
+    assert find_sync_limitation(tmp_path) is None
     mounted(tmp_path / "base", "tmpfs")
     places = {name: tmp_path / "base" / name for name in ("lower", "upper", "work")}
     for place in places.values():
         place.mkdir()
     options = f"lowerdir={places['lower']},upperdir={places['upper']},workdir={places['work']}"
     mounted(tmp_path / "over", "overlay", "-o", options)
-    assert "overlayfs does not report a failed write" in str(sync_limit(tmp_path / "over"))
+    assert "overlayfs does not report a failed write" in str(
+        find_sync_limitation(tmp_path / "over")
+    )
 
 
 def test_a_forked_process_hears_of_failed_writes_by_itself(store, tmp_path):
-    store.watch()
+    store.watch_writes()
     told = tmp_path / "told"
     child = os.fork()
     if not child:
@@ -303,7 +305,7 @@ def test_a_forked_process_hears_of_failed_writes_by_itself(store, tmp_path):
 def test_an_object_from_before_the_watch_is_compared_with_its_disk(store):
     md5 = {name: hashlib.md5(name.encode() * 3_000_001).hexdigest() for name in "ab"}
     store.put("a", b"a" * 3_000_001)
-    store.watch()
+    store.watch_writes()
     assert store.is_on_disk("a", md5["a"])
     assert not store.is_on_disk("a", md5["b"])
     store.put("b", b"b" * 3_000_001)
@@ -349,7 +351,7 @@ def test_a_file_that_is_written_into_while_it_is_read_is_noticed(store):
     opened = store.open("a")
     with path.open("ab") as file:
         file.write(b"67")
-    assert b"".join(opened.chunks()) == b"12345"
+    assert b"".join(opened.read_blocks()) == b"12345"
     opened.close()
     changes = (lambda file: file.write(b"x"), lambda file: file.truncate(3))
     for second, change in enumerate(changes, 1):
@@ -360,8 +362,8 @@ def test_a_file_that_is_written_into_while_it_is_read_is_noticed(store):
         with pytest.raises(ObjectChanged):
             opened.read_into(0, memoryview(bytearray(3)))
         with pytest.raises(ObjectChanged):
-            list(opened.chunks())
-        writer = store.writer("b")
+            list(opened.read_blocks())
+        writer = store.open_writer("b")
         with pytest.raises(ObjectChanged):
             writer.append(opened)
         writer.abort()

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from snowmelt.errors import OutputRefused
-from snowmelt.storage.output_paths import Output, check_output_place, check_outputs
+from snowmelt.storage.output_paths import CommandOutput, check_output_location, check_outputs
 
 
 def test_an_input_is_known_by_whatever_path_leads_to_it(tmp_path):
@@ -21,23 +21,23 @@ def test_an_input_is_known_by_whatever_path_leads_to_it(tmp_path):
     for name in same:
         for path in (f"{tmp_path}/{name}", f"file://{tmp_path}/{name}"):
             with pytest.raises(OutputRefused, match="it is an input"):
-                check_outputs([Output("OUT", path, overwrite=True)], inputs=[str(data)])
-    check_outputs([Output("OUT", f"{tmp_path}/linked/new.csv")], inputs=[str(data)])
+                check_outputs([CommandOutput("OUT", path, overwrite=True)], inputs=[str(data)])
+    check_outputs([CommandOutput("OUT", f"{tmp_path}/linked/new.csv")], inputs=[str(data)])
 
 
 def test_an_existing_file_is_replaced_only_if_that_is_asked_for(tmp_path):
     path = tmp_path / "old"
     path.write_text("kept")
     with pytest.raises(OutputRefused, match="already exists"):
-        check_outputs([Output("OUT", str(path))])
-    check_outputs([Output("OUT", str(path), overwrite=True)])
-    check_outputs([Output("OUT", str(path), appends=True)])
+        check_outputs([CommandOutput("OUT", str(path))])
+    check_outputs([CommandOutput("OUT", str(path), overwrite=True)])
+    check_outputs([CommandOutput("OUT", str(path), appends=True)])
     (tmp_path / "nowhere").symlink_to(tmp_path / "absent")
     for bad in ("nowhere", "."):
         with pytest.raises(OutputRefused):
-            check_outputs([Output("OUT", str(tmp_path / bad), overwrite=True)])
+            check_outputs([CommandOutput("OUT", str(tmp_path / bad), overwrite=True)])
     with pytest.raises(OutputRefused, match="no regular file"):
-        check_outputs([Output("OUT", "/dev/null", overwrite=True)])
+        check_outputs([CommandOutput("OUT", "/dev/null", overwrite=True)])
 
 
 def test_a_folder_of_a_deployment_is_closed_to_outputs(tmp_path):
@@ -50,27 +50,30 @@ def test_a_folder_of_a_deployment_is_closed_to_outputs(tmp_path):
     for name in ("lake/new", "lake/warehouse/x/new", "by-link/new", "to-file", "lake/../by-link/n"):
         with pytest.raises(OutputRefused, match="belongs to the deployment"):
             check_outputs(
-                [Output("OUT", str(tmp_path / name), overwrite=True)], reserved=[str(ours)]
+                [CommandOutput("OUT", str(tmp_path / name), overwrite=True)], reserved=[str(ours)]
             )
         with pytest.raises(OutputRefused):
-            check_output_place("OUT", str(tmp_path / name), reserved=[str(ours)])
+            check_output_location("OUT", str(tmp_path / name), reserved=[str(ours)])
     with pytest.raises(OutputRefused, match="hard links"):
-        check_outputs([Output("OUT", str(tmp_path / "second-name"), appends=True)])
+        check_outputs([CommandOutput("OUT", str(tmp_path / "second-name"), appends=True)])
     (ours / "catalog.db").touch()
     with pytest.raises(OutputRefused, match="is a data folder"):
-        check_outputs([Output("OUT", str(ours / "warehouse" / "new"))])
-    check_outputs([Output("OUT", str(tmp_path / "lakes"))], reserved=[str(ours)])
+        check_outputs([CommandOutput("OUT", str(ours / "warehouse" / "new"))])
+    check_outputs([CommandOutput("OUT", str(tmp_path / "lakes"))], reserved=[str(ours)])
 
 
 def test_two_outputs_are_two_files(tmp_path):
-    one, other = Output("ONE", str(tmp_path / "a")), Output("OTHER", f"{tmp_path}/./a")
+    one, other = (
+        CommandOutput("ONE", str(tmp_path / "a")),
+        CommandOutput("OTHER", f"{tmp_path}/./a"),
+    )
     with pytest.raises(OutputRefused, match="ONE writes the same file"):
         check_outputs([one, other])
 
 
 def test_objects_are_known_by_their_urls():
     with pytest.raises(OutputRefused, match="it is an input"):
-        check_outputs([Output("OUT", "S3://b/a%20b")], inputs=["s3://b/a b"])
+        check_outputs([CommandOutput("OUT", "S3://b/a%20b")], inputs=["s3://b/a b"])
     with pytest.raises(OutputRefused, match="belongs to the deployment"):
-        check_outputs([Output("OUT", "s3://b/lake/x")], reserved=["s3://b/lake"])
-    check_outputs([Output("OUT", "s3://b/lakes/x")], reserved=["s3://b/lake"])
+        check_outputs([CommandOutput("OUT", "s3://b/lake/x")], reserved=["s3://b/lake"])
+    check_outputs([CommandOutput("OUT", "s3://b/lakes/x")], reserved=["s3://b/lake"])

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import insert_for
 from snowmelt.errors import ConfigurationError
-from snowmelt.storage.local_store import create_file, make_folder, open_folder
+from snowmelt.storage.local_store import create_durable_file, make_durable_folder, open_folder
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -76,7 +76,7 @@ def load_master_key(place: Path, *, create: bool = True) -> bytes:
                 reason=f"there is no {path}, and the catalog's master key exists already; copy it from"
                 " where another service has it",
             )
-        make_folder(place, mode=0o700)
+        make_durable_folder(place, mode=0o700)
         _write_once(path, secrets.token_bytes(KEY_BYTES))
     _refuse_readers(place, 0o077)
     return _key_of(path, forbidden=0o077)
@@ -200,7 +200,7 @@ def _write_once(path: Path, key: bytes) -> None:
     # Open before it is written to, so that its fsync tells of every write that failed.
     with open_folder(path.parent) as folder:
         try:
-            create_file(draft, key)
+            create_durable_file(draft, key)
             with contextlib.suppress(FileExistsError):
                 path.hardlink_to(draft)
         finally:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from snowmelt.cli.connections import settings_of
 from snowmelt.clock import SystemClock
 from snowmelt.errors import OutputRefused, UserError
-from snowmelt.storage.output_paths import check_output_place
+from snowmelt.storage.output_paths import check_output_location
 
 if TYPE_CHECKING:
     import argparse
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write ca.pem, ca.key, server.pem and server.key."""
     folder: Path = options.out
-    check_output_place("--out", str(folder), reserved=settings_of(options).deployment_paths())
+    check_output_location("--out", str(folder), reserved=settings_of(options).deployment_paths())
     folder.mkdir(parents=True, exist_ok=True)
     now = SystemClock().now()
     _check_replaced(folder)
@@ -236,11 +236,11 @@ def _write_pair(
 
 
 def _replace(path: Path, data: bytes, mode: int) -> None:
-    from snowmelt.storage.local_store import create_file, open_folder
+    from snowmelt.storage.local_store import create_durable_file, open_folder
 
     new = path.with_name(path.name + ".new")
     with open_folder(path.parent) as folder:
         new.unlink(missing_ok=True)
-        create_file(new, data, mode=mode)
+        create_durable_file(new, data, mode=mode)
         new.replace(path)
         os.fsync(folder)

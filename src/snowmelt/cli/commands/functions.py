@@ -299,9 +299,9 @@ def _answers(
 def _record(options: argparse.Namespace) -> int:
     from snowmelt.cli.connections import settings_of
     from snowmelt.functions.proxy.recorder import Recorder
-    from snowmelt.storage.output_paths import Output, check_outputs
+    from snowmelt.storage.output_paths import CommandOutput, check_outputs
 
-    output = Output("--out", options.out, appends=True)
+    output = CommandOutput("--out", options.out, appends=True)
     check_outputs([output], reserved=settings_of(options).deployment_paths())
     recorder = Recorder(options.url, options.out, host=options.host, port=options.port)
     return _run(recorder.server, f"Recording {options.url} into {options.out}")

@@ -18,7 +18,7 @@ from snowmelt.cli.connections import (
 from snowmelt.clock import SystemClock
 from snowmelt.errors import UserError
 from snowmelt.schema.types import internal_name
-from snowmelt.storage.output_paths import Output, check_outputs
+from snowmelt.storage.output_paths import CommandOutput, check_outputs
 
 if TYPE_CHECKING:
     import argparse
@@ -192,7 +192,7 @@ def _stream(options: argparse.Namespace, stop: threading.Event) -> None:
 def _checked_errors(options: argparse.Namespace) -> Path | None:
     path: Path | None = options.errors
     if path is not None:
-        output = Output("--errors", str(path), appends=True)
+        output = CommandOutput("--errors", str(path), appends=True)
         check_outputs([output], reserved=settings_of(options).deployment_paths())
     return path
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from snowmelt.cli.connections import add_service, client_of, settings_of, stopped_by_signals
 from snowmelt.clock import SystemClock
 from snowmelt.errors import UserError
-from snowmelt.storage.output_paths import Output, check_output_place, check_outputs
+from snowmelt.storage.output_paths import CommandOutput, check_output_location, check_outputs
 
 if TYPE_CHECKING:
     import argparse
@@ -122,13 +122,13 @@ def _check_outputs(options: argparse.Namespace) -> None:
 
     reserved = settings_of(options).deployment_paths()
     if options.errors is not None:
-        output = Output("--errors", str(options.errors), appends=True)
+        output = CommandOutput("--errors", str(options.errors), appends=True)
         check_outputs([output], reserved=reserved)
         # The lines that are appended to it would be read, refused and appended again.
         if is_followed(options.errors, options.files):
-            raise output.refused("the command follows it. Name a file elsewhere")
+            raise output.make_error("the command follows it. Name a file elsewhere")
     if options.move_to is not None:
-        check_output_place("--move-to", str(options.move_to), reserved=reserved)
+        check_output_location("--move-to", str(options.move_to), reserved=reserved)
 
 
 def _parser_of(

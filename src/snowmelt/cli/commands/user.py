@@ -104,13 +104,13 @@ def _add(options: argparse.Namespace) -> int:
     """Make the key pair, and the user with the public half."""
     from snowmelt.catalog.security import access_control
     from snowmelt.clock import SystemClock
-    from snowmelt.storage.output_paths import check_output_place
+    from snowmelt.storage.output_paths import check_output_location
 
     name = internal_name(options.name)
     role = None if options.role is None else internal_name(options.role)
     path = options.key_out or Path(f"{options.name.lower()}.pem")
     settings = settings_of(options)
-    check_output_place("--key-out", str(path), reserved=settings.deployment_paths())
+    check_output_location("--key-out", str(path), reserved=settings.deployment_paths())
     private, public = _key_pair()
     with (
         _new_file(path, private),
@@ -159,10 +159,10 @@ def _new_file(path: Path, content: bytes) -> Iterator[None]:
     Raises:
         AlreadyExists: There is such a file.
     """
-    from snowmelt.storage.local_store import create_file
+    from snowmelt.storage.local_store import create_durable_file
 
     try:
-        create_file(path, content)
+        create_durable_file(path, content)
     except FileExistsError:
         raise AlreadyExists(kind="File", name=path) from None
     try:

@@ -67,7 +67,7 @@ def read_in(store: Store, key: str, portion: Portion) -> Iterator[bytes]:
     with contextlib.closing(store.open(key)) as opened:
         if portion.file.tag not in {None, _tag(opened.info)}:
             raise ObjectChanged(key=key)
-        yield from opened.chunks(portion.offset)
+        yield from opened.read_blocks(portion.offset)
 
 
 def _split(path: str) -> tuple[str, str]:

@@ -382,7 +382,7 @@ class WriteOnceIncoming:
             raise
         digest = hashlib.md5(usedforsecurity=False)
         with contextlib.closing(found):
-            for piece in found.chunks():
+            for piece in found.read_blocks():
                 digest.update(piece)
         if digest.hexdigest() != publication.etag:
             raise S3Refusal(

@@ -89,9 +89,9 @@ def _get(call: AuthorisedRequest) -> ASGIApp:
     try:
         start, end, status, headers = _described(call, facts)
         if end - start > _AT_ONCE_BYTES:
-            chunks = opened.chunks(start, end)
+            chunks = opened.read_blocks(start, end)
             return Stream(status, headers, chunks, opened.close, call.parts.threads)
-        body = b"".join(opened.chunks(start, end))
+        body = b"".join(opened.read_blocks(start, end))
     except BaseException:
         opened.close()
         raise
@@ -441,14 +441,14 @@ def _source(call: AuthorisedRequest) -> tuple[Facts, OpenObject, bool]:
 
 def _md5_of(opened: OpenObject, start: int = 0, end: int | None = None) -> str:
     md5 = hashlib.md5(usedforsecurity=False)
-    for chunk in opened.chunks(start, end):
+    for chunk in opened.read_blocks(start, end):
         md5.update(chunk)
     return md5.hexdigest()
 
 
 def _checksum_of(opened: OpenObject, algorithm: str) -> Checksum:
     hashing = checksums.start(algorithm)
-    for chunk in opened.chunks():
+    for chunk in opened.read_blocks():
         hashing.update(chunk)
     return checksums.finished(algorithm, hashing)
 

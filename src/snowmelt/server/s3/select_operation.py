@@ -35,7 +35,7 @@ from snowmelt.select.request import (
 )
 from snowmelt.server.s3.object_operations import check_version
 from snowmelt.server.s3.responses import client_has_gone, start_message
-from snowmelt.storage.local_store import OpenFile
+from snowmelt.storage.local_store import LocalObject
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -435,7 +435,7 @@ def _many(call: AuthorisedRequest, pattern: str) -> ManySources:
 
 def _open(call: AuthorisedRequest, key: str) -> _Source:
     opened = call.open_object(key)[1]
-    return (_FileSource if isinstance(opened, OpenFile) else _Source)(key, opened)
+    return (_FileSource if isinstance(opened, LocalObject) else _Source)(key, opened)
 
 
 def _keys(call: AuthorisedRequest, pattern: str) -> Iterator[str]:
