@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from snowmelt.blob.bdec import blob_path
-from snowmelt.blob.writer import ChunkSource, build_blob
+from snowmelt.blob.bdec import make_blob_path
+from snowmelt.blob.writer import ChunkInput, build_blob
 from snowmelt.client.auth import KeyPairTokens, load_private_key
 from snowmelt.clock import SystemClock
 from snowmelt.schema.chunk_types import chunk_arrow_schema
@@ -150,10 +150,10 @@ class Channel:
     def next_request(self) -> bytes:
         self.sequence += 1
         self.row_sequencer += 1
-        path = blob_path(dt.datetime.now(dt.UTC), self.prefix, self.number, self.sequence)
+        path = make_blob_path(dt.datetime.now(dt.UTC), self.prefix, self.number, self.sequence)
         # Where nobody looks at the stage one blob stands for all.
         if self.staged or self.blob is None:
-            self.blob = build_blob(path, [ChunkSource(ROWS, SCHEMA, self.key)])
+            self.blob = build_blob(path, [ChunkInput(ROWS, SCHEMA, self.key)])
         if self.staged:
             target = self.stage / path
             target.parent.mkdir(parents=True, exist_ok=True)

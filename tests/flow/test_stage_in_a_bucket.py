@@ -23,7 +23,7 @@ from botocore.exceptions import ClientError
 import snowmelt
 from fixtures.s3 import ROLE, S3Process
 from fixtures.service import KeyPair, ServiceProcess, prepare_loading
-from snowmelt.blob.bdec import blob_path
+from snowmelt.blob.bdec import make_blob_path
 from snowmelt.cli.health_checks import Finding, check_stage_role
 from snowmelt.client.auth import KeyPairTokens, load_private_key
 from snowmelt.client.stage import Credentials, encoded_path, signed
@@ -116,11 +116,11 @@ def test_the_official_clients_kind_of_upload_is_taken(house):
     assert calls.grant.location.locationType == "S3"
     assert calls.grant.location.presignedUrl is None
     bucket, folder = place(calls)
-    own = folder + blob_path(NOW, calls.prefix, 0, 0)
+    own = folder + make_blob_path(NOW, calls.prefix, 0, 0)
     client = boto(calls)
     client.put_object(Bucket=bucket, Key=own, Body=b"a" * 1000)
     assert house.stage.get(own) == b"a" * 1000
-    own = folder + blob_path(NOW, calls.prefix, 0, 1)
+    own = folder + make_blob_path(NOW, calls.prefix, 0, 1)
     parts = client.create_multipart_upload(Bucket=bucket, Key=own)["UploadId"]
     given = {"Bucket": bucket, "Key": own, "UploadId": parts}
     etag = client.upload_part(PartNumber=1, Body=b"b" * 6 * 2**20, **given)["ETag"]
@@ -133,10 +133,10 @@ def test_credentials_are_for_uploads_of_the_clients_own_blobs_only(house):
     mine, sibling = house.calls(), house.calls()
     bucket, folder = place(mine)
     client = boto(mine)
-    own = folder + blob_path(NOW, mine.prefix, 0, 0)
+    own = folder + make_blob_path(NOW, mine.prefix, 0, 0)
     client.put_object(Bucket=bucket, Key=own, Body=b"mine")
-    theirs = place(sibling)[1] + blob_path(NOW, sibling.prefix, 0, 0)
-    posing = folder + blob_path(NOW, sibling.prefix, 0, 1)
+    theirs = place(sibling)[1] + make_blob_path(NOW, sibling.prefix, 0, 0)
+    posing = folder + make_blob_path(NOW, sibling.prefix, 0, 1)
     for key in (theirs, posing, folder + "any.bdec", "x" + own, folder + "../" + own, "any"):
         assert refusal(client.put_object, Bucket=bucket, Key=key, Body=b"x") == "AccessDenied"
     source = {"Bucket": bucket, "Key": own}
@@ -153,7 +153,7 @@ def test_a_blob_on_the_stage_is_never_replaced(house):
     calls = house.calls()
     client = boto(calls)
     bucket, folder = place(calls)
-    own = folder + blob_path(NOW, calls.prefix, 0, 0)
+    own = folder + make_blob_path(NOW, calls.prefix, 0, 0)
     client.put_object(Bucket=bucket, Key=own, Body=b"verified")
     client.put_object(Bucket=bucket, Key=own, Body=b"verified")
     other = {"Bucket": bucket, "Key": own, "Body": b"garbled!"}
@@ -190,9 +190,9 @@ def test_clients_upload_to_the_bucket_itself_with_a_role_narrowed_to_their_prefi
         bucket, place_of_mine = place(mine)
         assert place_of_mine == f"{folder}/{mine.prefix.partition('_')[0]}/"
         narrow = boto(mine)
-        own = place_of_mine + blob_path(NOW, mine.prefix, 0, 0)
+        own = place_of_mine + make_blob_path(NOW, mine.prefix, 0, 0)
         narrow.put_object(Bucket=bucket, Key=own, Body=b"mine")
-        theirs = place(sibling)[1] + blob_path(NOW, sibling.prefix, 0, 0)
+        theirs = place(sibling)[1] + make_blob_path(NOW, sibling.prefix, 0, 0)
         for key in (theirs, f"{folder}/any", "any"):
             assert refusal(narrow.put_object, Bucket=bucket, Key=key, Body=b"x") == "AccessDenied"
         for call in (narrow.get_object, narrow.delete_object):
@@ -217,7 +217,7 @@ def test_clients_upload_to_the_bucket_itself_with_a_role_narrowed_to_their_prefi
 def test_forged_tokens_and_those_of_others_open_nothing(house):
     mine, sibling = house.calls(), house.calls()
     bucket, folder = place(mine)
-    put = {"Bucket": bucket, "Key": folder + blob_path(NOW, mine.prefix, 0, 0), "Body": b"x"}
+    put = {"Bucket": bucket, "Key": folder + make_blob_path(NOW, mine.prefix, 0, 0), "Body": b"x"}
     token = mine.grant.location.creds["AWS_TOKEN"]
     raw = bytearray(base64.urlsafe_b64decode(token))
     raw[20] ^= 1
@@ -235,7 +235,7 @@ def test_the_user_of_a_token_may_be_dropped(house):
     calls = house.calls("gone", OTHERS)
     bucket, folder = place(calls)
     house.process.service.sql("DROP USER gone")
-    put = {"Bucket": bucket, "Key": folder + blob_path(NOW, calls.prefix, 0, 0), "Body": b"x"}
+    put = {"Bucket": bucket, "Key": folder + make_blob_path(NOW, calls.prefix, 0, 0), "Body": b"x"}
     assert refusal(boto(calls).put_object, **put) == "InvalidToken"
 
 
@@ -265,7 +265,7 @@ def configured(house: House, key_pair: KeyPair) -> dict:
 
 def test_the_official_client_goes_on_with_its_first_prefix_after_it_asked_again(house, key_pair):
     first, again = configured(house, key_pair), configured(house, key_pair)
-    named = blob_path(NOW, f"{first['prefix']}_{first['deployment_id']}", 0, 0)
+    named = make_blob_path(NOW, f"{first['prefix']}_{first['deployment_id']}", 0, 0)
     location = again["stage_location"]
     bucket, _, folder = location["location"].partition("/")
     client = boto3.client(
@@ -279,7 +279,7 @@ def test_the_official_client_goes_on_with_its_first_prefix_after_it_asked_again(
     )
     client.put_object(Bucket=bucket, Key=folder + named, Body=b"x")
     assert house.blobs() == [f"{first['prefix']}/{named}"]
-    foreign = blob_path(NOW, "aaaabbbbccccdddd" + house.suffix, 0, 0)
+    foreign = make_blob_path(NOW, "aaaabbbbccccdddd" + house.suffix, 0, 0)
     assert refusal(client.put_object, Bucket=bucket, Key=folder + foreign, Body=b"x")
 
 
@@ -294,7 +294,11 @@ def test_credentials_are_renewed_before_they_expire_and_none_is_logged(house, ca
             channel.wait_for_commit(str(n), timeout=SOON)
             SystemClock().sleep(0.5)
         bucket, folder = place(calls)
-        put = {"Bucket": bucket, "Key": folder + blob_path(NOW, calls.prefix, 0, 0), "Body": b"x"}
+        put = {
+            "Bucket": bucket,
+            "Key": folder + make_blob_path(NOW, calls.prefix, 0, 0),
+            "Body": b"x",
+        }
         assert refusal(boto(calls).put_object, **put) == "ExpiredToken"
         seen = {*calls.grant.location.creds.values(), *client._calls.grant.location.creds.values()}
     assert house.ids() == list(range(80))
@@ -309,7 +313,7 @@ def test_credentials_that_end_within_an_upload_do_not_spoil_it(house):
     house.start(stage_credentials_s=6)
     calls = house.calls()
     bucket, folder = place(calls)
-    begun, parted, late = (folder + blob_path(NOW, calls.prefix, 0, n) for n in range(3))
+    begun, parted, late = (folder + make_blob_path(NOW, calls.prefix, 0, n) for n in range(3))
     half = b"h" * 100_000
     connection = half_sent(calls, f"{bucket}/{begun}", half)
     client = boto(calls)

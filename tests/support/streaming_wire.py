@@ -125,7 +125,9 @@ class Conversation:
         return self.say("channels/drop", {"request_id": self.request_id(), **names, **more})
 
     def path(self) -> str:
-        return bdec.blob_path(dt.datetime.now(dt.UTC), self.client_prefix, 18, next(self._counter))
+        return bdec.make_blob_path(
+            dt.datetime.now(dt.UTC), self.client_prefix, 18, next(self._counter)
+        )
 
     def blob(
         self,
@@ -155,7 +157,7 @@ class Conversation:
         )
         parquet = file.getvalue()
         padded = parquet + bytes(bdec.padded_length(len(parquet)) - len(parquet))
-        key = bdec.derive_key(first.data_key, path)
+        key = bdec.derive_blob_key(first.data_key, path)
         data = bdec.apply_ctr(padded, key=key, offset=0)
         if put:
             self.put(path, data)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 16
 BDEC_VERSION = 3
 
-_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_BASE36_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _MAX_PATH_CHARACTERS = 512
-_PATH = re.compile(
+_PATH_PATTERN = re.compile(
     r"(?P<year>[0-9]{4})/(?P<month>[0-9]{1,2})/(?P<day>[0-9]{1,2})"
     r"/(?P<hour>[0-9]{1,2})/(?P<minute>[0-9]{1,2})"
     r"/(?P<seconds>[0-9a-z]{1,9})_(?P<prefix>[A-Za-z0-9][A-Za-z0-9_-]*)"
@@ -29,7 +29,7 @@ _PATH = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class BlobName:
+class ParsedBlobPath:
     """What a blob's path says; `created_at` by the client's clock, in whole seconds."""
 
     path: str
@@ -39,7 +39,7 @@ class BlobName:
     counter: int
 
 
-def blob_path(at: dt.datetime, client_prefix: str, thread_id: int, counter: int) -> str:
+def make_blob_path(at: dt.datetime, client_prefix: str, thread_id: int, counter: int) -> str:
     """Return the path of a blob: its place on the stage, and part of its key.
 
     `at` is aware. The same client prefix and counter must never be used for other bytes: the
@@ -47,18 +47,18 @@ def blob_path(at: dt.datetime, client_prefix: str, thread_id: int, counter: int)
     """
     at = at.astimezone(dt.UTC)
     # Before it becomes a float: in some centuries its microseconds would be rounded up.
-    seconds = _base36(int(at.replace(microsecond=0).timestamp()))
+    seconds = _encode_base36(int(at.replace(microsecond=0).timestamp()))
     folder = f"{at.year}/{at.month}/{at.day}/{at.hour}/{at.minute}"
     return f"{folder}/{seconds}_{client_prefix}_{thread_id}_{counter}.bdec"
 
 
-def parse_blob_path(path: str) -> BlobName:
+def parse_blob_path(path: str) -> ParsedBlobPath:
     """Take a blob's path apart.
 
     Raises:
         BlobInvalid: Anything but a full BDEC path: absolute, `..`, backslash, NUL, other form.
     """
-    match = _PATH.match(path) if len(path) <= _MAX_PATH_CHARACTERS else None
+    match = _PATH_PATTERN.match(path) if len(path) <= _MAX_PATH_CHARACTERS else None
     if match is None:
         raise BlobInvalid(
             path=repr(path[:_MAX_PATH_CHARACTERS]), reason="the name is not one of a BDEC blob"
@@ -71,7 +71,9 @@ def parse_blob_path(path: str) -> BlobName:
         created_at = dt.datetime.fromtimestamp(int(match["seconds"], 36), dt.UTC)
     except (ValueError, OverflowError, OSError):
         raise BlobInvalid(path=path, reason="the name holds no possible time") from None
-    return BlobName(path, created_at, match["prefix"], int(match["thread"]), int(match["counter"]))
+    return ParsedBlobPath(
+        path, created_at, match["prefix"], int(match["thread"]), int(match["counter"])
+    )
 
 
 def padded_length(length: int) -> int:
@@ -79,39 +81,39 @@ def padded_length(length: int) -> int:
     return length + BLOCK_BYTES - length % BLOCK_BYTES
 
 
-def _base36(number: int) -> str:
+def _encode_base36(number: int) -> str:
     digits = ""
     while number:
-        number, digit = divmod(number, len(_DIGITS))
-        digits = _DIGITS[digit] + digits
+        number, digit = divmod(number, len(_BASE36_DIGITS))
+        digits = _BASE36_DIGITS[digit] + digits
     return digits or "0"
 
 
 # --- Encryption of chunks: AES-256 in counter mode, a key per blob (specification of v1, §3.3).
 
-Readable: TypeAlias = bytes | bytearray | memoryview
+BytesLike: TypeAlias = bytes | bytearray | memoryview
 
 KEY_BYTES = 32
 
 
-def derive_key(data_key: bytes, path: str) -> bytes:
+def derive_blob_key(data_key: bytes, path: str) -> bytes:
     """Return the key of one blob: SHA-256 of the table's data key and the blob's path."""
     return hashlib.sha256(data_key + path.encode()).digest()
 
 
-def apply_ctr(data: Readable, *, key: bytes, offset: int) -> bytes:
+def apply_ctr(data: BytesLike, *, key: bytes, offset: int) -> bytes:
     """Encrypt or decrypt a chunk that begins at `offset` of its blob; `key` is the derived one.
 
     The counter starts at `offset` whole blocks, so it runs on across the chunks of a blob.
     """
-    return _stream(key, offset).update(data)
+    return _make_ctr_cipher(key, offset).update(data)
 
 
-def apply_ctr_into(data: Readable, target: memoryview, *, key: bytes, offset: int) -> None:
+def apply_ctr_into(data: BytesLike, target: memoryview, *, key: bytes, offset: int) -> None:
     """Encrypt or decrypt like `apply_ctr` into `target`, which has the size of `data`."""
-    _stream(key, offset).update_into(data, target)
+    _make_ctr_cipher(key, offset).update_into(data, target)
 
 
-def _stream(key: bytes, offset: int) -> CipherContext:
+def _make_ctr_cipher(key: bytes, offset: int) -> CipherContext:
     counter = (offset // BLOCK_BYTES).to_bytes(BLOCK_BYTES, "big")
     return Cipher(algorithms.AES256(key), modes.CTR(counter)).encryptor()

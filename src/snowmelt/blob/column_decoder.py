@@ -14,27 +14,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from snowmelt.blob.parquet_footer import digits
-from snowmelt.blob.thrift_compact import Fields, Structure, integer, read_structure, structure
+from snowmelt.blob.parquet_footer import max_decimal_digits
+from snowmelt.blob.thrift_compact import (
+    StructWriter,
+    ThriftFields,
+    read_struct,
+    require_integer,
+    require_struct,
+)
 from snowmelt.schema.chunk_types import chunk_arrow_type
 from snowmelt.schema.types import Column, LogicalType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from snowmelt.blob.parquet_footer import ChunkFooter, ColumnPlace, FooterField
+    from snowmelt.blob.parquet_footer import ChunkFooter, ColumnChunkLocation, FooterField
 
 # --- The page headers of a Parquet column, read to know sizes before anything is decoded.
 #
 # A footer may say what it likes; a decoder allocates what the page headers say.
 
-_DATA, _INDEX, _DICTIONARY, _DATA_V2 = range(4)
-_HEADER_FIELD = {_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}
-_ENCODING_FIELD = {_DATA: 2, _DICTIONARY: 2, _DATA_V2: 4}
+_DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = range(4)
+_HEADER_FIELD = {_DATA_PAGE: 5, _DICTIONARY_PAGE: 7, _DATA_PAGE_V2: 8}
+_ENCODING_FIELD = {_DATA_PAGE: 2, _DICTIONARY_PAGE: 2, _DATA_PAGE_V2: 4}
 
 # Plain, dictionary, RLE, packed deltas, lengths as deltas, byte streams. DELTA_BYTE_ARRAY (7)
 # is left out: each value may repeat the one before, so sizes say nothing about the result.
-_ENCODINGS = frozenset({0, 2, 3, 5, 6, 8, 9})
+_ALLOWED_ENCODINGS = frozenset({0, 2, 3, 5, 6, 8, 9})
 
 # No header is longer, statistics included; what follows a header is not copied for parsing.
 _MAX_HEADER_BYTES = 64 * 1024
@@ -44,50 +50,52 @@ _MAX_HEADER_BYTES = 64 * 1024
 class ColumnPages:
     """The pages of one column: bytes before compression, and whether any is a dictionary."""
 
-    uncompressed: int
+    uncompressed_bytes: int
     has_dictionary: bool
 
 
-def column_pages(data: memoryview, start: int, length: int, *, values: int) -> ColumnPages:
-    """Walk the pages in `length` bytes from `start`, up to as many `values` as the footer says.
+def inspect_column_pages(
+    data: memoryview, start: int, length: int, *, expected_values: int
+) -> ColumnPages:
+    """Walk the pages in `length` bytes from `start`, up to as many `expected_values` as the footer says.
 
     Raises:
         ValueError: The headers do not parse, sizes do not fit, an encoding is not taken, or the
-            pages hold other than `values` values.
+            pages hold other than `expected_values` values.
     """
     end = start + length
     if end > len(data):
         raise ValueError("a column lies outside the file")
     position, seen, uncompressed, has_dictionary = start, 0, 0, False
-    while seen < values and position < end:
+    while seen < expected_values and position < end:
         head = bytes(data[position : min(end, position + _MAX_HEADER_BYTES)])
-        header, size = read_structure(head, 0)
-        position += size + integer(header, 3)
+        header, size = read_struct(head, 0)
+        position += size + require_integer(header, 3)
         if position > end:
             raise ValueError("a page lies outside its column")
-        uncompressed += integer(header, 2)
-        kind = integer(header, 1)
-        has_dictionary |= kind == _DICTIONARY
-        seen += _values(header, kind)
-    if seen != values:
-        raise ValueError(f"the pages hold {seen} values, the footer says {values}")
+        uncompressed += require_integer(header, 2)
+        kind = require_integer(header, 1)
+        has_dictionary |= kind == _DICTIONARY_PAGE
+        seen += _count_page_values(header, kind)
+    if seen != expected_values:
+        raise ValueError(f"the pages hold {seen} values, the footer says {expected_values}")
     return ColumnPages(uncompressed, has_dictionary)
 
 
-def _values(header: Fields, kind: int) -> int:
-    if kind == _INDEX:
+def _count_page_values(header: ThriftFields, kind: int) -> int:
+    if kind == _INDEX_PAGE:
         return 0
     if kind not in _HEADER_FIELD:
         raise ValueError(f"pages of type {kind} are not taken")
-    details = structure(header, _HEADER_FIELD[kind])
-    encoding = integer(details, _ENCODING_FIELD[kind])
-    if encoding not in _ENCODINGS:
+    details = require_struct(header, _HEADER_FIELD[kind])
+    encoding = require_integer(details, _ENCODING_FIELD[kind])
+    if encoding not in _ALLOWED_ENCODINGS:
         raise ValueError(f"pages in encoding {encoding} are not taken")
-    return 0 if kind == _DICTIONARY else integer(details, 1)
+    return 0 if kind == _DICTIONARY_PAGE else require_integer(details, 1)
 
 
 _MAGIC = b"PAR1"
-_TYPES = {
+_PARQUET_TYPE_CODES = {
     "BOOLEAN": 0,
     "INT32": 1,
     "INT64": 2,
@@ -105,7 +113,7 @@ class ChunkTooLarge(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class ColumnRequest:
     """A column of the table, and the field of the chunk that holds it."""
 
     column: Column
@@ -113,7 +121,7 @@ class Sought:
 
 
 def decode_columns(
-    data: memoryview, footer: ChunkFooter, sought: Sequence[Sought], *, max_bytes: int
+    data: memoryview, footer: ChunkFooter, requests: Sequence[ColumnRequest], *, max_bytes: int
 ) -> list[pa.ChunkedArray]:
     """Decode columns that fit their fields; decimals may have fewer digits than the column.
 
@@ -122,22 +130,22 @@ def decode_columns(
         ValueError: The pages contradict the footer.
         pa.ArrowException, OSError: The pages do not decode.
     """
-    if not sought:
+    if not requests:
         return []
     places = {field.name: position for position, field in enumerate(footer.fields)}
-    positions = [places[item.field.name] for item in sought]
-    pages = [_pages(data, footer, position) for position in positions]
-    size = sum(column.uncompressed for column in pages)
+    positions = [places[item.field.name] for item in requests]
+    pages = [_inspect_all_pages(data, footer, position) for position in positions]
+    size = sum(column.uncompressed_bytes for column in pages)
     if size > max_bytes:
         raise ChunkTooLarge(f"{size} bytes before compression are more than a chunk may hold")
     # Text stays dictionary-encoded until it is known how long it becomes: a thousand indices
     # into a dictionary of one long value are as good a bomb as any.
     texts = [
         number
-        for number, (item, column) in enumerate(zip(sought, pages, strict=True))
+        for number, (item, column) in enumerate(zip(requests, pages, strict=True))
         if column.has_dictionary and item.field.physical_type == "BYTE_ARRAY"
     ]
-    metadata = pq.read_metadata(pa.BufferReader(_fresh_footer(footer, sought, positions)))
+    metadata = pq.read_metadata(pa.BufferReader(_build_footer(footer, requests, positions)))
     file = pq.ParquetFile(
         pa.BufferReader(data),
         metadata=metadata,
@@ -152,20 +160,25 @@ def decode_columns(
     return list(table.columns)
 
 
-def page_bytes(data: memoryview, footer: ChunkFooter, sought: Sequence[Sought]) -> int:
+def uncompressed_page_bytes(
+    data: memoryview, footer: ChunkFooter, requests: Sequence[ColumnRequest]
+) -> int:
     """Return how many bytes the pages of columns have before compression; see `decode_columns`."""
     places = {field.name: position for position, field in enumerate(footer.fields)}
-    return sum(_pages(data, footer, places[item.field.name]).uncompressed for item in sought)
+    return sum(
+        _inspect_all_pages(data, footer, places[item.field.name]).uncompressed_bytes
+        for item in requests
+    )
 
 
-def _pages(data: memoryview, footer: ChunkFooter, position: int) -> ColumnPages:
+def _inspect_all_pages(data: memoryview, footer: ChunkFooter, position: int) -> ColumnPages:
     parts = [
-        column_pages(data, place.start, place.length, values=group.rows)
+        inspect_column_pages(data, place.start, place.length, expected_values=group.rows)
         for group in footer.groups
-        for place in (group.places[position],)
+        for place in (group.column_locations[position],)
     ]
     return ColumnPages(
-        sum(part.uncompressed for part in parts), any(part.has_dictionary for part in parts)
+        sum(part.uncompressed_bytes for part in parts), any(part.has_dictionary for part in parts)
     )
 
 
@@ -178,54 +191,69 @@ def _expanded_bytes(array: pa.ChunkedArray) -> int:
     return total
 
 
-def _fresh_footer(footer: ChunkFooter, sought: Sequence[Sought], positions: Sequence[int]) -> bytes:
+def _build_footer(
+    footer: ChunkFooter, requests: Sequence[ColumnRequest], positions: Sequence[int]
+) -> bytes:
     # Columns are named by their number here: names of users may hold dots, which pyarrow splits.
-    root = Structure().text(4, "bdec").i32(5, len(sought))
-    elements = [root, *(_element(str(number), item) for number, item in enumerate(sought))]
+    root = StructWriter().add_string(4, "bdec").add_i32(5, len(requests))
+    elements = [
+        root,
+        *(_make_schema_element(str(number), item) for number, item in enumerate(requests)),
+    ]
     groups = [
-        Structure()
-        .structures(
+        StructWriter()
+        .add_structs(
             1,
             [
-                _column(str(number), item.field, group.places[position], group.rows)
-                for number, (item, position) in enumerate(zip(sought, positions, strict=True))
+                _make_column_chunk(
+                    str(number), item.field, group.column_locations[position], group.rows
+                )
+                for number, (item, position) in enumerate(zip(requests, positions, strict=True))
             ],
         )
-        .i64(2, sum(group.places[position].length for position in positions))
-        .i64(3, group.rows)
+        .add_i64(2, sum(group.column_locations[position].length for position in positions))
+        .add_i64(3, group.rows)
         for group in footer.groups
     ]
-    fresh = Structure().i32(1, 1).structures(2, elements).i64(3, footer.rows).structures(4, groups)
-    encoded = fresh.encoded()
+    fresh = (
+        StructWriter()
+        .add_i32(1, 1)
+        .add_structs(2, elements)
+        .add_i64(3, footer.rows)
+        .add_structs(4, groups)
+    )
+    encoded = fresh.to_bytes()
     return _MAGIC + encoded + len(encoded).to_bytes(4, "little") + _MAGIC
 
 
-def _element(name: str, item: Sought) -> Structure:
-    field, arrow_type = item.field, chunk_arrow_type(item.column)
-    element = Structure().i32(1, _TYPES[field.physical_type])
+def _make_schema_element(name: str, request: ColumnRequest) -> StructWriter:
+    field, arrow_type = request.field, chunk_arrow_type(request.column)
+    element = StructWriter().add_i32(1, _PARQUET_TYPE_CODES[field.physical_type])
     if field.type_length is not None:
-        element.i32(2, field.type_length)
-    element.i32(3, _OPTIONAL if field.nullable else _REQUIRED).text(4, name)
+        element.add_i32(2, field.type_length)
+    element.add_i32(3, _OPTIONAL if field.nullable else _REQUIRED).add_string(4, name)
     if pa.types.is_decimal(arrow_type):
-        precision = min(arrow_type.precision, digits(field))
-        element.i32(6, _DECIMAL).i32(7, arrow_type.scale).i32(8, precision)
-    elif item.column.kind is LogicalType.DATE:
-        element.i32(6, _DATE)
+        precision = min(arrow_type.precision, max_decimal_digits(field))
+        element.add_i32(6, _DECIMAL).add_i32(7, arrow_type.scale).add_i32(8, precision)
+    elif request.column.kind is LogicalType.DATE:
+        element.add_i32(6, _DATE)
     elif pa.types.is_string(arrow_type):
-        element.i32(6, _UTF8)
+        element.add_i32(6, _UTF8)
     return element
 
 
-def _column(name: str, field: FooterField, place: ColumnPlace, rows: int) -> Structure:
+def _make_column_chunk(
+    name: str, field: FooterField, location: ColumnChunkLocation, rows: int
+) -> StructWriter:
     metadata = (
-        Structure()
-        .i32(1, _TYPES[field.physical_type])
-        .i32s(2, [_PLAIN, _RLE, _RLE_DICTIONARY])
-        .texts(3, [name])
-        .i32(4, place.codec)
-        .i64(5, rows)
-        .i64(6, place.length)
-        .i64(7, place.length)
-        .i64(9, place.start)
+        StructWriter()
+        .add_i32(1, _PARQUET_TYPE_CODES[field.physical_type])
+        .add_i32s(2, [_PLAIN, _RLE, _RLE_DICTIONARY])
+        .add_strings(3, [name])
+        .add_i32(4, location.codec)
+        .add_i64(5, rows)
+        .add_i64(6, location.length)
+        .add_i64(7, location.length)
+        .add_i64(9, location.start)
     )
-    return Structure().i64(2, place.start).structure(3, metadata)
+    return StructWriter().add_i64(2, location.start).add_struct(3, metadata)

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from snowmelt.blob.thrift_compact import Fields, integer, read_structure, structure, structures
+from snowmelt.blob.thrift_compact import (
+    ThriftFields,
+    read_struct,
+    require_integer,
+    require_struct,
+    require_structs,
+)
 from snowmelt.errors import BlobInvalid
 from snowmelt.schema.chunk_types import chunk_arrow_type
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, Column, LogicalType, TableSchema
@@ -20,7 +26,7 @@ from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, Column, LogicalType, Ta
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from snowmelt.blob.bdec import Readable
+    from snowmelt.blob.bdec import BytesLike
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
@@ -28,7 +34,7 @@ _TAIL_BYTES = 8
 _MAX_FOOTER_BYTES = 16 * 1024 * 1024
 _MAX_ROWS = 2**31 - 1
 
-_TYPES = (
+_PARQUET_TYPES = (
     "BOOLEAN",
     "INT32",
     "INT64",
@@ -39,7 +45,7 @@ _TYPES = (
     "FIXED_LEN_BYTE_ARRAY",
 )
 _OPTIONAL, _REPEATED = 1, 2
-_CONVERTED = {
+_CONVERTED_TYPES = {
     0: "STRING",
     4: "ENUM",
     5: "DECIMAL",
@@ -47,20 +53,32 @@ _CONVERTED = {
     19: "JSON",
     20: "BSON",
 } | dict.fromkeys(range(15, 19), "INT")
-_LOGICAL = {1: "STRING", 4: "ENUM", 5: "DECIMAL", 6: "DATE", 10: "INT", 12: "JSON", 13: "BSON"}
+_LOGICAL_TYPES = {
+    1: "STRING",
+    4: "ENUM",
+    5: "DECIMAL",
+    6: "DATE",
+    10: "INT",
+    12: "JSON",
+    13: "BSON",
+}
 
-_NUMBER_MEANINGS = frozenset({"NONE", "DECIMAL", "INT"})
-_TEXT_MEANINGS = frozenset({"NONE", "STRING", "JSON", "ENUM", "BSON"})
-_PHYSICAL = {LogicalType.REAL: "DOUBLE", LogicalType.BOOLEAN: "BOOLEAN", LogicalType.DATE: "INT32"}
+_NUMBER_LOGICAL_TYPES = frozenset({"NONE", "DECIMAL", "INT"})
+_TEXT_LOGICAL_TYPES = frozenset({"NONE", "STRING", "JSON", "ENUM", "BSON"})
+_EXPECTED_PHYSICAL_TYPES = {
+    LogicalType.REAL: "DOUBLE",
+    LogicalType.BOOLEAN: "BOOLEAN",
+    LogicalType.DATE: "INT32",
+}
 _INTEGER_DIGITS = {"INT32": 9, "INT64": 18}
-_FLBA_MAX_BYTES = 16
+_MAX_FIXED_LENGTH_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class FooterField:
     """One column of a chunk; `ordinal` is its field id, None when the writer gave none.
 
-    `physical_type` is Parquet's word, `type_length` bytes of a FIXED_LEN_BYTE_ARRAY, `meaning`
+    `physical_type` is Parquet's word, `type_length` bytes of a FIXED_LEN_BYTE_ARRAY, `logical_type`
     the logical type (NONE, DECIMAL, STRING, DATE …; OTHER when no column can have it),
     `precision` and `scale` a decimal's.
     """
@@ -70,13 +88,13 @@ class FooterField:
     physical_type: str
     type_length: int | None
     nullable: bool
-    meaning: str = "NONE"
+    logical_type: str = "NONE"
     precision: int | None = None
     scale: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnPlace:
+class ColumnChunkLocation:
     """Where the pages of one column in one row group lie, and Parquet's number of their codec."""
 
     codec: int
@@ -89,7 +107,7 @@ class RowGroup:
     """Rows of a row group, and the places of its columns in the order of the fields."""
 
     rows: int
-    places: tuple[ColumnPlace, ...]
+    column_locations: tuple[ColumnChunkLocation, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +120,7 @@ class ChunkFooter:
 
 
 @contextlib.contextmanager
-def refusing(path: str) -> Iterator[None]:
+def raising_blob_invalid(path: str) -> Iterator[None]:
     """Turn whatever a decoder raises over broken bytes into BlobInvalid naming `path`."""
     try:
         yield
@@ -111,14 +129,14 @@ def refusing(path: str) -> Iterator[None]:
         raise BlobInvalid(path=path, reason=f"not a readable chunk ({first_line})") from error
 
 
-def inspect_chunk(parquet: Readable | pa.Buffer, *, path: str = "chunk") -> ChunkFooter:
+def read_chunk_footer(parquet: BytesLike | pa.Buffer, *, path: str = "chunk") -> ChunkFooter:
     """Read the footer of a decrypted chunk; `path` names the blob in errors.
 
     Raises:
         BlobInvalid: Not a Parquet file, nested or repeated columns, two columns with one name
             or field id, or row counts that contradict each other.
     """
-    with refusing(path):
+    with raising_blob_invalid(path):
         return read_footer(memoryview(parquet).cast("B"))
 
 
@@ -129,16 +147,16 @@ def read_footer(data: memoryview) -> ChunkFooter:
     size = int.from_bytes(data[-8:-4], "little")
     if size > min(len(data) - _TAIL_BYTES - 4, _MAX_FOOTER_BYTES):
         raise ValueError("its footer is too long")
-    footer, _ = read_structure(bytes(data[-_TAIL_BYTES - size : -_TAIL_BYTES]), 0)
-    fields = _fields(structures(footer, 2))
-    groups = tuple(_group(group, fields) for group in structures(footer, 4))
-    rows = integer(footer, 3)
+    footer, _ = read_struct(bytes(data[-_TAIL_BYTES - size : -_TAIL_BYTES]), 0)
+    fields = _parse_fields(require_structs(footer, 2))
+    groups = tuple(_parse_row_group(group, fields) for group in require_structs(footer, 4))
+    rows = require_integer(footer, 3)
     if rows > _MAX_ROWS or sum(group.rows for group in groups) != rows:
         raise ValueError("row groups do not add up to the row count")
     return ChunkFooter(rows, fields, groups)
 
 
-def matches(footer: ChunkFooter, schema: TableSchema) -> str | None:
+def find_schema_mismatch(footer: ChunkFooter, schema: TableSchema) -> str | None:
     """Return why a chunk does not fit this version of a table, None when it fits.
 
     Columns are compared by ordinal (by name when the chunk has no field ids), physical type and
@@ -149,7 +167,7 @@ def matches(footer: ChunkFooter, schema: TableSchema) -> str | None:
         field = found.get(column.ordinal)
         if field is None and not column.nullable:
             return f"column {column.display_name} is missing and not nullable"
-        reason = field and misfit(field, column)
+        reason = field and find_column_mismatch(field, column)
         if reason:
             return reason
     if len(found) < len(footer.fields):
@@ -172,15 +190,15 @@ def fields_by_ordinal(footer: ChunkFooter, schema: TableSchema) -> dict[int, Foo
     }
 
 
-def misfit(field: FooterField, column: Column) -> str | None:
+def find_column_mismatch(field: FooterField, column: Column) -> str | None:
     """Return why a chunk's field cannot hold the values of this column, None when it can."""
     name = column.display_name
     if field.nullable and not column.nullable:
         return f"column {name} is nullable in the chunk, but not in the table"
-    if not _holds(field, column):
+    if not _can_hold(field, column):
         length = "" if field.type_length is None else f"({field.type_length})"
         return (
-            f"column {name} is {field.physical_type}{length} {field.meaning} in the chunk, "
+            f"column {name} is {field.physical_type}{length} {field.logical_type} in the chunk, "
             f"which does not hold {column.sql_type}"
         )
     arrow_type = chunk_arrow_type(column)
@@ -188,51 +206,57 @@ def misfit(field: FooterField, column: Column) -> str | None:
         return None
     # Times and timestamps may come as bare integers; of a bare NUMBER the scale is unknown.
     bare = arrow_type.scale if column.kind is not LogicalType.FIXED else 0
-    scale = field.scale if field.meaning == "DECIMAL" else bare
+    scale = field.scale if field.logical_type == "DECIMAL" else bare
     if scale != arrow_type.scale:
         return f"column {name} has scale {scale} in the chunk, not {arrow_type.scale}"
     return None
 
 
-def digits(field: FooterField) -> int:
+def max_decimal_digits(field: FooterField) -> int:
     """Return how many decimal digits always fit a field that holds numbers."""
     if field.physical_type in _INTEGER_DIGITS:
         return _INTEGER_DIGITS[field.physical_type]
     return len(str(2 ** (8 * (field.type_length or 0) - 1) - 1)) - 1
 
 
-def _holds(field: FooterField, column: Column) -> bool:
-    if column.kind in _PHYSICAL:
+def _can_hold(field: FooterField, column: Column) -> bool:
+    if column.kind in _EXPECTED_PHYSICAL_TYPES:
         meanings = {"NONE", "DATE"} if column.kind is LogicalType.DATE else {"NONE"}
-        return field.physical_type == _PHYSICAL[column.kind] and field.meaning in meanings
+        return (
+            field.physical_type == _EXPECTED_PHYSICAL_TYPES[column.kind]
+            and field.logical_type in meanings
+        )
     if column.kind in SEMI_STRUCTURED_TYPES or column.kind in {
         LogicalType.TEXT,
         LogicalType.BINARY,
     }:
-        return field.physical_type == "BYTE_ARRAY" and field.meaning in _TEXT_MEANINGS
+        return field.physical_type == "BYTE_ARRAY" and field.logical_type in _TEXT_LOGICAL_TYPES
     if field.physical_type in _INTEGER_DIGITS:
-        is_number = field.meaning in _NUMBER_MEANINGS
+        is_number = field.logical_type in _NUMBER_LOGICAL_TYPES
     else:
-        is_number = field.meaning == "DECIMAL" and 0 < (field.type_length or 0) <= _FLBA_MAX_BYTES
-    return is_number and (column.scale or 0) <= digits(field)
+        is_number = (
+            field.logical_type == "DECIMAL"
+            and 0 < (field.type_length or 0) <= _MAX_FIXED_LENGTH_BYTES
+        )
+    return is_number and (column.scale or 0) <= max_decimal_digits(field)
 
 
-def _fields(elements: Sequence[Fields]) -> tuple[FooterField, ...]:
-    if not elements or integer(elements[0], 5) != len(elements) - 1:
+def _parse_fields(elements: Sequence[ThriftFields]) -> tuple[FooterField, ...]:
+    if not elements or require_integer(elements[0], 5) != len(elements) - 1:
         raise ValueError("columns are nested")
-    fields = tuple(map(_field, elements[1:]))
+    fields = tuple(map(_parse_field, elements[1:]))
     _check_unique([field.name for field in fields])
     _check_unique([field.ordinal for field in fields if field.ordinal is not None])
     return fields
 
 
-def _field(element: Fields) -> FooterField:
-    repetition = integer(element, 3)
+def _parse_field(element: ThriftFields) -> FooterField:
+    repetition = require_integer(element, 3)
     if element.get(5) or repetition >= _REPEATED:
         raise ValueError("columns are nested or repeated")
-    number = integer(element, 1)
-    physical = _TYPES[number] if number < len(_TYPES) else "OTHER"
-    meaning, decimal = _meaning(element)
+    number = require_integer(element, 1)
+    physical = _PARQUET_TYPES[number] if number < len(_PARQUET_TYPES) else "OTHER"
+    meaning, decimal = _parse_logical_type(element)
     name = element.get(4)
     if not isinstance(name, bytes):
         raise ValueError("a column has no name")  # noqa: TRY004 - bad bytes
@@ -241,52 +265,52 @@ def _field(element: Fields) -> FooterField:
         ordinal=ordinal if isinstance(ordinal, int) and ordinal > 0 else None,
         name=name.decode(),
         physical_type=physical,
-        type_length=integer(element, 2) if physical == "FIXED_LEN_BYTE_ARRAY" else None,
+        type_length=require_integer(element, 2) if physical == "FIXED_LEN_BYTE_ARRAY" else None,
         nullable=repetition == _OPTIONAL,
-        meaning=meaning,
+        logical_type=meaning,
         precision=None if decimal is None else decimal[0],
         scale=None if decimal is None else decimal[1],
     )
 
 
-def _meaning(element: Fields) -> tuple[str, tuple[int, int] | None]:
+def _parse_logical_type(element: ThriftFields) -> tuple[str, tuple[int, int] | None]:
     # The older annotation stands beside the newer; Java writes both, some clients only one.
     if 10 in element:
-        [(number, details)] = structure(element, 10).items() or [(0, {})]
-        meaning = _LOGICAL.get(number, "OTHER")
+        [(number, details)] = require_struct(element, 10).items() or [(0, {})]
+        meaning = _LOGICAL_TYPES.get(number, "OTHER")
         if meaning == "DECIMAL" and isinstance(details, dict):
-            return meaning, (integer(details, 2), integer(details, 1))
+            return meaning, (require_integer(details, 2), require_integer(details, 1))
         unsigned = meaning == "INT" and isinstance(details, dict) and details.get(2) is not True
         return ("OTHER" if unsigned else meaning), None
     if 6 in element:
-        meaning = _CONVERTED.get(integer(element, 6), "OTHER")
+        meaning = _CONVERTED_TYPES.get(require_integer(element, 6), "OTHER")
         if meaning == "DECIMAL":
-            scale = integer(element, 7) if 7 in element else 0
-            return meaning, (integer(element, 8), scale)
+            scale = require_integer(element, 7) if 7 in element else 0
+            return meaning, (require_integer(element, 8), scale)
         return meaning, None
     return "NONE", None
 
 
-def _group(group: Fields, fields: Sequence[FooterField]) -> RowGroup:
-    rows = integer(group, 3)
-    columns = structures(group, 1)
+def _parse_row_group(group: ThriftFields, fields: Sequence[FooterField]) -> RowGroup:
+    rows = require_integer(group, 3)
+    columns = require_structs(group, 1)
     if len(columns) != len(fields):
         raise ValueError("a row group lacks columns")
-    return RowGroup(rows, tuple(_place(column, rows) for column in columns))
+    return RowGroup(rows, tuple(_parse_column_chunk(column, rows) for column in columns))
 
 
-def _place(column: Fields, rows: int) -> ColumnPlace:
+def _parse_column_chunk(column: ThriftFields, rows: int) -> ColumnChunkLocation:
     # Pages in another file (1), or encrypted (8).
     if 1 in column or 8 in column:
         raise ValueError("a column lies in another file, or is encrypted")
-    metadata = structure(column, 3)
-    if integer(metadata, 5) != rows:
+    metadata = require_struct(column, 3)
+    if require_integer(metadata, 5) != rows:
         raise ValueError("a column has other than one value a row")
-    start = integer(metadata, 9)
+    start = require_integer(metadata, 9)
     dictionary = metadata.get(11)
     if isinstance(dictionary, int) and 0 < dictionary < start:
         start = dictionary
-    return ColumnPlace(integer(metadata, 4), start, integer(metadata, 7))
+    return ColumnChunkLocation(require_integer(metadata, 4), start, require_integer(metadata, 7))
 
 
 def _check_unique(values: Sequence[object]) -> None:

@@ -9,17 +9,22 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from snowmelt.blob.bdec import BDEC_VERSION, Readable, apply_ctr
-from snowmelt.blob.column_decoder import ChunkTooLarge, Sought, decode_columns, page_bytes
+from snowmelt.blob.bdec import BDEC_VERSION, BytesLike, apply_ctr
+from snowmelt.blob.column_decoder import (
+    ChunkTooLarge,
+    ColumnRequest,
+    decode_columns,
+    uncompressed_page_bytes,
+)
 from snowmelt.blob.parquet_footer import (
     ChunkFooter,
     FooterField,
     fields_by_ordinal,
-    inspect_chunk,
-    matches,
-    misfit,
+    find_column_mismatch,
+    find_schema_mismatch,
+    raising_blob_invalid,
+    read_chunk_footer,
     read_footer,
-    refusing,
 )
 from snowmelt.schema.chunk_types import chunk_arrow_schema, chunk_arrow_type
 
@@ -34,12 +39,12 @@ __all__ = [
     "ChunkFooter",
     "ChunkTooLarge",
     "FooterField",
-    "decrypt",
-    "encoded_bytes",
-    "inspect_chunk",
-    "matches",
-    "open_header",
+    "decrypt_chunk",
+    "find_schema_mismatch",
+    "read_blob_header",
     "read_chunk",
+    "read_chunk_footer",
+    "uncompressed_chunk_bytes",
 ]
 
 # Clients cut chunks at 256 MiB of values (specification §3.6); Arrow's text arrays end at 2 GiB.
@@ -57,27 +62,27 @@ class BlobHeader:
     chunks: tuple[dict[str, object], ...]
 
 
-def decrypt(cipher: Readable, *, chunk_key: bytes, offset: int) -> bytes:
+def decrypt_chunk(ciphertext: BytesLike, *, chunk_key: bytes, offset: int) -> bytes:
     """Return the Parquet file of an encrypted chunk, given without its padding.
 
     `chunk_key` is the blob's derived key, `offset` the chunk's place in its blob.
     """
-    return apply_ctr(cipher, key=chunk_key, offset=offset)
+    return apply_ctr(ciphertext, key=chunk_key, offset=offset)
 
 
 def read_chunk(  # noqa: PLR0913 - a footer is only given where it has been read already
-    parquet: Readable | pa.Buffer,
+    parquet: BytesLike | pa.Buffer,
     schema: TableSchema,
     *,
     columns: Sequence[str] | None = None,
-    written: TableSchema | None = None,
+    written_schema: TableSchema | None = None,
     path: str = "chunk",
     max_bytes: int = MAX_DECODED_BYTES,
     footer: ChunkFooter | None = None,
 ) -> pa.Table:
     """Decode a decrypted chunk into chunk form, with the named columns in that order, or all.
 
-    A nullable column that the chunk lacks is null. `written` is the version it was written for
+    A nullable column that the chunk lacks is null. `written_schema` is the version it was written for
     (None: the schema itself), which tells what its columns are where they have names alone.
     `path` names the blob in errors, `footer` is the file's where it has been read already.
 
@@ -87,26 +92,28 @@ def read_chunk(  # noqa: PLR0913 - a footer is only given where it has been read
             ChunkTooLarge).
         KeyError: A named column that the schema lacks.
     """
-    wanted = schema.columns if columns is None else [_named(schema, name) for name in columns]
+    wanted = (
+        schema.columns if columns is None else [_require_column(schema, name) for name in columns]
+    )
     whole = chunk_arrow_schema(schema)
-    with refusing(path):
+    with raising_blob_invalid(path):
         data = memoryview(parquet).cast("B")
         footer = footer or read_footer(data)
-        present = fields_by_ordinal(footer, written or schema)
-        _check_fit(wanted, present)
+        present = fields_by_ordinal(footer, written_schema or schema)
+        _check_columns_fit(wanted, present)
         # A run of a billion nulls takes a few bytes in the file.
-        if footer.rows * sum(map(_width, wanted)) > max_bytes:
+        if footer.rows * sum(map(_min_value_bytes, wanted)) > max_bytes:
             raise ChunkTooLarge(
                 f"{footer.rows} rows of these columns are more than a chunk may hold"
             )
         sought = [
-            Sought(column, present[column.ordinal])
+            ColumnRequest(column, present[column.ordinal])
             for column in wanted
             if column.ordinal in present
         ]
         decoded = iter(decode_columns(data, footer, sought, max_bytes=max_bytes))
         arrays = [
-            _chunk_form(next(decoded), column)
+            _to_chunk_form(next(decoded), column)
             if column.ordinal in present
             else pa.chunked_array([pa.nulls(footer.rows, chunk_arrow_type(column))])
             for column in wanted
@@ -118,26 +125,26 @@ def read_chunk(  # noqa: PLR0913 - a footer is only given where it has been read
     return result if wanted else pa.table({"": pa.nulls(footer.rows)}).select([])
 
 
-def encoded_bytes(
-    parquet: Readable | pa.Buffer, footer: ChunkFooter, schema: TableSchema, *, path: str = "chunk"
+def uncompressed_chunk_bytes(
+    parquet: BytesLike | pa.Buffer, footer: ChunkFooter, schema: TableSchema, *, path: str = "chunk"
 ) -> int:
     """Return the bytes that all columns take before they are decoded: pages, uncompressed, or rows.
 
     Raises:
         BlobInvalid: Page headers do not parse or contradict the footer.
     """
-    with refusing(path):
+    with raising_blob_invalid(path):
         present = fields_by_ordinal(footer, schema)
         sought = [
-            Sought(column, present[column.ordinal])
+            ColumnRequest(column, present[column.ordinal])
             for column in schema.columns
             if column.ordinal in present
         ]
-        pages = page_bytes(memoryview(parquet).cast("B"), footer, sought)
-        return max(pages, footer.rows * sum(map(_width, schema.columns)))
+        pages = uncompressed_page_bytes(memoryview(parquet).cast("B"), footer, sought)
+        return max(pages, footer.rows * sum(map(_min_value_bytes, schema.columns)))
 
 
-def open_header(data: Readable) -> BlobHeader | None:
+def read_blob_header(data: BytesLike) -> BlobHeader | None:
     """Read the header of the older blob layout; None when the blob begins without one.
 
     Raises:
@@ -146,7 +153,7 @@ def open_header(data: Readable) -> BlobHeader | None:
     view = memoryview(data).cast("B")
     if bytes(view[:4]) != _MAGIC:
         return None
-    with refusing("header"):
+    with raising_blob_invalid("header"):
         if len(view) < _HEADER_BYTES or view[4] != BDEC_VERSION:
             raise ValueError(f"only BDEC version {BDEC_VERSION} is read")
         size = int.from_bytes(view[5:13], "big")
@@ -156,11 +163,11 @@ def open_header(data: Readable) -> BlobHeader | None:
             raise ValueError("size differs from what the header says")
         if zlib.crc32(view[length:]) != checksum:
             raise ValueError("checksum differs")
-        chunks = _load_json(bytes(view[_HEADER_BYTES:length]))
+        chunks = _parse_chunk_metadata(bytes(view[_HEADER_BYTES:length]))
         return BlobHeader(length, chunks)
 
 
-def _load_json(text: bytes) -> tuple[dict[str, object], ...]:
+def _parse_chunk_metadata(text: bytes) -> tuple[dict[str, object], ...]:
     try:
         chunks = json.loads(text)
     except RecursionError:
@@ -170,31 +177,31 @@ def _load_json(text: bytes) -> tuple[dict[str, object], ...]:
     return tuple(chunks)
 
 
-def _named(schema: TableSchema, name: str) -> Column:
+def _require_column(schema: TableSchema, name: str) -> Column:
     column = schema.column(name)
     if column is None:
         raise KeyError(name)
     return column
 
 
-def _check_fit(wanted: Sequence[Column], present: dict[int, FooterField]) -> None:
+def _check_columns_fit(wanted: Sequence[Column], present: dict[int, FooterField]) -> None:
     for column in wanted:
         field = present.get(column.ordinal)
         if field is None and not column.nullable:
             raise ValueError(f"column {column.display_name} is missing and not nullable")
-        reason = field and misfit(field, column)
+        reason = field and find_column_mismatch(field, column)
         if reason:
             raise ValueError(reason)
 
 
-def _width(column: Column) -> int:
+def _min_value_bytes(column: Column) -> int:
     arrow_type = chunk_arrow_type(column)
     if pa.types.is_string(arrow_type) or pa.types.is_binary(arrow_type):
         return 4  # an offset; the bytes themselves are counted by their pages
     return int(-(-arrow_type.bit_width // 8))
 
 
-def _chunk_form(array: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
+def _to_chunk_form(array: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
     if not column.nullable and array.null_count:
         raise ValueError(f"column {column.display_name} has nulls")
     if pa.types.is_dictionary(array.type):

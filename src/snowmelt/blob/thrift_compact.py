@@ -11,29 +11,29 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Fields: TypeAlias = dict[int, object]
+ThriftFields: TypeAlias = dict[int, object]
 
 _TRUE, _FALSE, _I16, _I32, _I64, _BINARY, _LIST, _SET, _STRUCTURE = 1, 2, 4, 5, 6, 8, 9, 10, 12
 # Booleans in lists, bytes and doubles: skipped, because no check needs them.
-_WIDTHS = {1: 1, 2: 1, 3: 1, 7: 8}
+_FIXED_WIDTHS = {1: 1, 2: 1, 3: 1, 7: 8}
 # Parquet nests seven levels: footer, row groups, row group, columns, column, metadata, encodings.
 _MAX_DEPTH = 12
 _MAX_VARINT_SHIFT = 63
 
 
-def read_structure(data: bytes, position: int) -> tuple[Fields, int]:
+def read_struct(data: bytes, position: int) -> tuple[ThriftFields, int]:
     """Read the structure at `position`; return its fields and the position behind it.
 
     Raises:
         ValueError: It is malformed, nested too deep, or longer than `data`.
     """
     try:
-        return _structure(data, position, 0)
+        return _read_struct(data, position, 0)
     except IndexError:
         raise ValueError("a structure is cut off") from None
 
 
-def integer(fields: Fields, number: int) -> int:
+def require_integer(fields: ThriftFields, number: int) -> int:
     """Return a field that must be an integer not below 0.
 
     Raises:
@@ -45,79 +45,81 @@ def integer(fields: Fields, number: int) -> int:
     return value
 
 
-def structures(fields: Fields, number: int) -> list[Fields]:
-    """Return a field that must be a list of structures; see `integer`."""
+def require_structs(fields: ThriftFields, number: int) -> list[ThriftFields]:
+    """Return a field that must be a list of structures; see `require_integer`."""
     value = fields.get(number)
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise ValueError(f"field {number} is missing or invalid")
     return value
 
 
-def structure(fields: Fields, number: int) -> Fields:
-    """Return a field that must be a structure; see `integer`."""
+def require_struct(fields: ThriftFields, number: int) -> ThriftFields:
+    """Return a field that must be a structure; see `require_integer`."""
     value = fields.get(number)
     if not isinstance(value, dict):
         raise ValueError(f"field {number} is missing or invalid")  # noqa: TRY004 - bad bytes
     return value
 
 
-class Structure:
+class StructWriter:
     """A structure being written; fields in rising order of their numbers."""
 
     def __init__(self) -> None:
         self._out = bytearray()
         self._last = 0
 
-    def i32(self, number: int, value: int) -> Structure:
+    def add_i32(self, number: int, value: int) -> StructWriter:
         """Add a 32-bit integer."""
-        return self._add(number, _I32, _zigzag(value))
+        return self._add_field(number, _I32, _encode_zigzag(value))
 
-    def i64(self, number: int, value: int) -> Structure:
+    def add_i64(self, number: int, value: int) -> StructWriter:
         """Add a 64-bit integer."""
-        return self._add(number, _I64, _zigzag(value))
+        return self._add_field(number, _I64, _encode_zigzag(value))
 
-    def text(self, number: int, value: str) -> Structure:
+    def add_string(self, number: int, value: str) -> StructWriter:
         """Add a text."""
-        return self._add(number, _BINARY, _binary(value))
+        return self._add_field(number, _BINARY, _encode_binary(value))
 
-    def texts(self, number: int, values: Iterable[str]) -> Structure:
+    def add_strings(self, number: int, values: Iterable[str]) -> StructWriter:
         """Add a list of texts."""
-        return self._list(number, _BINARY, [_binary(value) for value in values])
+        return self._add_list(number, _BINARY, [_encode_binary(value) for value in values])
 
-    def i32s(self, number: int, values: Iterable[int]) -> Structure:
+    def add_i32s(self, number: int, values: Iterable[int]) -> StructWriter:
         """Add a list of 32-bit integers."""
-        return self._list(number, _I32, [_zigzag(value) for value in values])
+        return self._add_list(number, _I32, [_encode_zigzag(value) for value in values])
 
-    def structures(self, number: int, values: Iterable[Structure]) -> Structure:
+    def add_structs(self, number: int, values: Iterable[StructWriter]) -> StructWriter:
         """Add a list of structures."""
-        return self._list(number, _STRUCTURE, [value.encoded() for value in values])
+        return self._add_list(number, _STRUCTURE, [value.to_bytes() for value in values])
 
-    def structure(self, number: int, value: Structure) -> Structure:
+    def add_struct(self, number: int, value: StructWriter) -> StructWriter:
         """Add a structure."""
-        return self._add(number, _STRUCTURE, value.encoded())
+        return self._add_field(number, _STRUCTURE, value.to_bytes())
 
-    def encoded(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """Return the finished bytes."""
         return bytes(self._out) + b"\0"
 
-    def _add(self, number: int, kind: int, value: bytes) -> Structure:
+    def _add_field(self, number: int, kind: int, value: bytes) -> StructWriter:
         # Every structure of Parquet that we write has steps of at most 15 between its fields.
         self._out.append((number - self._last) << 4 | kind)
         self._out += value
         self._last = number
         return self
 
-    def _list(self, number: int, kind: int, values: list[bytes]) -> Structure:
+    def _add_list(self, number: int, kind: int, values: list[bytes]) -> StructWriter:
         size = len(values)
-        head = bytes([size << 4 | kind]) if size < 15 else bytes([0xF0 | kind]) + _varint(size)
-        return self._add(number, _LIST, head + b"".join(values))
+        head = (
+            bytes([size << 4 | kind]) if size < 15 else bytes([0xF0 | kind]) + _encode_varint(size)
+        )
+        return self._add_field(number, _LIST, head + b"".join(values))
 
 
-def _structure(data: bytes, position: int, depth: int) -> tuple[Fields, int]:
+def _read_struct(data: bytes, position: int, depth: int) -> tuple[ThriftFields, int]:
     # Nearly all fields are small integers, which are read in place: half the time.
     if depth > _MAX_DEPTH:
         raise ValueError("structures are nested too deep")
-    fields: Fields = {}
+    fields: ThriftFields = {}
     number = 0
     while True:
         head = data[position]
@@ -136,16 +138,16 @@ def _structure(data: bytes, position: int, depth: int) -> tuple[Fields, int]:
                 value, position = _read_varint(data, position - 1)
             fields[number] = (value >> 1) ^ -(value & 1)
         elif kind > _FALSE:
-            fields[number], position = _value(data, position, kind, depth)
+            fields[number], position = _read_value(data, position, kind, depth)
         else:
             fields[number] = kind == _TRUE
 
 
-def _value(data: bytes, position: int, kind: int, depth: int) -> tuple[object, int]:
+def _read_value(data: bytes, position: int, kind: int, depth: int) -> tuple[object, int]:
     if kind == _STRUCTURE:
-        return _structure(data, position, depth + 1)
+        return _read_struct(data, position, depth + 1)
     if kind in {_LIST, _SET}:
-        return _items(data, position, depth + 1)
+        return _read_items(data, position, depth + 1)
     if kind == _BINARY:
         length, position = _read_varint(data, position)
         if position + length > len(data):
@@ -153,12 +155,12 @@ def _value(data: bytes, position: int, kind: int, depth: int) -> tuple[object, i
         return data[position : position + length], position + length
     if kind in {_I16, _I32, _I64}:
         return _read_zigzag(data, position)
-    if kind in _WIDTHS:
-        return None, position + _WIDTHS[kind]
+    if kind in _FIXED_WIDTHS:
+        return None, position + _FIXED_WIDTHS[kind]
     raise ValueError(f"no field can have type {kind}")
 
 
-def _items(data: bytes, position: int, depth: int) -> tuple[list[object], int]:
+def _read_items(data: bytes, position: int, depth: int) -> tuple[list[object], int]:
     head = data[position]
     position += 1
     size = head >> 4
@@ -169,7 +171,7 @@ def _items(data: bytes, position: int, depth: int) -> tuple[list[object], int]:
         raise ValueError("a list is cut off or nested too deep")
     items = []
     for _ in range(size):
-        item, position = _value(data, position, head & 15, depth)
+        item, position = _read_value(data, position, head & 15, depth)
         items.append(item)
     return items, position
 
@@ -194,7 +196,7 @@ def _read_zigzag(data: bytes, position: int) -> tuple[int, int]:
     return (number >> 1) ^ -(number & 1), position
 
 
-def _varint(number: int) -> bytes:
+def _encode_varint(number: int) -> bytes:
     out = bytearray()
     while number > 127:
         out.append(number & 127 | 128)
@@ -203,10 +205,10 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
-def _zigzag(number: int) -> bytes:
-    return _varint(number << 1 ^ number >> 63)
+def _encode_zigzag(number: int) -> bytes:
+    return _encode_varint(number << 1 ^ number >> 63)
 
 
-def _binary(text: str) -> bytes:
+def _encode_binary(text: str) -> bytes:
     encoded = text.encode()
-    return _varint(len(encoded)) + encoded
+    return _encode_varint(len(encoded)) + encoded

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from snowmelt.blob.bdec import BLOCK_BYTES, apply_ctr_into, derive_key, padded_length
+from snowmelt.blob.bdec import BLOCK_BYTES, apply_ctr_into, derive_blob_key, padded_length
 from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType, TableSchema
 
@@ -25,21 +25,21 @@ SDK_VERSION = "snowmelt-1"
 # Limits of bytes in Arrow form, measured on 11 columns: compression only adds to the time of a
 # few rows (0.27 ms for one); up to some hundred rows Snappy takes two thirds of zstd's time;
 # from there zstd's bytes (60 % of Snappy's) save more in MD5 and storage than they cost.
-_UNCOMPRESSED_BELOW = 4 * 1024
-_SNAPPY_BELOW = 128 * 1024
+_UNCOMPRESSED_BELOW_BYTES = 4 * 1024
+_SNAPPY_BELOW_BYTES = 128 * 1024
 
 # A dictionary saves a third of the time and half of the bytes of a column with few distinct
 # values, and costs both elsewhere; under 10,000 rows the difference is lost in the noise.
-_DICTIONARY_FROM_ROWS = 10_000
+_MIN_DICTIONARY_ROWS = 10_000
 _SAMPLE_ROWS = 1024
-_DISTINCT_IN_SAMPLE = 768
+_MAX_DISTINCT_SAMPLE_VALUES = 768
 
 # Up to so many digits decimals are written as integers. Of these the differences take half of the time
 # of plain values under zstd, and a fifth less bytes of random ones, far less of moments; longer
 # ones are bytes, of which those of one place together take half of the time and a tenth.
-_WORD_DIGITS = 18
+_MAX_INT64_DIGITS = 18
 
-_LOGICAL = {
+_LOGICAL_TYPE_CODES = {
     LogicalType.BOOLEAN: 1,
     LogicalType.FIXED: 2,
     LogicalType.TIMESTAMP_LTZ: 3,
@@ -54,11 +54,11 @@ _LOGICAL = {
     LogicalType.OBJECT: 12,
     LogicalType.ARRAY: 13,
 }
-_PHYSICAL = {"SB1": 1, "SB2": 2, "SB4": 3, "SB8": 4, "SB16": 5, "DOUBLE": 7, "LOB": 8}
+_PHYSICAL_TYPE_CODES = {"SB1": 1, "SB2": 2, "SB4": 3, "SB8": 4, "SB16": 5, "DOUBLE": 7, "LOB": 8}
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkSource:
+class ChunkInput:
     """Rows of one table in chunk form, and the table's 256-bit data key."""
 
     rows: pa.Table
@@ -86,7 +86,7 @@ class Blob:
     chunks: tuple[BlobChunk, ...]
 
 
-def build_blob(path: str, sources: Sequence[ChunkSource]) -> Blob:
+def build_blob(path: str, inputs: Sequence[ChunkInput]) -> Blob:
     """Encode and encrypt one chunk per source, in their order.
 
     Raises:
@@ -95,32 +95,34 @@ def build_blob(path: str, sources: Sequence[ChunkSource]) -> Blob:
     files: list[memoryview] = []
     offsets: list[int] = []
     size = 0
-    for source in sources:
+    for source in inputs:
         files.append(memoryview(encode_chunk(source, path, size)).cast("B"))
         offsets.append(size)
         size += padded_length(len(files[-1]))
     if not files:
         raise ValueError("a blob needs at least one chunk")
     whole = memoryview(bytearray(size))
-    for source, file, offset in zip(sources, files, offsets, strict=True):
-        _encrypt(file, whole[offset:], key=derive_key(source.data_key, path), offset=offset)
-    digests, md5 = _digests(whole, offsets, [len(file) for file in files])
+    for source, file, offset in zip(inputs, files, offsets, strict=True):
+        _encrypt_chunk(
+            file, whole[offset:], key=derive_blob_key(source.data_key, path), offset=offset
+        )
+    digests, md5 = _compute_digests(whole, offsets, [len(file) for file in files])
     chunks = tuple(
         BlobChunk(offset, len(file), digest, source.rows.num_rows)
-        for source, file, offset, digest in zip(sources, files, offsets, digests, strict=True)
+        for source, file, offset, digest in zip(inputs, files, offsets, digests, strict=True)
     )
     return Blob(path, whole.toreadonly(), md5, chunks)
 
 
-def encode_chunk(source: ChunkSource, path: str, offset: int) -> pa.Buffer:
+def encode_chunk(chunk_input: ChunkInput, path: str, offset: int) -> pa.Buffer:
     """Return the Parquet file of one chunk that will begin at `offset` of blob `path`."""
-    schema = chunk_arrow_schema(source.schema)
-    if source.rows.schema.types != schema.types:
+    schema = chunk_arrow_schema(chunk_input.schema)
+    if chunk_input.rows.schema.types != schema.types:
         # Table.from_arrays would convert without a word.
         raise ValueError("the rows are not in the chunk form of their schema")
-    table = pa.Table.from_arrays(source.rows.columns, schema=schema)
-    codec = _codec(table)
-    dictionary = _dictionary_columns(table, source.schema)
+    table = pa.Table.from_arrays(chunk_input.rows.columns, schema=schema)
+    codec = _choose_codec(table)
+    dictionary = _find_dictionary_columns(table, chunk_input.schema)
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
@@ -129,48 +131,50 @@ def encode_chunk(source: ChunkSource, path: str, offset: int) -> pa.Buffer:
         compression=codec,
         compression_level=1 if codec == "zstd" else None,
         use_dictionary=dictionary or False,
-        column_encoding=_encodings(schema, dictionary) or None,
+        column_encoding=_choose_encodings(schema, dictionary) or None,
         # The catalog has the statistics that count; these would take 10 % of the time.
         write_statistics=False,
         store_schema=False,
         store_decimal_as_integer=True,
     ) as writer:
-        writer.add_key_value_metadata(_metadata(source.schema, path, offset))
+        writer.add_key_value_metadata(_make_file_metadata(chunk_input.schema, path, offset))
         writer.write_table(table, row_group_size=max(table.num_rows, 1))
     return sink.getvalue()
 
 
-def _metadata(schema: TableSchema, path: str, offset: int) -> dict[str, str]:
+def _make_file_metadata(schema: TableSchema, path: str, offset: int) -> dict[str, str]:
     name = path.rpartition("/")[2]
     primary = name if offset == 0 else f"{name.removesuffix('.bdec')}_{offset}.bdec"
     metadata = {"sfVer": "1,1", "sdkVersion": SDK_VERSION, "primaryFileId": primary}
     for column in schema.columns:
-        metadata[str(column.ordinal)] = f"{_LOGICAL[column.kind]},{_PHYSICAL[column.physical_type]}"
+        metadata[str(column.ordinal)] = (
+            f"{_LOGICAL_TYPE_CODES[column.kind]},{_PHYSICAL_TYPE_CODES[column.physical_type]}"
+        )
         if column.kind in SEMI_STRUCTURED_TYPES:
             metadata[f"{column.ordinal}:obj_enc"] = "1"
     return metadata
 
 
-def _codec(table: pa.Table) -> str:
+def _choose_codec(table: pa.Table) -> str:
     size = table.nbytes
-    if size < _UNCOMPRESSED_BELOW:
+    if size < _UNCOMPRESSED_BELOW_BYTES:
         return "none"
-    return "snappy" if size < _SNAPPY_BELOW else "zstd"
+    return "snappy" if size < _SNAPPY_BELOW_BYTES else "zstd"
 
 
-def _dictionary_columns(table: pa.Table, schema: TableSchema) -> list[str]:
-    if table.num_rows < _DICTIONARY_FROM_ROWS:
+def _find_dictionary_columns(table: pa.Table, schema: TableSchema) -> list[str]:
+    if table.num_rows < _MIN_DICTIONARY_ROWS:
         return []
-    sample = _sample(table)
+    sample = _sample_rows(table)
     return [
         column.name
         for column in schema.columns
         if column.kind is not LogicalType.BOOLEAN
-        and pc.count_distinct(sample.column(column.name)).as_py() <= _DISTINCT_IN_SAMPLE
+        and pc.count_distinct(sample.column(column.name)).as_py() <= _MAX_DISTINCT_SAMPLE_VALUES
     ]
 
 
-def _sample(table: pa.Table) -> pa.Table:
+def _sample_rows(table: pa.Table) -> pa.Table:
     """Return rows at equal distances; piece by piece, since else Arrow joins all pieces first."""
     step = table.num_rows // _SAMPLE_ROWS
     taken: list[pa.RecordBatch] = []
@@ -182,22 +186,22 @@ def _sample(table: pa.Table) -> pa.Table:
     return pa.Table.from_batches(taken, table.schema).slice(0, _SAMPLE_ROWS)
 
 
-def _encodings(schema: pa.Schema, dictionary: list[str]) -> dict[str, str]:
+def _choose_encodings(schema: pa.Schema, dictionary: list[str]) -> dict[str, str]:
     return {
-        field.name: _encoding(field.type)
+        field.name: _choose_encoding(field.type)
         for field in schema
-        if field.name not in dictionary and _encoding(field.type)
+        if field.name not in dictionary and _choose_encoding(field.type)
     }
 
 
-def _encoding(kind: pa.DataType) -> str:
+def _choose_encoding(kind: pa.DataType) -> str:
     """Return how numbers are written; empty for what is best plain."""
     if pa.types.is_decimal(kind):
-        return "DELTA_BINARY_PACKED" if kind.precision <= _WORD_DIGITS else "BYTE_STREAM_SPLIT"
+        return "DELTA_BINARY_PACKED" if kind.precision <= _MAX_INT64_DIGITS else "BYTE_STREAM_SPLIT"
     return "DELTA_BINARY_PACKED" if pa.types.is_date32(kind) else ""
 
 
-def _encrypt(file: memoryview, target: memoryview, *, key: bytes, offset: int) -> None:
+def _encrypt_chunk(file: memoryview, target: memoryview, *, key: bytes, offset: int) -> None:
     # Whole blocks straight from the encoder's buffer, then the last one with its padding.
     whole = len(file) - len(file) % BLOCK_BYTES
     apply_ctr_into(file[:whole], target[:whole], key=key, offset=offset)
@@ -205,7 +209,9 @@ def _encrypt(file: memoryview, target: memoryview, *, key: bytes, offset: int) -
     apply_ctr_into(last, target[whole : whole + BLOCK_BYTES], key=key, offset=offset + whole)
 
 
-def _digests(whole: memoryview, offsets: list[int], lengths: list[int]) -> tuple[list[str], str]:
+def _compute_digests(
+    whole: memoryview, offsets: list[int], lengths: list[int]
+) -> tuple[list[str], str]:
     # The first chunk's hash goes on to be the blob's: a blob of one chunk is hashed once.
     running = hashlib.md5(whole[: lengths[0]], usedforsecurity=False)
     digests = [running.hexdigest()]

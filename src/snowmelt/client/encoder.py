@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from snowmelt import failpoints, tracing
 from snowmelt.backoff import Backoff
-from snowmelt.blob.bdec import BDEC_VERSION, blob_path
-from snowmelt.blob.writer import Blob, BlobChunk, ChunkSource, build_blob
+from snowmelt.blob.bdec import BDEC_VERSION, make_blob_path
+from snowmelt.blob.writer import Blob, BlobChunk, ChunkInput, build_blob
 from snowmelt.client import chunk_planner
 from snowmelt.client.channel_state import Failure
 from snowmelt.client.chunk_planner import ChunkPlan, plan_blobs, torn
@@ -164,7 +164,7 @@ class Encoder:
         self, plans: Sequence[ChunkPlan], tables: list[pa.Table], parts: Sequence[_Part]
     ) -> list[StagedChunk]:
         started_at = self._clock.now()
-        path = blob_path(started_at, self._client_prefix, _THREAD_ID, next(self._counter))
+        path = make_blob_path(started_at, self._client_prefix, _THREAD_ID, next(self._counter))
         first_ms = min(entry.portion.first_insert_ms for plan in plans for entry in plan.entries)
         tracing.record_blob_spans("snowmelt.insert", [path], first_ms * 1_000_000)
         with tracing.span("snowmelt.flush", path):
@@ -179,7 +179,7 @@ class Encoder:
         parts: Sequence[_Part],
     ) -> list[StagedChunk]:
         sources = [
-            ChunkSource(rows=table, schema=plan.target.schema, data_key=plan.target.data_key)
+            ChunkInput(rows=table, schema=plan.target.schema, data_key=plan.target.data_key)
             for plan, table in zip(plans, tables, strict=True)
         ]
         built_from = self._clock.monotonic()

@@ -245,11 +245,11 @@ def _checked(
     md5 = data.known_md5(chunk.offset, chunk.length) or _md5(cipher).hexdigest()
     if md5 != chunk.md5:
         raise _Rejected(ResponseCode.CHUNK_MD5_MISSING, f"{where} has MD5 {md5}, not {chunk.md5}.")
-    parquet = reader.decrypt(
-        cipher, chunk_key=bdec.derive_key(chunk.data_key, path), offset=chunk.offset
+    parquet = reader.decrypt_chunk(
+        cipher, chunk_key=bdec.derive_blob_key(chunk.data_key, path), offset=chunk.offset
     )
     try:
-        footer = reader.inspect_chunk(parquet)
+        footer = reader.read_chunk_footer(parquet)
     except BlobInvalid as error:
         raise _Rejected(
             ResponseCode.BLOB_FORMAT_WRONG,

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 from snowmelt.blob import reader
 from snowmelt.blob.parquet_footer import (
     ChunkFooter,
-    ColumnPlace,
+    ColumnChunkLocation,
     RowGroup,
     fields_by_ordinal,
-    matches,
+    find_schema_mismatch,
 )
 from snowmelt.errors import BlobInvalid, InvalidRow, InvalidValue
 from snowmelt.ingest.request_validation import MAX_CHUNK_BYTES, Refusal
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import TypeAlias
 
-    from snowmelt.blob.bdec import Readable
+    from snowmelt.blob.bdec import BytesLike
     from snowmelt.schema.statistics import ColumnStatistics
     from snowmelt.wire.streaming import (
         ChunkStatisticsMessage,
@@ -77,7 +77,7 @@ _LARGE_NUMBER = r"[eE]\+?[0-9]{3}|[0-9]{200}"
 class Chunk:
     """A decrypted chunk whose footer fits `schema`; `path` names its blob in errors."""
 
-    parquet: Readable
+    parquet: BytesLike
     footer: ChunkFooter
     schema: TableSchema
     claimed: ChunkStatisticsMessage
@@ -153,7 +153,10 @@ def _derived_together(chunks: Sequence[Chunk]) -> list[bytes | Refusal] | None:
 
 
 def _moved(group: RowGroup, by: int) -> RowGroup:
-    places = tuple(ColumnPlace(each.codec, each.start + by, each.length) for each in group.places)
+    places = tuple(
+        ColumnChunkLocation(each.codec, each.start + by, each.length)
+        for each in group.column_locations
+    )
     return RowGroup(group.rows, places)
 
 
@@ -188,7 +191,7 @@ def _decoded(chunk: Chunk) -> Iterator[tuple[TableSchema, pa.Table]]:
     else:
         yield schema, whole
         return
-    total = reader.encoded_bytes(parquet, footer, schema, path=path)
+    total = reader.uncompressed_chunk_bytes(parquet, footer, schema, path=path)
     for column in schema.columns:
         if total > reader.MAX_DECODED_BYTES:
             raise BlobInvalid(path=path, reason=f"it decodes to {total:,} bytes or more")
@@ -327,7 +330,7 @@ def newest_match(footer: ChunkFooter, schemas: Mapping[int, TableSchema]) -> Tab
     """Return the newest version that a chunk fits, or why it does not fit the current one."""
     reason = "the table is gone"
     for version in sorted(schemas, reverse=True):
-        found = matches(footer, schemas[version])
+        found = find_schema_mismatch(footer, schemas[version])
         if found is None:
             return schemas[version]
         if version == max(schemas):
@@ -342,4 +345,4 @@ def _is_whole(footer: ChunkFooter, schema: TableSchema) -> bool:
     return all(
         column.ordinal in present and present[column.ordinal].name == column.name
         for column in schema.columns
-    ) and not matches(footer, schema)
+    ) and not find_schema_mismatch(footer, schema)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from snowmelt.blob.reader import decrypt, read_chunk
+from snowmelt.blob.reader import decrypt_chunk, read_chunk
 from snowmelt.errors import BlobCorrupt, BlobInvalid, InvalidRow
 from snowmelt.schema.native_types import native_schema, to_native
 from snowmelt.schema.types import TableSchema
@@ -59,9 +59,9 @@ def read_task(task: ChunkTask, columns: Sequence[str] | None = None) -> pa.Table
     if hashlib.md5(data, usedforsecurity=False).hexdigest() != task.md5:
         raise _corrupt(task, "its MD5 is not the one registered")
     try:
-        parquet = decrypt(data, chunk_key=task.chunk_key, offset=task.offset)
+        parquet = decrypt_chunk(data, chunk_key=task.chunk_key, offset=task.offset)
         table = read_chunk(
-            parquet, task.schema, columns=columns, written=task.written, path=task.path
+            parquet, task.schema, columns=columns, written_schema=task.written, path=task.path
         )
         if table.num_rows != task.rows:
             raise _corrupt(task, f"it has {table.num_rows} rows instead of {task.rows}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from snowmelt.blob.bdec import derive_key
+from snowmelt.blob.bdec import derive_blob_key
 from snowmelt.catalog.objects.tables import schema_versions
 from snowmelt.clock import SystemClock
 from snowmelt.errors import TableInconsistent
@@ -165,7 +165,7 @@ def _task(
         offset=chunk.offset,
         length=chunk.length,
         md5=chunk.md5,
-        chunk_key=derive_key(key, chunk.path),
+        chunk_key=derive_blob_key(key, chunk.path),
         rows=chunk.rows,
         schema=schema,
     )

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.blob.bdec import apply_ctr, apply_ctr_into, derive_key
+from snowmelt.blob.bdec import apply_ctr, apply_ctr_into, derive_blob_key
 
 PATH = "2026/11/21/1/40/totwo8_abc_4711_18_0.bdec"
 
@@ -29,12 +29,12 @@ def test_the_key_is_the_hash_of_data_key_and_path():
     digest = hashlib.sha256()
     digest.update(data_key)
     digest.update(PATH.encode("utf-8"))
-    assert derive_key(data_key, PATH) == digest.digest()
+    assert derive_blob_key(data_key, PATH) == digest.digest()
 
 
 @given(data=st.binary(max_size=200), blocks=st.integers(0, 2**40))
 def test_the_counter_is_the_number_of_the_block(data, blocks):
-    key = derive_key(b"k" * 32, PATH)
+    key = derive_blob_key(b"k" * 32, PATH)
     cipher = apply_ctr(data, key=key, offset=blocks * 16)
     assert cipher == block_by_block(data, key, blocks * 16)
     assert apply_ctr(cipher, key=key, offset=blocks * 16) == data
@@ -44,14 +44,14 @@ def test_the_counter_is_the_number_of_the_block(data, blocks):
 
 
 def test_the_counter_runs_on_across_chunks():
-    key = derive_key(b"k" * 32, PATH)
+    key = derive_blob_key(b"k" * 32, PATH)
     data = bytes(100)
     whole = apply_ctr(data, key=key, offset=0)
     assert apply_ctr(data[48:], key=key, offset=48) == whole[48:]
 
 
 def test_an_offset_between_blocks_counts_whole_blocks():
-    key = derive_key(b"k" * 32, PATH)
+    key = derive_blob_key(b"k" * 32, PATH)
     assert apply_ctr(b"abc", key=key, offset=17) == apply_ctr(b"abc", key=key, offset=16)
 
 

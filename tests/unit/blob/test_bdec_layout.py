@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.blob.bdec import blob_path, padded_length, parse_blob_path
+from snowmelt.blob.bdec import make_blob_path, padded_length, parse_blob_path
 from snowmelt.errors import BlobInvalid
 
 CAPTURED = "2026/11/21/1/40/totwo8_abc_4711_18_0.bdec"
@@ -18,13 +18,13 @@ def test_the_captured_name_is_understood_and_made_again():
     name = parse_blob_path(CAPTURED)
     assert name.created_at == dt.datetime(2026, 11, 21, 1, 40, 56, tzinfo=dt.UTC)
     assert (name.client_prefix, name.thread_id, name.counter) == ("abc_4711", 18, 0)
-    assert blob_path(name.created_at, "abc_4711", 18, 0) == CAPTURED
+    assert make_blob_path(name.created_at, "abc_4711", 18, 0) == CAPTURED
 
 
 def test_paths_are_in_utc_without_zero_padding():
     tokyo = dt.timezone(dt.timedelta(hours=9))
     at = dt.datetime(2026, 3, 4, 9, 5, 0, tzinfo=tokyo)
-    assert blob_path(at, "p", 1, 2).startswith("2026/3/4/0/5/")
+    assert make_blob_path(at, "p", 1, 2).startswith("2026/3/4/0/5/")
 
 
 @pytest.mark.slow
@@ -35,7 +35,7 @@ def test_paths_are_in_utc_without_zero_padding():
     counter=st.integers(0, 2**63 - 1),
 )
 def test_a_name_taken_apart_is_what_made_it(at, prefix, thread, counter):
-    name = parse_blob_path(blob_path(at, prefix, thread, counter))
+    name = parse_blob_path(make_blob_path(at, prefix, thread, counter))
     assert name.created_at == at.replace(microsecond=0)
     assert (name.client_prefix, name.thread_id, name.counter) == (prefix, thread, counter)
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snowmelt.blob.reader import inspect_chunk, open_header, read_chunk
-from snowmelt.blob.writer import ChunkSource, encode_chunk
+from snowmelt.blob.reader import read_blob_header, read_chunk, read_chunk_footer
+from snowmelt.blob.writer import ChunkInput, encode_chunk
 from snowmelt.errors import BlobInvalid
 from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.schema.types import Column, LogicalType, TableSchema
@@ -86,7 +86,7 @@ def test_a_decimal_of_few_digits_in_sixteen_bytes_is_read():
     schema = schema_of(Column("D", LogicalType.FIXED, 1, precision=12, scale=2))
     table = table_of(schema, [-(10**12) + 1, None, 0, 10**12 - 1])
     java = with_precision(as_java(table, schema), 12)
-    [found] = inspect_chunk(java).fields
+    [found] = read_chunk_footer(java).fields
     assert (found.physical_type, found.type_length) == ("FIXED_LEN_BYTE_ARRAY", 16)
     assert (found.precision, found.scale) == (12, 2)
     assert read_chunk(java, schema).equals(table)
@@ -96,7 +96,7 @@ def test_bytes_under_a_text_annotation_are_bytes():
     schema = schema_of(Column("B", LogicalType.BINARY, 1, byte_length=100))
     table = table_of(schema, [b"\xff\xfe\x00", b"", None, bytes(range(256))])
     java = as_java(table, schema)
-    assert inspect_chunk(java).fields[0].meaning == "STRING"
+    assert read_chunk_footer(java).fields[0].logical_type == "STRING"
     assert read_chunk(java, schema).column("B").to_pylist() == table.column("B").to_pylist()
 
 
@@ -188,7 +188,7 @@ def test_columns_are_found_by_field_id_whatever_their_names():
 def test_without_field_ids_columns_are_found_by_name():
     parquet = written(pa.table({"B": ["b"], "A": ["a"]}))
     schema = schema_of(text(1, name="A"), text(2, name="B"))
-    assert [found.ordinal for found in inspect_chunk(parquet).fields] == [None, None]
+    assert [found.ordinal for found in read_chunk_footer(parquet).fields] == [None, None]
     assert read_chunk(parquet, schema).to_pydict() == {"A": ["a"], "B": ["b"]}
 
 
@@ -247,7 +247,7 @@ def test_several_row_groups_are_read():
 )
 def test_bytes_that_are_no_parquet_are_refused(data):
     with pytest.raises(BlobInvalid, match="some/path"):
-        inspect_chunk(data, path="some/path")
+        read_chunk_footer(data, path="some/path")
     with pytest.raises(BlobInvalid, match="some/path"):
         read_chunk(data, schema_of(text()), path="some/path")
 
@@ -258,7 +258,7 @@ def test_an_encrypted_chunk_with_the_wrong_key_is_refused():
     schema = schema_of(text())
     cipher = apply_ctr(as_java(table_of(schema, ["a"]), schema), key=b"1" * 32, offset=0)
     with pytest.raises(BlobInvalid):
-        inspect_chunk(apply_ctr(cipher, key=b"2" * 32, offset=0))
+        read_chunk_footer(apply_ctr(cipher, key=b"2" * 32, offset=0))
 
 
 BYTES = st.binary(max_size=300)
@@ -269,7 +269,7 @@ BYTES = st.binary(max_size=300)
 def test_any_bytes_decode_or_raise_the_one_error(data):
     framed = b"PAR1" + data + len(data).to_bytes(4, "little") + b"PAR1"
     for parquet in (data, framed):
-        for operation in (inspect_chunk, lambda parquet: read_chunk(parquet, every_type())):
+        for operation in (read_chunk_footer, lambda parquet: read_chunk(parquet, every_type())):
             try:
                 operation(parquet)
             except BlobInvalid:
@@ -289,7 +289,7 @@ def test_any_bytes_decode_or_raise_the_one_error(data):
 @settings(relaxed, max_examples=3 * settings.default.max_examples)
 def test_a_damaged_chunk_decodes_or_raises_the_one_error(part, java, edits):
     schema, table = part
-    source = ChunkSource(table, schema, DATA_KEY)
+    source = ChunkInput(table, schema, DATA_KEY)
     parquet = as_java(table, schema) if java else bytes(encode_chunk(source, PATH, 0))
     for place, inserted, removed in edits:
         at = place % len(parquet)
@@ -317,11 +317,11 @@ def header_variant(chunk: bytes, metadata: object) -> bytes:
 
 def test_the_layout_with_a_header_is_opened():
     blob = header_variant(b"chunk bytes", [{"table": "T", "chunk_start_offset": 60}])
-    header = open_header(blob)
+    header = read_blob_header(blob)
     assert header.chunks == ({"table": "T", "chunk_start_offset": 60},)
     assert blob[header.length :] == b"chunk bytes"
-    assert open_header(b"no header at all") is None
-    assert open_header(b"") is None
+    assert read_blob_header(b"no header at all") is None
+    assert read_blob_header(b"") is None
 
 
 @pytest.mark.parametrize(
@@ -341,12 +341,12 @@ def test_the_layout_with_a_header_is_opened():
 def test_a_broken_header_is_refused(damage):
     blob = header_variant(b"chunk bytes", [{"table": "T"}])
     with pytest.raises(BlobInvalid):
-        open_header(damage(blob))
+        read_blob_header(damage(blob))
 
 
 @given(st.binary(max_size=80))
 def test_any_header_opens_or_raises_the_one_error(data):
     try:
-        open_header(b"bdec" + data)
+        read_blob_header(b"bdec" + data)
     except BlobInvalid:
         return

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.blob.thrift_compact import Structure, integer, read_structure, structure, structures
+from snowmelt.blob.thrift_compact import (
+    StructWriter,
+    read_struct,
+    require_integer,
+    require_struct,
+    require_structs,
+)
 
 SIGNED = st.integers(-(2**63), 2**63 - 1)
 
@@ -21,18 +27,18 @@ SIGNED = st.integers(-(2**63), 2**63 - 1)
     numbers=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=40),
 )
 def test_what_was_written_is_read(number, texts, numbers):
-    inner = Structure().i64(1, number).text(3, "x" * 200)
+    inner = StructWriter().add_i64(1, number).add_string(3, "x" * 200)
     encoded = (
-        Structure()
-        .i32(1, 7)
-        .texts(2, texts)
-        .i32s(5, numbers)
-        .structure(6, inner)
-        .structures(20, [inner] * 16)
-        .encoded()
+        StructWriter()
+        .add_i32(1, 7)
+        .add_strings(2, texts)
+        .add_i32s(5, numbers)
+        .add_struct(6, inner)
+        .add_structs(20, [inner] * 16)
+        .to_bytes()
     )
     expected_inner = {1: number, 3: b"x" * 200}
-    fields, end = read_structure(b"skip" + encoded + b"rest", 4)
+    fields, end = read_struct(b"skip" + encoded + b"rest", 4)
     assert end == 4 + len(encoded)
     assert fields == {
         1: 7,
@@ -48,21 +54,21 @@ def test_a_footer_of_pyarrow_is_understood():
     pq.write_table(pa.table({"a": [1, None], "b": ["x", "y"]}), sink)
     data = sink.getvalue()
     size = int.from_bytes(data[-8:-4], "little")
-    footer, end = read_structure(data[-8 - size : -8], 0)
+    footer, end = read_struct(data[-8 - size : -8], 0)
     assert end == size
-    assert integer(footer, 3) == 2
-    assert [element[4] for element in structures(footer, 2)] == [b"schema", b"a", b"b"]
-    [group] = structures(footer, 4)
-    column = structure(structures(group, 1)[0], 3)
+    assert require_integer(footer, 3) == 2
+    assert [element[4] for element in require_structs(footer, 2)] == [b"schema", b"a", b"b"]
+    [group] = require_structs(footer, 4)
+    column = require_struct(require_structs(group, 1)[0], 3)
     metadata = pq.read_metadata(io.BytesIO(data)).row_group(0).column(0)
-    assert integer(column, 9) == metadata.data_page_offset
-    assert integer(column, 7) == metadata.total_compressed_size
+    assert require_integer(column, 9) == metadata.data_page_offset
+    assert require_integer(column, 7) == metadata.total_compressed_size
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_structure_or_malformed(data):
     try:
-        fields, end = read_structure(data, 0)
+        fields, end = read_struct(data, 0)
     except ValueError:
         return
     assert isinstance(fields, dict)
@@ -84,16 +90,16 @@ def test_any_bytes_are_a_structure_or_malformed(data):
 )
 def test_malformed_structures_are_refused(data):
     with pytest.raises(ValueError, match=r"."):
-        read_structure(data, 0)
+        read_struct(data, 0)
 
 
 @pytest.mark.parametrize("value", [None, -1, b"1", [], {}, True])
 def test_a_field_of_another_type_is_refused(value):
     with pytest.raises(ValueError, match="field 1"):
-        integer({1: value}, 1)
+        require_integer({1: value}, 1)
     if value != []:
         with pytest.raises(ValueError, match="field 1"):
-            structures({1: value}, 1)
+            require_structs({1: value}, 1)
     if value != {}:
         with pytest.raises(ValueError, match="field 1"):
-            structure({1: value}, 1)
+            require_struct({1: value}, 1)

@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from snowmelt import failpoints
-from snowmelt.blob.bdec import blob_path
-from snowmelt.blob.writer import ChunkSource, build_blob
+from snowmelt.blob.bdec import make_blob_path
+from snowmelt.blob.writer import ChunkInput, build_blob
 from snowmelt.catalog.commands.executor import execute
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.jobs import services
@@ -78,9 +78,9 @@ class World:
     ) -> BlobMetadata:
         schema = TableSchema(1, tuple(map(columns.column_from_message, opened.table_columns or [])))
         table = RowConverter(schema, zone=ZoneInfo("UTC")).convert(rows).table
-        path = blob_path(NOW, f"{self.prefix}_{self.deployment_id}", 1, next(self.counter))
+        path = make_blob_path(NOW, f"{self.prefix}_{self.deployment_id}", 1, next(self.counter))
         key = base64.b64decode(opened.encryption_key or "")
-        blob = build_blob(path, [ChunkSource(table, schema, key)])
+        blob = build_blob(path, [ChunkInput(table, schema, key)])
         if put:
             self.stage.put(f"{self.prefix}/{path}", blob.data)
         channel = ChunkChannelMessage(

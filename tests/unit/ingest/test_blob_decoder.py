@@ -42,7 +42,7 @@ INTEGERS = TableSchema(1, (Column("ID", LogicalType.FIXED, 1, precision=18, scal
 
 def job(stage: LocalStore, parquet: bytes, claimed: dict, path: str = PATH) -> BlobJob:
     """Stage a chunk with right checksums and return the job that inspects it."""
-    data = crypto.apply_ctr(parquet, key=crypto.derive_key(KEY, path), offset=0)
+    data = crypto.apply_ctr(parquet, key=crypto.derive_blob_key(KEY, path), offset=0)
     stage.put(f"abc/{path}", data)
     md5 = hashlib.md5(data).hexdigest()
     chunk = ChunkJob(

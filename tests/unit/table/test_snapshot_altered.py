@@ -193,5 +193,5 @@ def test_a_chunk_with_names_alone_is_read_by_the_names_of_its_time():
     now = TableSchema(3, (Column("B", LogicalType.REAL, 1), Column("A", LogicalType.REAL, 3)))
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"A": [1.0], "B": [2.0]}), sink)
-    found = read_chunk(sink.getvalue(), now, written=older)
+    found = read_chunk(sink.getvalue(), now, written_schema=older)
     assert found.to_pylist() == [{"B": 1.0, "A": None}]

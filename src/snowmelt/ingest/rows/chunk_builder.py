@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from snowmelt.blob.bdec import blob_path
-from snowmelt.blob.writer import ChunkSource, build_blob
+from snowmelt.blob.bdec import make_blob_path
+from snowmelt.blob.writer import ChunkInput, build_blob
 from snowmelt.catalog.objects.error_tables import error_table_of
 from snowmelt.catalog.objects.tables import table_by_id
 from snowmelt.catalog.streaming.commit_rules import ChunkOffer
@@ -101,7 +101,7 @@ class Stager:
 
     def _put(self, user: str, plans: Sequence[Plan]) -> Iterator[Staged]:
         prefix = self._targets.prefix(user)
-        path = blob_path(
+        path = make_blob_path(
             self._clock.now(),
             f"{prefix}_{self._deployment_id}",
             _THREAD_ID,
@@ -111,7 +111,7 @@ class Stager:
         blob = build_blob(
             path,
             [
-                ChunkSource(rows, plan.target.table.schema, plan.target.data_key.key)
+                ChunkInput(rows, plan.target.table.schema, plan.target.data_key.key)
                 for rows, plan in zip(tables, plans, strict=True)
             ],
         )
