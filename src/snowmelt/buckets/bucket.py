@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from snowmelt.buckets.errors import S3Refusal
+from snowmelt.buckets.errors import S3Error
 from snowmelt.catalog.objects.s3_objects import ANY, Condition
 
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from snowmelt.storage.store import BytesLike, OpenObject
 
 MAX_KEY_BYTES = 1024
-DEFAULT_TYPE = "binary/octet-stream"
+DEFAULT_CONTENT_TYPE = "binary/octet-stream"
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ObjectMetadata:
     """What is known of an object; the ETag has no quotes, `headers` are what a GET repeats.
 
     `part_sizes` are those of the parts it was made of, empty where it came whole, or is not ours.
@@ -38,18 +38,18 @@ class Facts:
 
 
 # A group is the text up to a delimiter that several keys share.
-Entry: TypeAlias = Facts | str
+ListingEntry: TypeAlias = ObjectMetadata | str
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListingPage:
     """Entries in the order of their bytes, and whether there are more."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[ListingEntry, ...]
     truncated: bool
 
     @property
-    def last(self) -> str:
+    def last_entry(self) -> str:
         """The last key or group, from which a listing goes on; empty without entries."""
         if not self.entries:
             return ""
@@ -58,10 +58,10 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Publication:
+class UploadCompletion:
     """What becomes known of an object when it is whole.
 
-    `etag` and `checksum` are None where the bucket finds its own. `also` is done in the
+    `etag` and `checksum` are None where the bucket finds its own. `in_transaction` is done in the
     transaction that publishes the object, where there is one, else right after.
     """
 
@@ -69,10 +69,10 @@ class Publication:
     checksum: Checksum | None = None
     part_sizes: tuple[int, ...] = ()
     condition: Condition = ANY
-    also: Callable[[sa.Connection], object] | None = None
+    in_transaction: Callable[[sa.Connection], object] | None = None
 
 
-class Incoming(Protocol):
+class ObjectUpload(Protocol):
     """An object on its way in: nobody sees it before `finish`."""
 
     def write(self, data: BytesLike) -> None:
@@ -81,7 +81,7 @@ class Incoming(Protocol):
     def append(self, source: OpenObject, start: int = 0, end: int | None = None) -> None:
         """Append bytes of another object."""
 
-    def finish(self, publication: Publication) -> Facts:
+    def finish(self, completion: UploadCompletion) -> ObjectMetadata:
         """Publish it, durably.
 
         Raises:
@@ -95,21 +95,21 @@ class Incoming(Protocol):
 class Bucket(Protocol):
     """Objects by key. Keys are checked by `check_key`; all methods may block."""
 
-    def facts(self, key: str) -> Facts:
+    def head(self, key: str) -> ObjectMetadata:
         """Return what is known of an object.
 
         Raises:
             S3Refusal: There is none.
         """
 
-    def open(self, key: str) -> tuple[Facts, OpenObject]:
+    def open(self, key: str) -> tuple[ObjectMetadata, OpenObject]:
         """Open an object for reading; the caller closes it.
 
         Raises:
             S3Refusal: There is none.
         """
 
-    def incoming(self, key: str, headers: Mapping[str, str]) -> Incoming:
+    def start_upload(self, key: str, headers: Mapping[str, str]) -> ObjectUpload:
         """Begin to write an object.
 
         Raises:
@@ -123,7 +123,7 @@ class Bucket(Protocol):
             S3Refusal: The condition does not hold.
         """
 
-    def page(self, prefix: str, *, delimiter: str, after: str, limit: int) -> Page:
+    def list_page(self, prefix: str, *, delimiter: str, after: str, limit: int) -> ListingPage:
         """Return up to `limit` entries beyond `after`; see `snowmelt.storage.store.Store.scan`."""
 
 
@@ -135,6 +135,6 @@ def check_key(key: str) -> None:
     """
     size = len(key.encode("utf-8", "surrogatepass"))
     if size > MAX_KEY_BYTES:
-        raise S3Refusal("KeyTooLongError", Size=size, MaxSizeAllowed=MAX_KEY_BYTES)
+        raise S3Error("KeyTooLongError", Size=size, MaxSizeAllowed=MAX_KEY_BYTES)
     if not key or "\0" in key:
-        raise S3Refusal("InvalidArgument", "A key has 1 to 1,024 bytes, none of them NUL.")
+        raise S3Error("InvalidArgument", "A key has 1 to 1,024 bytes, none of them NUL.")

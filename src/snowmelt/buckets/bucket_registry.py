@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from snowmelt.buckets.errors import S3Refusal
-from snowmelt.buckets.local_bucket import IndexedBucket
+from snowmelt.buckets.errors import S3Error
+from snowmelt.buckets.local_bucket import LocalBucket
 from snowmelt.buckets.mounted_bucket import MountedBucket
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN, PUBLIC
 from snowmelt.catalog.objects import s3_buckets
@@ -35,34 +35,34 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class BucketAccess:
     """A user in a bucket, and what is allowed there."""
 
     user: str
     record: BucketRecord
-    reach: Reach
+    privileges: Reach
     bucket: Bucket
 
-    def require(self, privilege: str, key: str) -> None:
+    def require_privilege(self, privilege: str, key: str) -> None:
         """Let pass whoever has a privilege on this key, or on all keys that begin with it.
 
         Raises:
             S3Refusal: It was not granted.
         """
-        if not self.reach.allows(privilege, key.encode()):
-            raise S3Refusal("AccessDenied", f"This needs {privilege} on bucket {self.record.name}.")
+        if not self.privileges.allows(privilege, key.encode()):
+            raise S3Error("AccessDenied", f"This needs {privilege} on bucket {self.record.name}.")
 
-    def require_any(self) -> None:
+    def require_any_privilege(self) -> None:
         """Let pass whoever may do anything here.
 
         Raises:
             S3Refusal: Nothing was granted.
         """
-        if self.reach.is_empty:
-            raise S3Refusal("AccessDenied")
+        if self.privileges.is_empty:
+            raise S3Error("AccessDenied")
 
 
-class Directory:
+class BucketRegistry:
     """Finds, makes and drops buckets; every call reads privileges anew."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Directory:
         self.clock = clock
         self._mounts = dict(mounts or {})
 
-    def visit(self, user: str, name: str) -> Visit:
+    def access_bucket(self, user: str, name: str) -> BucketAccess:
         """Return a bucket with what a user may do in it.
 
         Raises:
@@ -87,26 +87,26 @@ class Directory:
         with self.database.reading() as connection:
             record = self._find(connection, name)
             reach = s3_buckets.reach(connection, access_control.roles_of(connection, user), record)
-        return Visit(user, record, reach, self._bucket(record))
+        return BucketAccess(user, record, reach, self._open_bucket(record))
 
-    def confined(self, user: str, name: str, reach: Reach) -> Visit:
-        """Return a bucket for somebody who may do there what `reach` says, and no more.
+    def access_with_privileges(self, user: str, name: str, privileges: Reach) -> BucketAccess:
+        """Return a bucket for somebody who may do there what `privileges` says, and no more.
 
         Raises:
             S3Refusal: There is no such bucket.
         """
         with self.database.reading() as connection:
             record = self._find(connection, name)
-        return Visit(user, record, reach, self._bucket(record))
+        return BucketAccess(user, record, privileges, self._open_bucket(record))
 
-    def visible(self, user: str) -> list[BucketRecord]:
+    def list_visible(self, user: str) -> list[BucketRecord]:
         """Return the buckets in which a user may do anything, by name."""
         with self.database.reading() as connection:
             roles = access_control.roles_of(connection, user)
             return [
                 record
                 for record in s3_buckets.buckets_of(connection)
-                if self._is_there(record)
+                if self._is_available(record)
                 and not s3_buckets.reach(connection, roles, record).is_empty
             ]
 
@@ -117,7 +117,7 @@ class Directory:
             S3Refusal: There is one, its name cannot be, or the user may not.
         """
         if "_" in name:
-            raise S3Refusal(
+            raise S3Error(
                 "InvalidBucketName",
                 f"Invalid bucket name {name[:80]!r}: S3 creates no bucket with an underscore. Use "
                 "CREATE BUCKET in SQL, or another name.",
@@ -127,60 +127,62 @@ class Directory:
             with self.database.writing() as connection:
                 roles = access_control.roles_of(connection, user)
                 if not access_control.may(connection, roles, s3_buckets.CREATE_BUCKET):
-                    raise S3Refusal("AccessDenied", "This needs CREATE BUCKET on the account.")
-                owner = _owner(access_control.user_by_name(connection, user).default_role, roles)
+                    raise S3Error("AccessDenied", "This needs CREATE BUCKET on the account.")
+                owner = _choose_owner(
+                    access_control.user_by_name(connection, user).default_role, roles
+                )
                 s3_buckets.create_bucket(connection, name, owner=owner, now=self.clock.now())
         except BucketNameInvalid as error:
-            raise S3Refusal("InvalidBucketName", str(error), BucketName=name) from None
+            raise S3Error("InvalidBucketName", str(error), BucketName=name) from None
         except AlreadyExists:
-            raise self._taken(user, name) from None
+            raise self._name_taken_error(user, name) from None
 
-    def drop(self, visit: Visit) -> None:
+    def drop(self, access: BucketAccess) -> None:
         """Drop an empty bucket.
 
         Raises:
             S3Refusal: It is not empty, is no bucket of our own, or the user does not own it.
         """
-        if not visit.reach.owns:
-            raise S3Refusal("AccessDenied", "Only the owner's role may delete a bucket.")
-        if visit.record.backend is not None:
-            raise S3Refusal(
+        if not access.privileges.owns:
+            raise S3Error("AccessDenied", "Only the owner's role may delete a bucket.")
+        if access.record.backend is not None:
+            raise S3Error(
                 "MethodNotAllowed", "This bucket stands in front of another place; unmount it."
             )
         try:
             with self.database.writing() as connection:
-                s3_buckets.drop_bucket(connection, visit.record, self.clock.now())
+                s3_buckets.drop_bucket(connection, access.record, self.clock.now())
         except NotEmpty as error:
-            raise S3Refusal("BucketNotEmpty", str(error), BucketName=visit.record.name) from None
+            raise S3Error("BucketNotEmpty", str(error), BucketName=access.record.name) from None
         except NotFound:
-            raise S3Refusal("NoSuchBucket", BucketName=visit.record.name) from None
+            raise S3Error("NoSuchBucket", BucketName=access.record.name) from None
 
     def _find(self, connection: sa.Connection, name: str) -> BucketRecord:
         try:
             record = s3_buckets.find_bucket(connection, name)
         except NotFound:
-            raise S3Refusal("NoSuchBucket", BucketName=name) from None
-        if not self._is_there(record):
-            raise S3Refusal("NoSuchBucket", BucketName=name)
+            raise S3Error("NoSuchBucket", BucketName=name) from None
+        if not self._is_available(record):
+            raise S3Error("NoSuchBucket", BucketName=name)
         return record
 
-    def _is_there(self, record: BucketRecord) -> bool:
+    def _is_available(self, record: BucketRecord) -> bool:
         return record.backend is None or record.name in self._mounts
 
-    def _bucket(self, record: BucketRecord) -> Bucket:
+    def _open_bucket(self, record: BucketRecord) -> Bucket:
         if record.backend is not None:
             return MountedBucket(record, self.database, self._mounts[record.name])
-        return IndexedBucket(record, self.database, self.files, self.clock)
+        return LocalBucket(record, self.database, self.files, self.clock)
 
-    def _taken(self, user: str, name: str) -> S3Refusal:
+    def _name_taken_error(self, user: str, name: str) -> S3Error:
         with self.database.reading() as connection:
             record = s3_buckets.find_bucket(connection, name)
             reach = s3_buckets.reach(connection, access_control.roles_of(connection, user), record)
         code = "BucketAlreadyOwnedByYou" if reach.owns else "BucketAlreadyExists"
-        return S3Refusal(code, BucketName=name)
+        return S3Error(code, BucketName=name)
 
 
-def mount(database: Database, clock: Clock, urls: str) -> dict[str, Store]:
+def mount_backends(database: Database, clock: Clock, urls: str) -> dict[str, Store]:
     """Open the places of `--backend`, and note each as a bucket of ACCOUNTADMIN's.
 
     Args:
@@ -194,12 +196,12 @@ def mount(database: Database, clock: Clock, urls: str) -> dict[str, Store]:
     """
     mounts: dict[str, Store] = {}
     for text in filter(None, (each.strip() for each in urls.split(","))):
-        name, url = _named(text)
+        name, url = _parse_backend(text)
         if name in mounts:
             raise ConfigurationError(setting="s3_backend", reason=f"{name} is there twice")
         mounts[name] = open_store(url)
         with database.writing() as connection:
-            _note(connection, name, url, clock)
+            _register_mount(connection, name, url, clock)
     return mounts
 
 
@@ -210,11 +212,11 @@ def mount_stage(database: Database, clock: Clock, name: str, stage: Store) -> di
         ConfigurationError: There is a bucket of that name with objects of its own.
     """
     with database.writing() as connection:
-        _note(connection, name, stage.url, clock)
+        _register_mount(connection, name, stage.url, clock)
     return {name: stage}
 
 
-def _note(connection: sa.Connection, name: str, url: str, clock: Clock) -> None:
+def _register_mount(connection: sa.Connection, name: str, url: str, clock: Clock) -> None:
     try:
         record = s3_buckets.find_bucket(connection, name)
     except NotFound:
@@ -236,7 +238,7 @@ def _note(connection: sa.Connection, name: str, url: str, clock: Clock) -> None:
     s3_buckets.set_backend(connection, record, url)
 
 
-def _named(text: str) -> tuple[str, str]:
+def _parse_backend(text: str) -> tuple[str, str]:
     name, equals, url = text.partition("=")
     if equals and "/" not in name:
         return name, url
@@ -244,13 +246,13 @@ def _named(text: str) -> tuple[str, str]:
     return (parts.netloc or parts.path.rstrip("/").rpartition("/")[2]), text
 
 
-def _owner(default_role: str | None, roles: tuple[str, ...]) -> str:
+def _choose_owner(default_role: str | None, roles: tuple[str, ...]) -> str:
     if default_role is not None and default_role in roles:
         return default_role
     others = [role for role in roles if role != PUBLIC]
     if len(others) == 1:
         return others[0]
-    raise S3Refusal(
+    raise S3Error(
         "AccessDenied",
         "The bucket would belong to everybody: give the user a default role (ALTER USER).",
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
-from snowmelt.buckets.errors import S3Refusal
+from snowmelt.buckets.errors import S3Error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -30,57 +30,58 @@ if TYPE_CHECKING:
 _Array: TypeAlias = "NDArray[Any]"
 
 _LANE_BYTES = 64
-_LANES = (16384, 1024, 64)
+_LANE_COUNTS = (16384, 1024, 64)
 
 
-class Polynomial:
+class CrcPolynomial:
     """A reflected polynomial with its tables; registers begin and end inverted."""
 
     def __init__(self, bits: int, polynomial: int) -> None:
         self.bits = bits
         self.mask = (1 << bits) - 1
         self._dtype: Any = np.uint32 if bits == 32 else np.uint64
-        self._one = [self._byte_step(value, polynomial) for value in range(256)]
+        self._byte_table = [self._make_table_entry(value, polynomial) for value in range(256)]
         # Entry b: the register after two zero bytes when it was b.
-        self._two = np.array(
-            [self._step(self._step(value)) for value in range(65536)], dtype=self._dtype
+        self._two_byte_table = np.array(
+            [self._step_zero_byte(self._step_zero_byte(value)) for value in range(65536)],
+            dtype=self._dtype,
         )
-        self._moves: dict[int, list[int]] = {}
-        self._move_tables: dict[int, list[_Array]] = {}
+        self._shift_matrices: dict[int, list[int]] = {}
+        self._shift_tables: dict[int, list[_Array]] = {}
 
     @staticmethod
-    def _byte_step(value: int, polynomial: int) -> int:
+    def _make_table_entry(value: int, polynomial: int) -> int:
         for _ in range(8):
             value = (value >> 1) ^ (polynomial if value & 1 else 0)
         return value
 
-    def _step(self, register: int) -> int:
-        return self._one[register & 255] ^ (register >> 8)
+    def _step_zero_byte(self, register: int) -> int:
+        return self._byte_table[register & 255] ^ (register >> 8)
 
     def update(self, register: int, data: BytesLike) -> int:
         """Return the register after these bytes."""
         rest = memoryview(data).cast("B")
-        for lanes in _LANES:
+        for lanes in _LANE_COUNTS:
             block = lanes * _LANE_BYTES
             while len(rest) >= block:
-                register = self._block(register, rest[:block], lanes)
+                register = self._update_block(register, rest[:block], lanes)
                 rest = rest[block:]
-        one = self._one
+        one = self._byte_table
         for byte in rest.tobytes():
             register = one[(register ^ byte) & 255] ^ (register >> 8)
         return register
 
-    def move(self, register: int, length: int) -> int:
-        """Return the register after `length` zero bytes."""
+    def append_zero_bytes(self, register: int, zero_bytes: int) -> int:
+        """Return the register after `zero_bytes` zero bytes."""
         power = 0
-        while length:
-            if length & 1:
-                register = _apply(self._move(power), register)
-            length >>= 1
+        while zero_bytes:
+            if zero_bytes & 1:
+                register = _apply_matrix(self._shift_matrix(power), register)
+            zero_bytes >>= 1
             power += 1
         return register
 
-    def _block(self, register: int, data: memoryview, lanes: int) -> int:
+    def _update_block(self, register: int, data: memoryview, lanes: int) -> int:
         words = np.frombuffer(data, dtype="<u2").reshape(lanes, _LANE_BYTES // 2)
         columns = np.ascontiguousarray(words.T)
         state: _Array = np.zeros(lanes, dtype=self._dtype)
@@ -88,44 +89,47 @@ class Polynomial:
         low = np.empty(lanes, dtype=np.uint16)
         for column in columns:
             np.bitwise_xor(state.astype(np.uint16), column, out=low)
-            state = (state >> self._dtype(16)) ^ self._two[low]
+            state = (state >> self._dtype(16)) ^ self._two_byte_table[low]
         power = _LANE_BYTES.bit_length() - 1
         while len(state) > 1:
-            state = self._moved(state[::2], power) ^ state[1::2]
+            state = self._shift_registers(state[::2], power) ^ state[1::2]
             power += 1
         return int(state[0])
 
-    def _moved(self, state: _Array, power: int) -> _Array:
-        tables = self._move_tables.get(power)
+    def _shift_registers(self, state: _Array, power: int) -> _Array:
+        tables = self._shift_tables.get(power)
         if tables is None:
-            columns = self._move(power)
+            columns = self._shift_matrix(power)
             tables = [
                 np.array(
-                    [_apply(columns, value << shift) for value in range(256)], dtype=self._dtype
+                    [_apply_matrix(columns, value << shift) for value in range(256)],
+                    dtype=self._dtype,
                 )
                 for shift in range(0, self.bits, 8)
             ]
-            self._move_tables[power] = tables
+            self._shift_tables[power] = tables
         moved: _Array = np.zeros(len(state), dtype=self._dtype)
         for place, table in enumerate(tables):
             moved = moved ^ table[(state >> self._dtype(8 * place)).astype(np.uint8)]
         return moved
 
-    def _move(self, power: int) -> list[int]:
+    def _shift_matrix(self, power: int) -> list[int]:
         """Return what moving by 2**power bytes makes of each single bit."""
-        if power not in self._moves:
+        if power not in self._shift_matrices:
             if power == 0:
-                self._moves[0] = [self._step(1 << bit) for bit in range(self.bits)]
+                self._shift_matrices[0] = [
+                    self._step_zero_byte(1 << bit) for bit in range(self.bits)
+                ]
             else:
-                half = self._move(power - 1)
-                self._moves[power] = [_apply(half, value) for value in half]
-        return self._moves[power]
+                half = self._shift_matrix(power - 1)
+                self._shift_matrices[power] = [_apply_matrix(half, value) for value in half]
+        return self._shift_matrices[power]
 
 
-class Crc:
+class CrcHasher:
     """One check in progress, used like the hashes of `hashlib`."""
 
-    def __init__(self, polynomial: Polynomial) -> None:
+    def __init__(self, polynomial: CrcPolynomial) -> None:
         self._polynomial = polynomial
         self._register = polynomial.mask
 
@@ -140,24 +144,24 @@ class Crc:
 
 
 @cache
-def crc32() -> Polynomial:
+def crc32_polynomial() -> CrcPolynomial:
     """Return the polynomial of zlib's CRC-32; `zlib.crc32` computes it faster."""
-    return Polynomial(32, 0xEDB88320)
+    return CrcPolynomial(32, 0xEDB88320)
 
 
 @cache
-def crc32c() -> Polynomial:
+def crc32c_polynomial() -> CrcPolynomial:
     """Return Castagnoli's polynomial."""
-    return Polynomial(32, 0x82F63B78)
+    return CrcPolynomial(32, 0x82F63B78)
 
 
 @cache
-def crc64nvme() -> Polynomial:
+def crc64nvme_polynomial() -> CrcPolynomial:
     """Return the polynomial of NVM Express."""
-    return Polynomial(64, 0x9A6C9329AC4BC9B5)
+    return CrcPolynomial(64, 0x9A6C9329AC4BC9B5)
 
 
-def _apply(columns: list[int], register: int) -> int:
+def _apply_matrix(columns: list[int], register: int) -> int:
     moved = 0
     bit = 0
     while register:
@@ -172,7 +176,7 @@ FULL_OBJECT = "FULL_OBJECT"
 COMPOSITE = "COMPOSITE"
 
 
-class Hash(Protocol):
+class Hasher(Protocol):
     """A checksum in progress."""
 
     def update(self, data: BytesLike, /) -> None:
@@ -182,7 +186,7 @@ class Hash(Protocol):
         """Return the checksum of the bytes so far."""
 
 
-class _Crc32:
+class _ZlibCrc32:
     def __init__(self) -> None:
         self._value = 0
 
@@ -193,18 +197,22 @@ class _Crc32:
         return self._value.to_bytes(4, "big")
 
 
-_HASHES: dict[str, tuple[int, Callable[[], Hash]]] = {
-    "CRC32": (4, _Crc32),
-    "CRC32C": (4, lambda: Crc(crc32c())),
-    "CRC64NVME": (8, lambda: Crc(crc64nvme())),
+_HASHERS: dict[str, tuple[int, Callable[[], Hasher]]] = {
+    "CRC32": (4, _ZlibCrc32),
+    "CRC32C": (4, lambda: CrcHasher(crc32c_polynomial())),
+    "CRC64NVME": (8, lambda: CrcHasher(crc64nvme_polynomial())),
     "SHA1": (20, lambda: hashlib.sha1(usedforsecurity=False)),
     "SHA256": (32, hashlib.sha256),
 }
-_COMBINABLE = {"CRC32": crc32, "CRC32C": crc32c, "CRC64NVME": crc64nvme}
+_COMBINABLE_POLYNOMIALS = {
+    "CRC32": crc32_polynomial,
+    "CRC32C": crc32c_polynomial,
+    "CRC64NVME": crc64nvme_polynomial,
+}
 
-ALGORITHMS = tuple(_HASHES)
+CHECKSUM_ALGORITHMS = tuple(_HASHERS)
 # S3 has these, too.
-_OF_S3_ALONE = frozenset({"MD5", "SHA512", "XXHASH64", "XXHASH3", "XXHASH128"})
+_UNSUPPORTED_S3_ALGORITHMS = frozenset({"MD5", "SHA512", "XXHASH64", "XXHASH3", "XXHASH128"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +224,7 @@ class Checksum:
     kind: str = FULL_OBJECT
 
     @property
-    def header(self) -> str:
+    def header_name(self) -> str:
         """The name of its HTTP header."""
         return f"x-amz-checksum-{self.algorithm.lower()}"
 
@@ -230,12 +238,12 @@ class Checksum:
         return cls(algorithm, value, kind)
 
 
-def start(algorithm: str) -> Hash:
-    """Return a new checksum of one of `ALGORITHMS`."""
-    return _HASHES[algorithm][1]()
+def new_hasher(algorithm: str) -> Hasher:
+    """Return a new checksum of one of `CHECKSUM_ALGORITHMS`."""
+    return _HASHERS[algorithm][1]()
 
 
-def given(algorithm: str, value: str) -> Checksum:
+def parse_client_checksum(algorithm: str, value: str) -> Checksum:
     """Return a checksum that a client sent.
 
     Raises:
@@ -245,14 +253,14 @@ def given(algorithm: str, value: str) -> Checksum:
         digest = base64.b64decode(value, validate=True)
     except binascii.Error:
         digest = b""
-    if len(digest) != _HASHES[algorithm][0]:
-        raise S3Refusal(
+    if len(digest) != _HASHERS[algorithm][0]:
+        raise S3Error(
             "InvalidRequest", f"Value for x-amz-checksum-{algorithm.lower()} header is invalid."
         )
     return Checksum(algorithm, value)
 
 
-def known(name: str | None) -> str | None:
+def parse_algorithm(name: str | None) -> str | None:
     """Return the algorithm that a header names, None where it names none.
 
     Raises:
@@ -261,56 +269,56 @@ def known(name: str | None) -> str | None:
     if not name:
         return None
     algorithm = name.strip().upper()
-    if algorithm not in _HASHES and algorithm not in _OF_S3_ALONE:
-        raise S3Refusal("InvalidRequest", f"Unknown checksum algorithm {algorithm[:30]!r}.")
-    if algorithm not in _HASHES:
-        offered = ", ".join(ALGORITHMS)
-        raise S3Refusal(
+    if algorithm not in _HASHERS and algorithm not in _UNSUPPORTED_S3_ALGORITHMS:
+        raise S3Error("InvalidRequest", f"Unknown checksum algorithm {algorithm[:30]!r}.")
+    if algorithm not in _HASHERS:
+        offered = ", ".join(CHECKSUM_ALGORITHMS)
+        raise S3Error(
             "NotImplemented",
             f"Checksum algorithm {algorithm[:30]} is not offered here; these are: {offered}.",
         )
     return algorithm
 
 
-def default_kind(algorithm: str) -> str:
+def default_checksum_kind(algorithm: str) -> str:
     """Return the kind that S3 gives an upload in parts that names none."""
     return FULL_OBJECT if algorithm == "CRC64NVME" else COMPOSITE
 
 
-def check_kind(algorithm: str, kind: str) -> None:
+def check_checksum_kind(algorithm: str, kind: str) -> None:
     """Let pass a kind that this algorithm can have.
 
     Raises:
         S3Refusal: It cannot.
     """
     possible = {FULL_OBJECT} if algorithm == "CRC64NVME" else {COMPOSITE}
-    if algorithm in _COMBINABLE:
+    if algorithm in _COMBINABLE_POLYNOMIALS:
         possible.add(FULL_OBJECT)
     if kind not in possible:
-        raise S3Refusal(
+        raise S3Error(
             "InvalidRequest",
             f"The {kind} checksum type cannot be used with the {algorithm} checksum algorithm.",
         )
 
 
-def of_parts(algorithm: str, kind: str, parts: Iterable[tuple[Checksum, int]]) -> Checksum:
+def combine_parts(algorithm: str, kind: str, parts: Iterable[tuple[Checksum, int]]) -> Checksum:
     """Return the checksum of an object from those of its parts, with the parts' sizes."""
     digests = [(base64.b64decode(part.value), size) for part, size in parts]
     if kind == COMPOSITE:
-        whole = start(algorithm)
+        whole = new_hasher(algorithm)
         whole.update(b"".join(digest for digest, _ in digests))
-        return Checksum(algorithm, f"{_text(whole.digest())}-{len(digests)}", COMPOSITE)
-    polynomial = _COMBINABLE[algorithm]()
+        return Checksum(algorithm, f"{_encode_base64(whole.digest())}-{len(digests)}", COMPOSITE)
+    polynomial = _COMBINABLE_POLYNOMIALS[algorithm]()
     value = 0
     for digest, size in digests:
-        value = polynomial.move(value, size) ^ int.from_bytes(digest, "big")
-    return Checksum(algorithm, _text(value.to_bytes(polynomial.bits // 8, "big")))
+        value = polynomial.append_zero_bytes(value, size) ^ int.from_bytes(digest, "big")
+    return Checksum(algorithm, _encode_base64(value.to_bytes(polynomial.bits // 8, "big")))
 
 
-def finished(algorithm: str, hashing: Hash) -> Checksum:
+def to_checksum(algorithm: str, hasher: Hasher) -> Checksum:
     """Return the checksum of what a hash has taken in."""
-    return Checksum(algorithm, _text(hashing.digest()))
+    return Checksum(algorithm, _encode_base64(hasher.digest()))
 
 
-def _text(digest: bytes) -> str:
+def _encode_base64(digest: bytes) -> str:
     return base64.b64encode(digest).decode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from snowmelt.errors import UserError
 
 # Code → HTTP status and the sentence that S3 says, for want of a better one.
-_CODES: dict[str, tuple[int, str]] = {
+_STATUS_AND_MESSAGES: dict[str, tuple[int, str]] = {
     "AccessDenied": (403, "Access Denied."),
     "AuthorizationHeaderMalformed": (400, "The authorization header is malformed."),
     "AuthorizationQueryParametersError": (400, "The query's authorization is malformed."),
@@ -63,7 +63,7 @@ _CODES: dict[str, tuple[int, str]] = {
 }
 
 
-class S3Refusal(UserError):
+class S3Error(UserError):
     """S3 refuses."""
 
     code = "s3_refusal"
@@ -76,7 +76,7 @@ class S3Refusal(UserError):
             message: What to tell instead of S3's own sentence.
             details: Further elements of the answer, such as `BucketName`.
         """
-        status, sentence = _CODES[s3_code]
+        status, sentence = _STATUS_AND_MESSAGES[s3_code]
         super().__init__(message or sentence)
         self.s3_code = s3_code
         self.status_code = status

@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from snowmelt import failpoints as faults
-from snowmelt.buckets.bucket import Entry, Facts, Page, Publication
+from snowmelt.buckets.bucket import ListingEntry, ListingPage, ObjectMetadata, UploadCompletion
 from snowmelt.buckets.checksums import Checksum
-from snowmelt.buckets.errors import S3Refusal
+from snowmelt.buckets.errors import S3Error
 from snowmelt.catalog.objects import s3_objects as objects
 from snowmelt.catalog.objects.s3_objects import ANY, Condition, end_of_prefix
 from snowmelt.errors import NotFound, ObjectChanged, ObjectMissing
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
     from snowmelt.storage.store import BytesLike, ObjectWriter, OpenObject
 
 # Replaced between the look into the index and the opening: look again, this often.
-_ATTEMPTS = 10
+_MAX_OPEN_ATTEMPTS = 10
 # Beside the headers of an object made of parts: their sizes. No header has such a name.
-_PARTS = ":parts"
+_PART_SIZES_HEADER = ":parts"
 
 
 @lru_cache(maxsize=1)
-def _mark_of(_process: int) -> str:
+def _make_process_suffix(_process_id: int) -> str:
     return secrets.token_hex(4)
 
 
-def mark_of_this_process() -> str:
+def process_file_suffix() -> str:
     """Return how the name of each file ends that this process writes.
 
     Only files of earlier ones can be left over; a fork does not share its parent's.
     """
-    return _mark_of(os.getpid())
+    return _make_process_suffix(os.getpid())
 
 
-class IndexedBucket:
+class LocalBucket:
     """Objects of one bucket in the catalog; any key is possible."""
 
     def __init__(
@@ -60,24 +60,24 @@ class IndexedBucket:
         self._files = files
         self._clock = clock
 
-    def facts(self, key: str) -> Facts:
+    def head(self, key: str) -> ObjectMetadata:
         """Return what is known of an object."""
-        return _facts(self._row(key))
+        return _to_metadata(self._find_row(key))
 
-    def open(self, key: str) -> tuple[Facts, OpenObject]:
+    def open(self, key: str) -> tuple[ObjectMetadata, OpenObject]:
         """Open an object: from here on nobody can change or remove what is read."""
-        for _ in range(_ATTEMPTS):
-            row = self._row(key)
+        for _ in range(_MAX_OPEN_ATTEMPTS):
+            row = self._find_row(key)
             try:
-                return _facts(row), self._files.open(row.file)
+                return _to_metadata(row), self._files.open(row.file)
             except ObjectMissing:
                 continue
-        raise S3Refusal("SlowDown", "The object is replaced again and again.")
+        raise S3Error("SlowDown", "The object is replaced again and again.")
 
-    def incoming(self, key: str, headers: Mapping[str, str]) -> IndexedIncoming:
+    def start_upload(self, key: str, headers: Mapping[str, str]) -> LocalObjectUpload:
         """Begin to write an object, in a file of its own."""
-        file = new_file(self.record.bucket_id)
-        return IndexedIncoming(self, key, headers, file, self._files.open_writer(file))
+        file = new_file_path(self.record.bucket_id)
+        return LocalObjectUpload(self, key, headers, file, self._files.open_writer(file))
 
     def delete(self, key: str, condition: Condition = ANY) -> None:
         """Delete an object and its file."""
@@ -91,21 +91,26 @@ class IndexedBucket:
                     condition=condition,
                 )
         except ObjectChanged:
-            raise S3Refusal("PreconditionFailed") from None
+            raise S3Error("PreconditionFailed") from None
         except ObjectMissing:
-            raise S3Refusal("NoSuchKey", Key=key) from None
+            raise S3Error("NoSuchKey", Key=key) from None
         if file is not None:
             self._files.delete(file)
 
-    def page(self, prefix: str, *, delimiter: str, after: str, limit: int) -> Page:
+    def list_page(self, prefix: str, *, delimiter: str, after: str, limit: int) -> ListingPage:
         """Return one page, going past the keys of a group with one look into the index."""
         with self._database.reading() as connection:
-            found = _Listing(connection, self.record.bucket_id, prefix, delimiter, after)
-            return found.page(limit)
+            found = _IndexListing(connection, self.record.bucket_id, prefix, delimiter, after)
+            return found.read_page(limit)
 
-    def publish(
-        self, key: str, headers: Mapping[str, str], file: str, size: int, said: Publication
-    ) -> Facts:
+    def index_object(
+        self,
+        key: str,
+        headers: Mapping[str, str],
+        file: str,
+        size: int,
+        completion: UploadCompletion,
+    ) -> ObjectMetadata:
         """Let the index point to a finished file, and the old one go.
 
         Raises:
@@ -114,50 +119,50 @@ class IndexedBucket:
         row = objects.ObjectRow(
             key=key.encode(),
             size=size,
-            etag=said.etag or "",
+            etag=completion.etag or "",
             modified_at=self._clock.now(),
-            headers={**headers, _PARTS: _part_text(said.part_sizes)}
-            if said.part_sizes
+            headers={**headers, _PART_SIZES_HEADER: _encode_part_sizes(completion.part_sizes)}
+            if completion.part_sizes
             else headers,
-            checksum=None if said.checksum is None else str(said.checksum),
+            checksum=None if completion.checksum is None else str(completion.checksum),
             file=file,
         )
         bucket_id = self.record.bucket_id
         try:
             with self._database.writing() as connection:
                 older = objects.find_object(connection, bucket_id, row.key)
-                objects.put_object(connection, bucket_id, row, condition=said.condition)
-                if said.also is not None:
-                    said.also(connection)
+                objects.put_object(connection, bucket_id, row, condition=completion.condition)
+                if completion.in_transaction is not None:
+                    completion.in_transaction(connection)
                 faults.hit_failpoint(faults.Failpoint.OBJECT_INDEXING)
         except ObjectChanged:
-            raise S3Refusal("PreconditionFailed") from None
+            raise S3Error("PreconditionFailed") from None
         except ObjectMissing:
-            raise S3Refusal("NoSuchKey", Key=key) from None
+            raise S3Error("NoSuchKey", Key=key) from None
         except NotFound:
-            raise S3Refusal("NoSuchBucket", BucketName=self.record.name) from None
+            raise S3Error("NoSuchBucket", BucketName=self.record.name) from None
         if older is not None:
             self._files.delete(older.file)
-        return _facts(row)
+        return _to_metadata(row)
 
-    def discard(self, file: str) -> None:
+    def delete_file(self, file: str) -> None:
         """Remove a file that no index points to."""
         self._files.delete(file)
 
-    def _row(self, key: str) -> ObjectRow:
+    def _find_row(self, key: str) -> ObjectRow:
         with self._database.reading() as connection:
             row = objects.find_object(connection, self.record.bucket_id, key.encode())
         if row is None:
-            raise S3Refusal("NoSuchKey", Key=key)
+            raise S3Error("NoSuchKey", Key=key)
         return row
 
 
-class IndexedIncoming:
+class LocalObjectUpload:
     """A file that grows, and the row that will name it."""
 
     def __init__(
         self,
-        bucket: IndexedBucket,
+        bucket: LocalBucket,
         key: str,
         headers: Mapping[str, str],
         file: str,
@@ -178,17 +183,17 @@ class IndexedIncoming:
         """Append bytes of another object."""
         self._writer.append(source, start, end)
 
-    def finish(self, publication: Publication) -> Facts:
+    def finish(self, completion: UploadCompletion) -> ObjectMetadata:
         """Make the file durable, then point to it."""
         info = self._writer.finish()
         faults.hit_failpoint(faults.Failpoint.OBJECT_WRITTEN)
         try:
-            facts = self._bucket.publish(
-                self._key, self._headers, self._file, info.size, publication
+            facts = self._bucket.index_object(
+                self._key, self._headers, self._file, info.size, completion
             )
-        except S3Refusal:
+        except S3Error:
             # Any other error may hide a commit: then the file must stay.
-            self._bucket.discard(self._file)
+            self._bucket.delete_file(self._file)
             raise
         faults.hit_failpoint(faults.Failpoint.OBJECT_INDEXED)
         return facts
@@ -198,7 +203,7 @@ class IndexedIncoming:
         self._writer.abort()
 
 
-class _Listing:
+class _IndexListing:
     """One walk along the index in one transaction."""
 
     def __init__(
@@ -212,33 +217,35 @@ class _Listing:
         self._inclusive = after < prefix
         self._position = max(prefix, after).encode()
         if after and find_group(after, prefix, delimiter) == after and after.startswith(prefix):
-            self._go_past(after)
+            self._skip_group(after)
 
-    def page(self, limit: int) -> Page:
-        entries: list[Entry] = []
+    def read_page(self, limit: int) -> ListingPage:
+        entries: list[ListingEntry] = []
         while len(entries) <= limit:
             wanted = limit + 1 - len(entries)
-            rows = self._fetch(wanted)
-            self._take(rows, entries, limit + 1)
+            rows = self._fetch_rows(wanted)
+            self._append_entries(rows, entries, limit + 1)
             if len(rows) < wanted:
                 break
-        return Page(tuple(entries[:limit]), truncated=len(entries) > limit)
+        return ListingPage(tuple(entries[:limit]), truncated=len(entries) > limit)
 
-    def _take(self, rows: list[ObjectRow], entries: list[Entry], most: int) -> None:
+    def _append_entries(
+        self, rows: list[ObjectRow], entries: list[ListingEntry], max_entries: int
+    ) -> None:
         group: str | None = None
         for row in rows:
             key = row.key.decode()
             if group is not None and key.startswith(group):
                 continue
-            if len(entries) == most:
+            if len(entries) == max_entries:
                 return
             group = find_group(key, self._prefix, self._delimiter)
-            entries.append(_facts(row) if group is None else group)
+            entries.append(_to_metadata(row) if group is None else group)
             self._position, self._inclusive = row.key, False
             if group is not None:
-                self._go_past(group)
+                self._skip_group(group)
 
-    def _fetch(self, limit: int) -> list[ObjectRow]:
+    def _fetch_rows(self, limit: int) -> list[ObjectRow]:
         return objects.objects_from(
             self._connection,
             self._bucket_id,
@@ -248,63 +255,63 @@ class _Listing:
             limit=limit,
         )
 
-    def _go_past(self, group: str) -> None:
+    def _skip_group(self, group: str) -> None:
         # UTF-8 has no byte 0xFF: every group has an end.
         self._position, self._inclusive = end_of_prefix(group.encode()) or b"\xff", True
 
 
-def new_file(bucket_id: int) -> str:
+def new_file_path(bucket_id: int) -> str:
     """Return the path of a file that never was: buckets apart, spread over 256 folders."""
-    name = f"{secrets.token_hex(16)}-{mark_of_this_process()}"
+    name = f"{secrets.token_hex(16)}-{process_file_suffix()}"
     return f"{bucket_id}/{name[:2]}/{name}"
 
 
-def _facts(row: ObjectRow) -> Facts:
+def _to_metadata(row: ObjectRow) -> ObjectMetadata:
     headers = dict(row.headers)
-    return Facts(
+    return ObjectMetadata(
         key=row.key.decode(),
         size=row.size,
         etag=row.etag,
         modified_at=row.modified_at,
         headers=headers,
-        part_sizes=_part_sizes(headers.pop(_PARTS, "")),
+        part_sizes=_decode_part_sizes(headers.pop(_PART_SIZES_HEADER, "")),
         checksum=None if row.checksum is None else Checksum.parse(row.checksum),
     )
 
 
-def _part_text(sizes: Sequence[int]) -> str:
+def _encode_part_sizes(sizes: Sequence[int]) -> str:
     """Return sizes of parts as text, equal ones in a row together: `8388608x2 17`."""
     runs = [(size, len(list(run))) for size, run in itertools.groupby(sizes)]
     return " ".join(f"{size}x{count}" if count > 1 else str(size) for size, count in runs)
 
 
-def _part_sizes(text: str) -> tuple[int, ...]:
+def _decode_part_sizes(text: str) -> tuple[int, ...]:
     runs = (run.partition("x")[::2] for run in text.split())
     return tuple(itertools.chain.from_iterable((int(s),) * int(n or 1) for s, n in runs))
 
 
 # --- Files that no object needs: dropped ones, and what a crash left behind.
 
-_AT_ONCE = 1000
+_FILES_PER_BATCH = 1000
 
 
-def delete_dropped(database: Database, files: LocalStore) -> int:
+def delete_dropped_files(database: Database, files: LocalStore) -> int:
     """Delete files whose objects were replaced or deleted; return how many were on the list."""
     done = 0
     while True:
         with database.reading() as connection:
-            dropped = objects.dropped_files(connection, _AT_ONCE)
+            dropped = objects.dropped_files(connection, _FILES_PER_BATCH)
         for file in dropped:
             files.delete(file)
         if dropped:
             with database.writing() as connection:
                 objects.forget_files(connection, dropped)
         done += len(dropped)
-        if len(dropped) < _AT_ONCE:
+        if len(dropped) < _FILES_PER_BATCH:
             return done
 
 
-def sweep(database: Database, files: LocalStore, before: dt.datetime) -> int:
+def delete_orphaned_files(database: Database, files: LocalStore, before: dt.datetime) -> int:
     """Delete what earlier processes left behind: files that the catalog never knew.
 
     Args:
@@ -314,19 +321,19 @@ def sweep(database: Database, files: LocalStore, before: dt.datetime) -> int:
     """
     removed = files.delete_partial_writes(before)
     batch: list[str] = []
-    ours = mark_of_this_process()
+    ours = process_file_suffix()
     for info in files.list():
         if not info.path.endswith(ours) and info.modified_at < before:
             batch.append(info.path)
-        if len(batch) == _AT_ONCE:
-            removed += _delete_unknown(database, files, batch)
+        if len(batch) == _FILES_PER_BATCH:
+            removed += _delete_unknown_files(database, files, batch)
             batch = []
-    return removed + _delete_unknown(database, files, batch)
+    return removed + _delete_unknown_files(database, files, batch)
 
 
-def _delete_unknown(database: Database, files: LocalStore, some: list[str]) -> int:
+def _delete_unknown_files(database: Database, files: LocalStore, paths: list[str]) -> int:
     with database.reading() as connection:
-        unknown = objects.unknown_files(connection, some)
+        unknown = objects.unknown_files(connection, paths)
     for file in unknown:
         files.delete(file)
     return len(unknown)

@@ -11,8 +11,14 @@ import itertools
 import mimetypes
 from typing import TYPE_CHECKING
 
-from snowmelt.buckets.bucket import DEFAULT_TYPE, Entry, Facts, Page, Publication
-from snowmelt.buckets.errors import S3Refusal
+from snowmelt.buckets.bucket import (
+    DEFAULT_CONTENT_TYPE,
+    ListingEntry,
+    ListingPage,
+    ObjectMetadata,
+    UploadCompletion,
+)
+from snowmelt.buckets.errors import S3Error
 from snowmelt.catalog.objects.s3_objects import ANY, Condition
 from snowmelt.errors import AlreadyExists, ObjectMissing, PathRefused, Unsupported
 from snowmelt.storage.store import ObjectInfo
@@ -24,8 +30,8 @@ if TYPE_CHECKING:
     from snowmelt.catalog.objects.s3_buckets import BucketRecord
     from snowmelt.storage.store import BytesLike, ObjectWriter, OpenObject, Store
 
-_META = "x-amz-meta-"
-_KEPT = {
+_USER_METADATA_PREFIX = "x-amz-meta-"
+_STORED_HEADERS = {
     "content-type": "Content-Type",
     "content-encoding": "Content-Encoding",
     "content-language": "Content-Language",
@@ -42,48 +48,48 @@ class MountedBucket:
         self.store = store
         self._database = database
 
-    def facts(self, key: str) -> Facts:
+    def head(self, key: str) -> ObjectMetadata:
         """Return what is known of an object."""
         facts, opened = self.open(key)
         opened.close()
         return facts
 
-    def open(self, key: str) -> tuple[Facts, OpenObject]:
+    def open(self, key: str) -> tuple[ObjectMetadata, OpenObject]:
         """Open an object."""
-        with _refusals(key, missing_is_fine=True):
+        with _translating_errors(key, allow_missing=True):
             opened = self.store.open(key)
-            return _facts(opened.info, opened.attributes), opened
-        raise S3Refusal("NoSuchKey", Key=key)
+            return _to_metadata(opened.info, opened.attributes), opened
+        raise S3Error("NoSuchKey", Key=key)
 
-    def incoming(self, key: str, headers: Mapping[str, str]) -> MountedIncoming:
+    def start_upload(self, key: str, headers: Mapping[str, str]) -> MountedObjectUpload:
         """Begin to write an object."""
-        with _refusals(key):
-            return MountedIncoming(self, key, headers, self.store.open_writer(key))
+        with _translating_errors(key):
+            return MountedObjectUpload(self, key, headers, self.store.open_writer(key))
 
     def delete(self, key: str, condition: Condition = ANY) -> None:
         """Delete an object."""
         if condition != ANY:
-            _refuse_condition()
-        with _refusals(key, missing_is_fine=True):
+            _reject_condition()
+        with _translating_errors(key, allow_missing=True):
             self.store.delete(key)
 
-    def page(self, prefix: str, *, delimiter: str, after: str, limit: int) -> Page:
+    def list_page(self, prefix: str, *, delimiter: str, after: str, limit: int) -> ListingPage:
         """Return one page, as the store lists it."""
-        found: Iterator[Entry] = (
-            _facts(each, {}) if isinstance(each, ObjectInfo) else each
+        found: Iterator[ListingEntry] = (
+            _to_metadata(each, {}) if isinstance(each, ObjectInfo) else each
             for each in self.store.list_ordered(prefix, after=after, delimiter=delimiter)
         )
         entries = tuple(itertools.islice(found, limit + 1))
-        return Page(entries[:limit], truncated=len(entries) > limit)
+        return ListingPage(entries[:limit], truncated=len(entries) > limit)
 
-    def run(self, publication: Publication) -> None:
+    def run_in_transaction(self, completion: UploadCompletion) -> None:
         """Do what belongs to a publication in the catalog."""
-        if publication.also is not None:
+        if completion.in_transaction is not None:
             with self._database.writing() as connection:
-                publication.also(connection)
+                completion.in_transaction(connection)
 
 
-class MountedIncoming:
+class MountedObjectUpload:
     """An object that the store gets when it is whole."""
 
     def __init__(
@@ -102,17 +108,17 @@ class MountedIncoming:
         """Append bytes of another object."""
         self._writer.append(source, start, end)
 
-    def finish(self, publication: Publication) -> Facts:
+    def finish(self, completion: UploadCompletion) -> ObjectMetadata:
         """Publish the object; its ETag is the store's."""
-        if publication.condition not in {ANY, Condition(absent=True)}:
-            _refuse_condition()
-        attributes = _attributes(self._headers)
-        with _refusals(self._key):
+        if completion.condition not in {ANY, Condition(absent=True)}:
+            _reject_condition()
+        attributes = _to_store_attributes(self._headers)
+        with _translating_errors(self._key):
             info = self._writer.finish(
-                create_only=publication.condition.absent, attributes=attributes
+                create_only=completion.condition.absent, attributes=attributes
             )
-        self._bucket.run(publication)
-        return _facts(info, attributes)
+        self._bucket.run_in_transaction(completion)
+        return _to_metadata(info, attributes)
 
     def abort(self) -> None:
         """Leave nothing behind."""
@@ -120,28 +126,31 @@ class MountedIncoming:
 
 
 @contextlib.contextmanager
-def _refusals(key: str, *, missing_is_fine: bool = False) -> Iterator[None]:
+def _translating_errors(key: str, *, allow_missing: bool = False) -> Iterator[None]:
     try:
         yield
     except AlreadyExists:
-        raise S3Refusal("PreconditionFailed") from None
+        raise S3Error("PreconditionFailed") from None
     except Unsupported as error:
-        raise S3Refusal("NotImplemented", str(error)) from None
+        raise S3Error("NotImplemented", str(error)) from None
     except PathRefused as error:
-        if not missing_is_fine:
+        if not allow_missing:
             sentence = f"The place this bucket stands for cannot hold this key: {error}"
-            raise S3Refusal("InvalidArgument", sentence, Key=key) from None
+            raise S3Error("InvalidArgument", sentence, Key=key) from None
     except ObjectMissing:
-        if not missing_is_fine:
+        if not allow_missing:
             raise
 
 
-def _facts(info: ObjectInfo, attributes: Mapping[str, str]) -> Facts:
-    names = {kept: header for header, kept in _KEPT.items()}
-    headers = {names.get(name, _META + name.lower()): value for name, value in attributes.items()}
-    headers.pop(_META + "storage-class", None)
-    headers.setdefault("content-type", mimetypes.guess_type(info.path)[0] or DEFAULT_TYPE)
-    return Facts(
+def _to_metadata(info: ObjectInfo, attributes: Mapping[str, str]) -> ObjectMetadata:
+    names = {kept: header for header, kept in _STORED_HEADERS.items()}
+    headers = {
+        names.get(name, _USER_METADATA_PREFIX + name.lower()): value
+        for name, value in attributes.items()
+    }
+    headers.pop(_USER_METADATA_PREFIX + "storage-class", None)
+    headers.setdefault("content-type", mimetypes.guess_type(info.path)[0] or DEFAULT_CONTENT_TYPE)
+    return ObjectMetadata(
         key=info.path,
         size=info.size,
         etag=(info.etag or "").strip('"'),
@@ -150,14 +159,20 @@ def _facts(info: ObjectInfo, attributes: Mapping[str, str]) -> Facts:
     )
 
 
-def _attributes(headers: Mapping[str, str]) -> dict[str, str]:
-    kept = {_KEPT[name]: value for name, value in headers.items() if name in _KEPT}
-    own = {name[len(_META) :]: value for name, value in headers.items() if name.startswith(_META)}
+def _to_store_attributes(headers: Mapping[str, str]) -> dict[str, str]:
+    kept = {
+        _STORED_HEADERS[name]: value for name, value in headers.items() if name in _STORED_HEADERS
+    }
+    own = {
+        name[len(_USER_METADATA_PREFIX) :]: value
+        for name, value in headers.items()
+        if name.startswith(_USER_METADATA_PREFIX)
+    }
     return kept | own
 
 
-def _refuse_condition() -> None:
-    raise S3Refusal(
+def _reject_condition() -> None:
+    raise S3Error(
         "NotImplemented",
         "Buckets in front of another place know no condition but If-None-Match: *.",
     )

@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.buckets.errors import S3Refusal
+from snowmelt.buckets.errors import S3Error
 from snowmelt.catalog.security import access_keys as stage_credentials
 from snowmelt.catalog.security.access_control import user_by_name
 from snowmelt.catalog.security.access_keys import find_access_key
@@ -84,7 +84,7 @@ class Door:
         credentials = signing.credentials_of(request)
         if credentials is None:
             if self._anonymous is None:
-                raise S3Refusal("AccessDenied", "Requests must be signed.")
+                raise S3Error("AccessDenied", "Requests must be signed.")
             check_host(request.headers.get("host", "").encode("latin-1"))
             return Identity(self._anonymous, is_signed=False)
         token = request.headers.get("x-amz-security-token")
@@ -100,16 +100,16 @@ class Door:
     def _confined(self, request: Request, credentials: Credentials, token: str | None) -> Identity:
         """Let in what is signed with credentials of the stage."""
         if token is None:
-            raise S3Refusal("AccessDenied", "Addresses cannot be presigned with these credentials.")
+            raise S3Error("AccessDenied", "Addresses cannot be presigned with these credentials.")
         known = stage_credentials.of_token(self._keyring, token)
         if known is None or known.access_key_id != credentials.access_key_id:
-            raise S3Refusal("InvalidToken")
+            raise S3Error("InvalidToken")
         signing.check_region(credentials, self._region)
         signing.check_time(credentials, self._clock.now())
         key = signing.signing_key(known.secret, credentials.date, credentials.region)
         signing.check_signature(request, credentials, key)
         if self._clock.now() >= known.expires_at:
-            raise S3Refusal("ExpiredToken")
+            raise S3Error("ExpiredToken")
         self._require_user(known.user)
         return Identity(known.user, credentials, key=key, confined_to=known)
 
@@ -122,7 +122,7 @@ class Door:
                 user_by_name(connection, user)
         except NotFound:
             self._users.pop(user, None)
-            raise S3Refusal("InvalidToken", "The user of this token is gone.") from None
+            raise S3Error("InvalidToken", "The user of this token is gone.") from None
         with self._lock:
             if len(self._users) >= _MOST_REMEMBERED:
                 self._users.clear()
@@ -131,7 +131,7 @@ class Door:
     def _require(self, access_key_id: str) -> AccessKey:
         known = self._access_key(access_key_id)
         if known is None:
-            raise S3Refusal("InvalidAccessKeyId", AWSAccessKeyId=access_key_id[:200])
+            raise S3Error("InvalidAccessKeyId", AWSAccessKeyId=access_key_id[:200])
         return known
 
     def _access_key(self, access_key_id: str) -> AccessKey | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from snowmelt.buckets import checksums
-from snowmelt.buckets.errors import S3Refusal
+from snowmelt.buckets.errors import S3Error
 from snowmelt.server.s3.signatures import UNSIGNED, sign
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from starlette.types import Message, Receive
 
-    from snowmelt.buckets.bucket import Incoming
-    from snowmelt.buckets.checksums import Checksum, Hash
+    from snowmelt.buckets.bucket import ObjectUpload
+    from snowmelt.buckets.checksums import Checksum, Hasher
     from snowmelt.server.s3.request_context import AuthorisedRequest
     from snowmelt.server.s3.signatures import Credentials
 
@@ -66,7 +66,7 @@ class Signatures:
     def _check(self, text: str, signature: str) -> None:
         expected = sign(self._key, text.format(self._previous)).hex()
         if not hmac.compare_digest(expected, signature):
-            raise S3Refusal("SignatureDoesNotMatch", "The signature of a chunk does not match.")
+            raise S3Error("SignatureDoesNotMatch", "The signature of a chunk does not match.")
         self._previous = expected
 
 
@@ -112,7 +112,7 @@ class Decoder:
             S3Refusal: It was cut short.
         """
         if self._state != "done":
-            raise S3Refusal("IncompleteBody", "The body ends within its chunks.")
+            raise S3Error("IncompleteBody", "The body ends within its chunks.")
 
     def _next_line(self, data: memoryview) -> tuple[str | None, memoryview]:
         if self._state == "done":
@@ -175,8 +175,8 @@ class Decoder:
         self._state = "done"
 
 
-def _malformed(reason: str) -> S3Refusal:
-    return S3Refusal("InvalidRequest", f"The chunks of the body are malformed: {reason}.")
+def _malformed(reason: str) -> S3Error:
+    return S3Error("InvalidRequest", f"The chunks of the body are malformed: {reason}.")
 
 
 # Work for a thread: enough that the change of threads does not count.
@@ -209,7 +209,9 @@ class Payload:
     Its methods block, and are called one after the other.
     """
 
-    def __init__(self, call: AuthorisedRequest, sink: Incoming, *, algorithm: str | None) -> None:
+    def __init__(
+        self, call: AuthorisedRequest, sink: ObjectUpload, *, algorithm: str | None
+    ) -> None:
         """Begin with a body.
 
         Args:
@@ -229,11 +231,11 @@ class Payload:
         self._checksum = _promised_checksum(headers)
         self._trailer = headers.get("x-amz-trailer", "").strip().lower()
         self._algorithm = _algorithm(headers, self._checksum) or algorithm
-        self._hashes: dict[str, Hash] = {}
+        self._hashes: dict[str, Hasher] = {}
         if self._algorithm is not None:
-            self._hashes[self._algorithm] = checksums.start(self._algorithm)
+            self._hashes[self._algorithm] = checksums.new_hasher(self._algorithm)
         if self._sha256 is not None:
-            self._hashes.setdefault("SHA256", checksums.start("SHA256"))
+            self._hashes.setdefault("SHA256", checksums.new_hasher("SHA256"))
 
     def feed(self, data: bytes) -> None:
         """Take in the next bytes of the body.
@@ -263,7 +265,7 @@ class Payload:
             self._decoder.finish()
             self._take_trailers(self._decoder.trailers)
         if self._promised_size is not None and self._promised_size != self._size:
-            raise S3Refusal("IncompleteBody")
+            raise S3Error("IncompleteBody")
         if self._sha256 is not None and self._hashes["SHA256"].digest().hex() != self._sha256:
             _refuse_sha256(self._sha256, self._hashes["SHA256"].digest().hex())
         if self._md5_promised is not None and self._md5_promised != self._md5.digest():
@@ -272,15 +274,15 @@ class Payload:
 
     def _take_trailers(self, trailers: Mapping[str, str]) -> None:
         if self._trailer and self._trailer not in trailers:
-            raise S3Refusal("InvalidRequest", f"The trailing header {self._trailer} is missing.")
+            raise S3Error("InvalidRequest", f"The trailing header {self._trailer} is missing.")
         self._checksum = _promised_checksum(trailers) or self._checksum
 
     def _checked(self) -> Checksum | None:
         if self._algorithm is None:
             return None
-        found = checksums.finished(self._algorithm, self._hashes[self._algorithm])
+        found = checksums.to_checksum(self._algorithm, self._hashes[self._algorithm])
         if self._checksum is not None and self._checksum != found:
-            raise S3Refusal(
+            raise S3Error(
                 "BadDigest",
                 f"The {self._checksum.algorithm} you specified did not match the calculated "
                 "checksum.",
@@ -319,7 +321,7 @@ async def receive_into(receive: Receive, payload: Payload, threads: Executor, *,
             size += len(body)
             batch.append(body)
             if size > most:
-                raise S3Refusal("EntityTooLarge", MaxSizeAllowed=most)
+                raise S3Error("EntityTooLarge", MaxSizeAllowed=most)
             if waiting >= _BATCH_BYTES or not more:
                 if working is not None:
                     await working
@@ -345,7 +347,7 @@ async def receive_whole(receive: Receive, *, most: int, patience_s: float = PATI
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > most:
-            raise S3Refusal("EntityTooLarge", MaxSizeAllowed=most)
+            raise S3Error("EntityTooLarge", MaxSizeAllowed=most)
         if not message.get("more_body", False):
             return b"".join(parts)
 
@@ -381,7 +383,7 @@ def signed_body(call: AuthorisedRequest, body: bytes) -> bytes:
         S3Refusal: It is not, or comes in chunks.
     """
     if _decoder(call) is not None:
-        raise S3Refusal("NotImplemented", "This body cannot come in chunks.")
+        raise S3Error("NotImplemented", "This body cannot come in chunks.")
     promised = _promised_sha256(call)
     found = hashlib.sha256(body).hexdigest()
     if promised is not None and found != promised:
@@ -394,7 +396,7 @@ def signed_body(call: AuthorisedRequest, body: bytes) -> bytes:
 
 
 def _refuse_md5(expected: bytes, found: bytes) -> NoReturn:
-    raise S3Refusal(
+    raise S3Error(
         "BadDigest",
         "The Content-MD5 you specified did not match what we received.",
         ExpectedDigest=base64.b64encode(expected).decode(),
@@ -403,7 +405,7 @@ def _refuse_md5(expected: bytes, found: bytes) -> NoReturn:
 
 
 def _refuse_sha256(expected: str, found: str) -> NoReturn:
-    raise S3Refusal(
+    raise S3Error(
         "XAmzContentSHA256Mismatch",
         ClientComputedContentSHA256=expected,
         S3ComputedContentSHA256=found,
@@ -415,10 +417,10 @@ def _decoder(call: AuthorisedRequest) -> Decoder | None:
     mode = call.headers.get("x-amz-content-sha256", UNSIGNED)
     if mode not in _MODES:
         if mode.startswith("STREAMING-"):
-            raise S3Refusal("InvalidRequest", f"Payloads of kind {mode[:60]} are not supported.")
+            raise S3Error("InvalidRequest", f"Payloads of kind {mode[:60]} are not supported.")
         return None
     if "x-amz-decoded-content-length" not in call.headers:
-        raise S3Refusal("MissingContentLength", "x-amz-decoded-content-length is needed.")
+        raise S3Error("MissingContentLength", "x-amz-decoded-content-length is needed.")
     signatures = None
     if mode.startswith(_SIGNED_CHUNKS) and credentials is not None:
         signatures = Signatures(credentials, call.identity.key)
@@ -430,7 +432,7 @@ def _promised_sha256(call: AuthorisedRequest) -> str | None:
     if credentials is None or credentials.payload == UNSIGNED:
         return None
     if len(credentials.payload) != 64:
-        raise S3Refusal(
+        raise S3Error(
             "InvalidArgument",
             "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, a STREAMING value or a SHA-256.",
         )
@@ -439,12 +441,12 @@ def _promised_sha256(call: AuthorisedRequest) -> str | None:
 
 def _promised_checksum(headers: Mapping[str, str]) -> Checksum | None:
     found = [
-        checksums.given(algorithm, headers[_PREFIX + algorithm.lower()])
-        for algorithm in checksums.ALGORITHMS
+        checksums.parse_client_checksum(algorithm, headers[_PREFIX + algorithm.lower()])
+        for algorithm in checksums.CHECKSUM_ALGORITHMS
         if _PREFIX + algorithm.lower() in headers
     ]
     if len(found) > 1:
-        raise S3Refusal(
+        raise S3Error(
             "InvalidRequest",
             "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.",
         )
@@ -462,13 +464,11 @@ def algorithm_of(headers: Mapping[str, str]) -> str | None:
 
 def _algorithm(headers: Mapping[str, str], checksum: Checksum | None) -> str | None:
     trailer = headers.get("x-amz-trailer", "").strip().lower()
-    trailing = checksums.known(trailer.removeprefix(_PREFIX)) if trailer else None
-    announced = checksums.known(headers.get("x-amz-sdk-checksum-algorithm"))
+    trailing = checksums.parse_algorithm(trailer.removeprefix(_PREFIX)) if trailer else None
+    announced = checksums.parse_algorithm(headers.get("x-amz-sdk-checksum-algorithm"))
     sent = trailing if checksum is None else checksum.algorithm
     if sent is not None and announced not in {None, sent}:
-        raise S3Refusal(
-            "InvalidRequest", "Value for x-amz-sdk-checksum-algorithm header is invalid."
-        )
+        raise S3Error("InvalidRequest", "Value for x-amz-sdk-checksum-algorithm header is invalid.")
     return sent or announced
 
 
@@ -481,7 +481,7 @@ def _content_md5(headers: Mapping[str, str]) -> bytes | None:
     except binascii.Error:
         digest = b""
     if len(digest) != 16:
-        raise S3Refusal("InvalidDigest")
+        raise S3Error("InvalidDigest")
     return digest
 
 
@@ -490,7 +490,7 @@ def _size_of(headers: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not text.isdecimal() or len(text) > 15:
-        raise S3Refusal("InvalidArgument", f"{name} must be a number of bytes.")
+        raise S3Error("InvalidArgument", f"{name} must be a number of bytes.")
     return int(text)
 
 
@@ -499,7 +499,7 @@ async def _next(receive: Receive, patience_s: float) -> Message:
         async with asyncio.timeout(patience_s):
             message = await receive()
     except TimeoutError:
-        raise S3Refusal("RequestTimeout") from None
+        raise S3Error("RequestTimeout") from None
     if message["type"] == "http.disconnect":
-        raise S3Refusal("IncompleteBody")
+        raise S3Error("IncompleteBody")
     return message

@@ -9,8 +9,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from snowmelt.buckets.bucket import Page
-from snowmelt.buckets.errors import S3Refusal
+from snowmelt.buckets.bucket import ListingPage
+from snowmelt.buckets.errors import S3Error
 from snowmelt.server.s3 import xml as markup
 from snowmelt.server.s3.body import checked_body, receive_whole
 from snowmelt.server.s3.responses import Answer, xml_answer
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive
 
-    from snowmelt.buckets.bucket import Entry, Facts
+    from snowmelt.buckets.bucket import ListingEntry, ObjectMetadata
     from snowmelt.server.s3.request_context import AuthorisedRequest
 
 # What S3 calls the region that its answers leave without a name.
@@ -36,7 +36,7 @@ async def list_buckets(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
     prefix = call.query.get("prefix")
     after = call.query.get("continuation-token", "")
     most = number_of(call.query, "max-buckets", _MOST_BUCKETS, _MOST_BUCKETS)
-    visible = await call.run(call.parts.directory.visible, call.user)
+    visible = await call.run(call.parts.directory.list_visible, call.user)
     region = call.query.get("bucket-region", region_of(call))
     if region != region_of(call):
         visible = []
@@ -70,7 +70,7 @@ async def create_bucket(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
     name = call.request.bucket
     try:
         await call.run(call.parts.directory.create, call.user, name)
-    except S3Refusal as error:
+    except S3Error as error:
         if error.s3_code != "BucketAlreadyOwnedByYou":
             raise
     return Answer(headers={"location": f"/{name}"})
@@ -112,7 +112,7 @@ def _check_location(call: AuthorisedRequest, wanted: str) -> None:
     region = region_of(call)
     known = {"", region} | ({"EU"} if region == "eu-west-1" else set())
     if call.parts.settings.s3_region and wanted not in known:
-        raise S3Refusal(
+        raise S3Error(
             "IllegalLocationConstraintException",
             f"The {wanted[:60]} location constraint is incompatible for the region specific "
             f"endpoint this request was sent to; this one is {region}.",
@@ -154,7 +154,7 @@ def encoder_of(query: Mapping[str, str]) -> Callable[[str], str]:
     if encoding is None:
         return lambda text: text
     if encoding != "url":
-        raise S3Refusal("InvalidArgument", "Invalid Encoding Method specified in Request.")
+        raise S3Error("InvalidArgument", "Invalid Encoding Method specified in Request.")
     return lambda text: quote(text, safe="/-_.~*")
 
 
@@ -168,7 +168,7 @@ def number_of(query: Mapping[str, str], name: str, default: int, most: int) -> i
     if not text:
         return default
     if not text.isdecimal() or len(text) > 10:
-        raise S3Refusal("InvalidArgument", f"{name} must be a number.", ArgumentName=name)
+        raise S3Error("InvalidArgument", f"{name} must be a number.", ArgumentName=name)
     return min(int(text), most)
 
 
@@ -180,7 +180,7 @@ def _list_v1(call: AuthorisedRequest) -> ASGIApp:
         *_common(call, most, page, prefix=_prefix_v1(call)),
         ("Marker", encode(marker)),
         # S3 tells it with a delimiter only; everybody may know.
-        ("NextMarker", encode(page.last) if page.truncated else None),
+        ("NextMarker", encode(page.last_entry) if page.truncated else None),
         *_entries(call, page, owners=True),
     ]
     return xml_answer("ListBucketResult", answer)
@@ -194,7 +194,7 @@ def _list_v2(call: AuthorisedRequest) -> ASGIApp:
         *_common(call, most, page),
         ("KeyCount", len(page.entries)),
         ("ContinuationToken", token),
-        ("NextContinuationToken", _token(page.last) if page.truncated else None),
+        ("NextContinuationToken", _token(page.last_entry) if page.truncated else None),
         ("StartAfter", encode(start_after) if start_after else None),
         *_entries(call, page, owners=query.get("fetch-owner") == "true"),
     ]
@@ -206,11 +206,11 @@ def _list_versions(call: AuthorisedRequest) -> ASGIApp:
     marker = query.get("key-marker", "")
     version = query.get("version-id-marker", "")
     if version and not marker:
-        raise S3Refusal(
+        raise S3Error(
             "InvalidArgument", "A version-id marker cannot be specified without a key marker."
         )
     if version not in {"", "null"}:
-        raise S3Refusal(
+        raise S3Error(
             "InvalidArgument",
             "Invalid version id specified",
             ArgumentName="version-id-marker",
@@ -223,19 +223,19 @@ def _list_versions(call: AuthorisedRequest) -> ASGIApp:
         ("VersionIdMarker", query.get("version-id-marker", "")),
     ]
     if page.truncated:
-        answer += [("NextKeyMarker", encode(page.last)), ("NextVersionIdMarker", "null")]
+        answer += [("NextKeyMarker", encode(page.last_entry)), ("NextVersionIdMarker", "null")]
     answer += _entries(call, page, owners=True, name="Version")
     return xml_answer("ListVersionsResult", answer)
 
 
-def _page(call: AuthorisedRequest, after: str) -> tuple[int, Page]:
+def _page(call: AuthorisedRequest, after: str) -> tuple[int, ListingPage]:
     query = call.query
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
-    call.visit.require("READ", prefix)
+    call.visit.require_privilege("READ", prefix)
     most = number_of(query, "max-keys", _MOST_KEYS, _MOST_KEYS)
     if most == 0:
-        return 0, Page((), truncated=False)
-    page = call.visit.bucket.page(prefix, delimiter=delimiter, after=after, limit=most)
+        return 0, ListingPage((), truncated=False)
+    page = call.visit.bucket.list_page(prefix, delimiter=delimiter, after=after, limit=most)
     return most, page
 
 
@@ -250,7 +250,7 @@ def _prefix_v1(call: AuthorisedRequest) -> str:
 
 
 def _common(
-    call: AuthorisedRequest, most: int, page: Page, *, prefix: str | None = None
+    call: AuthorisedRequest, most: int, page: ListingPage, *, prefix: str | None = None
 ) -> list[markup.Element]:
     query, encode = call.query, encoder_of(call.query)
     delimiter = query.get("delimiter")
@@ -265,7 +265,7 @@ def _common(
 
 
 def _entries(
-    call: AuthorisedRequest, page: Page, *, owners: bool, name: str = "Contents"
+    call: AuthorisedRequest, page: ListingPage, *, owners: bool, name: str = "Contents"
 ) -> list[markup.Element]:
     encode = encoder_of(call.query)
     owner = call.visit.record.owner if owners else None
@@ -273,7 +273,7 @@ def _entries(
 
 
 def _entry(
-    each: Entry, encode: Callable[[str], str], owner: str | None, name: str
+    each: ListingEntry, encode: Callable[[str], str], owner: str | None, name: str
 ) -> markup.Element:
     if isinstance(each, str):
         return "CommonPrefixes", [("Prefix", encode(each))]
@@ -286,7 +286,7 @@ def _entry(
     return name, shown
 
 
-def _facts(facts: Facts) -> list[markup.Element]:
+def _facts(facts: ObjectMetadata) -> list[markup.Element]:
     shown: list[markup.Element] = [
         ("LastModified", markup.instant(facts.modified_at)),
         ("ETag", f'"{facts.etag}"'),
@@ -307,6 +307,4 @@ def _from_token(token: str) -> str:
     try:
         return base64.b64decode(token.encode(), b"-_", validate=True).decode()
     except (binascii.Error, UnicodeError):
-        raise S3Refusal(
-            "InvalidArgument", "The continuation token provided is incorrect."
-        ) from None
+        raise S3Error("InvalidArgument", "The continuation token provided is incorrect.") from None

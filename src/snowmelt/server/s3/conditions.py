@@ -7,13 +7,13 @@ import re
 from email.utils import format_datetime, parsedate_to_datetime
 from typing import TYPE_CHECKING
 
-from snowmelt.buckets.errors import S3Refusal
+from snowmelt.buckets.errors import S3Error
 from snowmelt.catalog.objects.s3_objects import ANY, Condition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from snowmelt.buckets.bucket import Facts
+    from snowmelt.buckets.bucket import ObjectMetadata
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
@@ -37,7 +37,7 @@ def range_of(header: str | None, size: int) -> tuple[int, int] | None:
         if last and int(last) < start:
             return None
     if start >= size or start >= end:
-        raise S3Refusal("InvalidRange", RangeRequested=header, ActualObjectSize=size)
+        raise S3Error("InvalidRange", RangeRequested=header, ActualObjectSize=size)
     return start, end
 
 
@@ -51,14 +51,16 @@ def copy_range_of(header: str | None, size: int) -> tuple[int, int] | None:
         return None
     match = _RANGE.fullmatch(header)
     if match is None or not all(match.groups()):
-        raise S3Refusal("InvalidArgument", "The range of a copy's source must be bytes=a-b.")
+        raise S3Error("InvalidArgument", "The range of a copy's source must be bytes=a-b.")
     start, end = int(match.group(1)), int(match.group(2)) + 1
     if not start < end <= size:
-        raise S3Refusal("InvalidRange", RangeRequested=header, ActualObjectSize=size)
+        raise S3Error("InvalidRange", RangeRequested=header, ActualObjectSize=size)
     return start, end
 
 
-def check_conditions(headers: Mapping[str, str], facts: Facts, *, prefix: str = "") -> None:
+def check_conditions(
+    headers: Mapping[str, str], facts: ObjectMetadata, *, prefix: str = ""
+) -> None:
     """Let pass a request whose conditions hold for an object; names begin with `prefix`.
 
     Raises:
@@ -68,9 +70,9 @@ def check_conditions(headers: Mapping[str, str], facts: Facts, *, prefix: str = 
     none_match = headers.get(f"{prefix}if-none-match")
     if match is not None:
         if not _matches(match, facts.etag):
-            raise S3Refusal("PreconditionFailed", Condition="If-Match")
+            raise S3Error("PreconditionFailed", Condition="If-Match")
     elif _after(facts, headers.get(f"{prefix}if-unmodified-since")) is True:
-        raise S3Refusal("PreconditionFailed", Condition="If-Unmodified-Since")
+        raise S3Error("PreconditionFailed", Condition="If-Unmodified-Since")
     unchanged = "NotModified" if not prefix else "PreconditionFailed"
     if none_match is not None:
         if _matches(none_match, facts.etag):
@@ -131,12 +133,12 @@ def time_of(what: str, text: str) -> dt.datetime:
             continue
         zoned = found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)
         return zoned.astimezone(dt.UTC).replace(microsecond=0)
-    raise S3Refusal("InvalidArgument", f"The {what} {text[:60]!r} is not a time.")
+    raise S3Error("InvalidArgument", f"The {what} {text[:60]!r} is not a time.")
 
 
 def _size_of(text: str) -> int:
     if not text.strip().isdecimal() or len(text) > 20:
-        raise S3Refusal("InvalidArgument", f"The size {text[:60]!r} is not a number of bytes.")
+        raise S3Error("InvalidArgument", f"The size {text[:60]!r} is not a number of bytes.")
     return int(text)
 
 
@@ -144,14 +146,14 @@ def _etag_of(text: str) -> str:
     return text.strip().strip('"')
 
 
-def _unknown_value(header: str) -> S3Refusal:
+def _unknown_value(header: str) -> S3Error:
     return _unknown_condition(
         header, f"We don't accept the provided value of {header} header for this API"
     )
 
 
-def _unknown_condition(header: str, more: str) -> S3Refusal:
-    return S3Refusal(
+def _unknown_condition(header: str, more: str) -> S3Error:
+    return S3Error(
         "NotImplemented",
         "A header you provided implies functionality that is not implemented",
         Header=header,
@@ -169,7 +171,7 @@ def _matches(header: str, etag: str) -> bool:
     return bool(wanted & {"*", etag})
 
 
-def _after(facts: Facts, header: str | None) -> bool | None:
+def _after(facts: ObjectMetadata, header: str | None) -> bool | None:
     """Tell whether an object was changed after that date; None without a date."""
     if header is None:
         return None
@@ -182,8 +184,8 @@ def _after(facts: Facts, header: str | None) -> bool | None:
     return facts.modified_at.replace(microsecond=0) > date
 
 
-def _unchanged(code: str, facts: Facts) -> S3Refusal:
-    refusal = S3Refusal(code)
+def _unchanged(code: str, facts: ObjectMetadata) -> S3Error:
+    refusal = S3Error(code)
     if code == "NotModified":
         refusal.details["etag"] = f'"{facts.etag}"'
         refusal.details["last-modified"] = http_date(facts.modified_at)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from snowmelt.blob.bdec import parse_blob_path
 from snowmelt.buckets.bucket import check_key
-from snowmelt.buckets.errors import S3Refusal
+from snowmelt.buckets.errors import S3Error
 from snowmelt.catalog.jobs import services as deployment
 from snowmelt.catalog.objects.s3_buckets import Reach
 from snowmelt.catalog.objects.s3_objects import ANY, Condition
@@ -36,8 +36,14 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from snowmelt.buckets.bucket import Bucket, Facts, Incoming, Page, Publication
-    from snowmelt.buckets.bucket_registry import Directory, Visit
+    from snowmelt.buckets.bucket import (
+        Bucket,
+        ListingPage,
+        ObjectMetadata,
+        ObjectUpload,
+        UploadCompletion,
+    )
+    from snowmelt.buckets.bucket_registry import BucketAccess, BucketRegistry
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.security.access_keys import StageCredentials
     from snowmelt.server.s3.authentication import Door, Identity
@@ -136,14 +142,14 @@ def operation_of(request: Request, select: Handler | None = None) -> Operation:
     if found is not None:
         return found
     if name:
-        raise S3Refusal("NotImplemented", f"{request.method} with {name} is not offered.")
+        raise S3Error("NotImplemented", f"{request.method} with {name} is not offered.")
     if request.method == "POST":
-        raise S3Refusal(
+        raise S3Error(
             "NotImplemented",
             "PostObject (a form, presigned POST) is not offered here. Upload with PutObject; "
             "without an SDK, with a presigned PUT.",
         )
-    raise S3Refusal("MethodNotAllowed", Method=request.method)
+    raise S3Error("MethodNotAllowed", Method=request.method)
 
 
 if TYPE_CHECKING:
@@ -227,16 +233,16 @@ class Endpoint:
             return AuthorisedRequest(request, identity, self._parts, visit)
         if operation.needs is None:
             return AuthorisedRequest(request, identity, self._parts)
-        visit = self._parts.directory.visit(identity.user, request.bucket)
+        visit = self._parts.directory.access_bucket(identity.user, request.bucket)
         if operation.needs in {KNOWN, OWN}:
-            visit.require_any()
+            visit.require_any_privilege()
         else:
-            visit.require(operation.needs, request.key)
+            visit.require_privilege(operation.needs, request.key)
         return AuthorisedRequest(request, identity, self._parts, visit)
 
     async def _selected(self, call: AuthorisedRequest, receive: Receive) -> ASGIApp:
         if self._select is None:
-            raise S3Refusal("NotImplemented")
+            raise S3Error("NotImplemented")
         body = await receive_whole(receive, most=MOST_SELECT_BYTES)
         content = await call.run(checked_body, call, body)
         return await self._select(call, call.request.bucket, call.key, content)
@@ -257,9 +263,7 @@ def _with_hoisted(request: Request, identity: Identity) -> Request:
         return request
     if identity.is_signed and identity.credentials is None:
         name = next(iter(moved))
-        raise S3Refusal(
-            "NotImplemented", f"{name} in an address signed in version 2 is not offered."
-        )
+        raise S3Error("NotImplemented", f"{name} in an address signed in version 2 is not offered.")
     return dataclasses.replace(request, headers={**moved, **request.headers})
 
 
@@ -282,8 +286,8 @@ def confine(
     request: Request,
     handle: Callable[..., Awaitable[object]],
     credentials: StageCredentials,
-    directory: Directory,
-) -> tuple[Request, Visit]:
+    directory: BucketRegistry,
+) -> tuple[Request, BucketAccess]:
     """Return the request, with the key where the blob belongs, and what it may do in the bucket.
 
     The official client renews its credentials without saying who it is, and gets those of another
@@ -293,17 +297,17 @@ def confine(
         S3Refusal: It is no upload of a file of rows, or of a blob of a prefix that these credentials are good for.
     """
     if request.bucket != STAGE_BUCKET or handle not in _OFFERED:
-        raise S3Refusal("AccessDenied", "These credentials are for uploads to the stage only.")
+        raise S3Error("AccessDenied", "These credentials are for uploads to the stage only.")
     folder, _, path = request.key.partition("/")
     if folder == credentials.prefix and is_row_file(path) and handle is writing.put_object:
         return request, _visit(directory, credentials, request.key)
     try:
         named = parse_blob_path(path).client_prefix
     except BlobInvalid as error:
-        raise S3Refusal("AccessDenied", str(error)) from None
+        raise S3Error("AccessDenied", str(error)) from None
     prefix = _issued(directory.database, named, credentials)
     if folder != credentials.prefix or prefix is None:
-        raise S3Refusal("AccessDenied", "These credentials are for blobs of another client.")
+        raise S3Error("AccessDenied", "These credentials are for blobs of another client.")
     key = f"{prefix}/{path}"
     visit = _visit(directory, credentials, key)
     return (
@@ -322,27 +326,27 @@ class WriteOnceBucket:
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
-        self.facts = bucket.facts
+        self.head = bucket.head
         self.open = bucket.open
 
-    def incoming(self, key: str, headers: Mapping[str, str]) -> WriteOnceIncoming:
+    def start_upload(self, key: str, headers: Mapping[str, str]) -> WriteOnceIncoming:
         """Begin to write an object."""
-        return WriteOnceIncoming(self._bucket, key, self._bucket.incoming(key, headers))
+        return WriteOnceIncoming(self._bucket, key, self._bucket.start_upload(key, headers))
 
     def delete(self, key: str, condition: Condition = ANY) -> None:
         """Refuse."""
         del key, condition
-        raise S3Refusal("AccessDenied")
+        raise S3Error("AccessDenied")
 
-    def page(self, prefix: str, *, delimiter: str, after: str, limit: int) -> Page:
+    def list_page(self, prefix: str, *, delimiter: str, after: str, limit: int) -> ListingPage:
         """Return one page, as the bucket lists it."""
-        return self._bucket.page(prefix, delimiter=delimiter, after=after, limit=limit)
+        return self._bucket.list_page(prefix, delimiter=delimiter, after=after, limit=limit)
 
 
 class WriteOnceIncoming:
     """A blob on its way in."""
 
-    def __init__(self, bucket: Bucket, key: str, incoming: Incoming) -> None:
+    def __init__(self, bucket: Bucket, key: str, incoming: ObjectUpload) -> None:
         self._bucket = bucket
         self._key = key
         self._incoming = incoming
@@ -350,33 +354,33 @@ class WriteOnceIncoming:
         self.append = incoming.append
         self.abort = incoming.abort
 
-    def finish(self, publication: Publication) -> Facts:
+    def finish(self, completion: UploadCompletion) -> ObjectMetadata:
         """Publish it where there is none, or only the same.
 
         Raises:
             S3Refusal: A blob of this name with other bytes is there.
         """
-        condition = dataclasses.replace(publication.condition, absent=True)
+        condition = dataclasses.replace(completion.condition, absent=True)
         try:
-            return self._incoming.finish(dataclasses.replace(publication, condition=condition))
-        except S3Refusal as refusal:
-            if publication.condition.absent:
+            return self._incoming.finish(dataclasses.replace(completion, condition=condition))
+        except S3Error as refusal:
+            if completion.condition.absent:
                 raise
             if refusal.s3_code == "NotImplemented":
                 # Another server's store takes large objects without a condition alone.
-                return self._same(publication) or self._incoming.finish(publication)
+                return self._same(completion) or self._incoming.finish(completion)
             if refusal.s3_code != "PreconditionFailed":
                 raise
-        found = self._same(publication)
+        found = self._same(completion)
         if found is None:
-            raise S3Refusal("PreconditionFailed")
+            raise S3Error("PreconditionFailed")
         return found
 
-    def _same(self, publication: Publication) -> Facts | None:
+    def _same(self, publication: UploadCompletion) -> ObjectMetadata | None:
         """Return the blob that is there, if it has the same bytes; None if there is none."""
         try:
             facts, found = self._bucket.open(self._key)
-        except S3Refusal as refusal:
+        except S3Error as refusal:
             if refusal.s3_code == "NoSuchKey":
                 return None
             raise
@@ -385,16 +389,16 @@ class WriteOnceIncoming:
             for piece in found.read_blocks():
                 digest.update(piece)
         if digest.hexdigest() != publication.etag:
-            raise S3Refusal(
+            raise S3Error(
                 "PreconditionFailed",
                 f"Blob {self._key} is on the stage with other bytes. Upload under a new name.",
             )
         return facts
 
 
-def _visit(directory: Directory, credentials: StageCredentials, key: str) -> Visit:
+def _visit(directory: BucketRegistry, credentials: StageCredentials, key: str) -> BucketAccess:
     reach = Reach(owns=False, prefixes={"WRITE": (key.encode(),)})
-    return directory.confined(credentials.user, STAGE_BUCKET, reach)
+    return directory.access_with_privileges(credentials.user, STAGE_BUCKET, reach)
 
 
 def _issued(database: Database, named: str, credentials: StageCredentials) -> str | None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from snowmelt.buckets import checksums
 from snowmelt.buckets.checksums import Checksum
-from snowmelt.buckets.errors import S3Refusal
-from snowmelt.buckets.multipart import Named, Promised, etag_of_parts
+from snowmelt.buckets.errors import S3Error
+from snowmelt.buckets.multipart import CompletedPart, ExpectedObject, compute_multipart_etag
 from snowmelt.server.s3 import xml as markup
 from snowmelt.server.s3.body import receive_whole, signed_body
 from snowmelt.server.s3.bucket_operations import encoder_of, number_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive
 
-    from snowmelt.buckets.bucket import Facts
+    from snowmelt.buckets.bucket import ObjectMetadata
     from snowmelt.catalog.objects.s3_objects import PartRow, UploadRow
     from snowmelt.server.s3.request_context import AuthorisedRequest
 
@@ -66,7 +66,7 @@ async def abort_upload(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
     if initiated is not None and time_of("initiated time", initiated) != (
         upload.initiated_at.replace(microsecond=0)
     ):
-        raise S3Refusal("PreconditionFailed", Condition="x-amz-if-match-initiated-time")
+        raise S3Error("PreconditionFailed", Condition="x-amz-if-match-initiated-time")
     await call.run(uploads.abort, upload)
     return Answer(HTTPStatus.NO_CONTENT)
 
@@ -84,17 +84,19 @@ async def list_uploads(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
 
 
 def _announced(call: AuthorisedRequest) -> Checksum | None:
-    algorithm = checksums.known(call.headers.get("x-amz-checksum-algorithm"))
+    algorithm = checksums.parse_algorithm(call.headers.get("x-amz-checksum-algorithm"))
     if algorithm is None:
         if "x-amz-checksum-type" in call.headers:
-            raise S3Refusal(
+            raise S3Error(
                 "InvalidRequest",
                 "The x-amz-checksum-type header can only be used with the "
                 "x-amz-checksum-algorithm header.",
             )
         return None
-    kind = call.headers.get("x-amz-checksum-type", checksums.default_kind(algorithm)).upper()
-    checksums.check_kind(algorithm, kind)
+    kind = call.headers.get(
+        "x-amz-checksum-type", checksums.default_checksum_kind(algorithm)
+    ).upper()
+    checksums.check_checksum_kind(algorithm, kind)
     return Checksum(algorithm, "", kind)
 
 
@@ -110,10 +112,10 @@ def _complete(call: AuthorisedRequest, body: bytes) -> ASGIApp:
             call.visit,
             upload,
             named,
-            promised=_promised(call),
+            expected=_promised(call),
             condition=write_condition(call.headers),
         )
-    except S3Refusal as error:
+    except S3Error as error:
         done = _completed_before(call, named) if error.s3_code == "NoSuchUpload" else None
         if done is None:
             raise
@@ -130,43 +132,45 @@ def _complete(call: AuthorisedRequest, body: bytes) -> ASGIApp:
     return xml_answer("CompleteMultipartUploadResult", answer)
 
 
-def _completed_before(call: AuthorisedRequest, named: list[Named]) -> Facts | None:
+def _completed_before(call: AuthorisedRequest, named: list[CompletedPart]) -> ObjectMetadata | None:
     """Return the object if exactly these parts made it: the answer was lost on its way."""
     try:
-        facts = call.visit.bucket.facts(call.key)
-        return facts if facts.etag == etag_of_parts([part.etag for part in named]) else None
-    except (S3Refusal, ValueError):
+        facts = call.visit.bucket.head(call.key)
+        return (
+            facts if facts.etag == compute_multipart_etag([part.etag for part in named]) else None
+        )
+    except (S3Error, ValueError):
         return None
 
 
-def _named(part: Element) -> Named:
+def _named(part: Element) -> CompletedPart:
     number, etag = part.findtext("PartNumber"), part.findtext("ETag")
     if number is None or etag is None or not number.strip().isdecimal():
-        raise S3Refusal("MalformedXML")
+        raise S3Error("MalformedXML")
     found = None
-    for algorithm in checksums.ALGORITHMS:
+    for algorithm in checksums.CHECKSUM_ALGORITHMS:
         value = part.findtext(f"Checksum{algorithm}")
         if value is not None:
-            found = checksums.given(algorithm, value.strip())
-    return Named(int(number), etag.strip().strip('"').lower(), found)
+            found = checksums.parse_client_checksum(algorithm, value.strip())
+    return CompletedPart(int(number), etag.strip().strip('"').lower(), found)
 
 
-def _promised(call: AuthorisedRequest) -> Promised:
+def _promised(call: AuthorisedRequest) -> ExpectedObject:
     size = call.headers.get("x-amz-mp-object-size")
     if size is not None and (not size.isdecimal() or len(size) > _MOST_DIGITS):
-        raise S3Refusal("InvalidRequest", "x-amz-mp-object-size must be a number of bytes.")
+        raise S3Error("InvalidRequest", "x-amz-mp-object-size must be a number of bytes.")
     kind = call.headers.get("x-amz-checksum-type")
     found = [
         Checksum(algorithm, call.headers[name].strip())
-        for algorithm in checksums.ALGORITHMS
+        for algorithm in checksums.CHECKSUM_ALGORITHMS
         if (name := f"x-amz-checksum-{algorithm.lower()}") in call.headers
     ]
     if len(found) > 1:
-        raise S3Refusal(
+        raise S3Error(
             "InvalidRequest",
             "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.",
         )
-    return Promised(
+    return ExpectedObject(
         checksum=found[0] if found else None,
         kind=None if kind is None else kind.upper(),
         size=None if size is None else int(size),
@@ -178,7 +182,7 @@ def _parts(call: AuthorisedRequest) -> ASGIApp:
     upload = uploads.find(call.visit, call.key, call.query["uploadId"])
     marker = number_of(call.query, "part-number-marker", 0, 10_000)
     most = number_of(call.query, "max-parts", _CHUNK, _CHUNK)
-    beyond = [part for part in uploads.parts(upload) if part.number > marker]
+    beyond = [part for part in uploads.list_parts(upload) if part.number > marker]
     page = beyond[:most]
     encode = encoder_of(call.query)
     answer: list[markup.Element] = [
@@ -217,7 +221,7 @@ def _part(part: PartRow) -> list[markup.Element]:
 def _uploads(call: AuthorisedRequest) -> ASGIApp:
     query = call.query
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
-    call.visit.require("WRITE", prefix)
+    call.visit.require_privilege("WRITE", prefix)
     most = number_of(query, "max-uploads", _CHUNK, _CHUNK)
     key_marker = query.get("key-marker", "")
     # S3 passes over an upload marker without a key marker.
@@ -227,7 +231,7 @@ def _uploads(call: AuthorisedRequest) -> ASGIApp:
     after: tuple[str, str | None] = (key_marker, id_marker)
     truncated = False
     while not truncated:
-        page = call.parts.uploads.page(call.visit, prefix, after, _CHUNK)
+        page = call.parts.uploads.list_uploads(call.visit, prefix, after, _CHUNK)
         for upload in page:
             key = upload.key.decode()
             at = key.find(delimiter, len(prefix)) if delimiter else -1

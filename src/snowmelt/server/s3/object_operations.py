@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from snowmelt.buckets import checksums
-from snowmelt.buckets.bucket import DEFAULT_TYPE, Publication, check_key
+from snowmelt.buckets.bucket import DEFAULT_CONTENT_TYPE, UploadCompletion, check_key
 from snowmelt.buckets.checksums import Checksum
-from snowmelt.buckets.errors import S3Refusal
-from snowmelt.buckets.multipart import MOST_PARTS
+from snowmelt.buckets.errors import S3Error
+from snowmelt.buckets.multipart import MAX_PARTS
 from snowmelt.catalog.objects.s3_objects import ANY
 from snowmelt.errors import SnowmeltError
 from snowmelt.server.s3 import xml as markup
@@ -33,7 +33,7 @@ from snowmelt.server.s3.supported_parameters import META, check_document
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive
 
-    from snowmelt.buckets.bucket import Facts, Incoming
+    from snowmelt.buckets.bucket import ObjectMetadata, ObjectUpload
     from snowmelt.catalog.objects.s3_objects import Condition
     from snowmelt.server.s3.request_context import AuthorisedRequest
     from snowmelt.storage.store import OpenObject
@@ -101,13 +101,13 @@ def _get(call: AuthorisedRequest) -> ASGIApp:
 
 def _head(call: AuthorisedRequest) -> ASGIApp:
     check_version(call)
-    facts = call.visit.bucket.facts(call.key)
+    facts = call.visit.bucket.head(call.key)
     check_conditions(call.headers, facts)
     _, _, status, headers = _described(call, facts)
     return Answer(status, headers)
 
 
-def _opened(call: AuthorisedRequest) -> tuple[Facts, OpenObject]:
+def _opened(call: AuthorisedRequest) -> tuple[ObjectMetadata, OpenObject]:
     check_version(call)
     facts, opened = call.visit.bucket.open(call.key)
     try:
@@ -118,7 +118,9 @@ def _opened(call: AuthorisedRequest) -> tuple[Facts, OpenObject]:
     return facts, opened
 
 
-def _described(call: AuthorisedRequest, facts: Facts) -> tuple[int, int, int, dict[str, str]]:
+def _described(
+    call: AuthorisedRequest, facts: ObjectMetadata
+) -> tuple[int, int, int, dict[str, str]]:
     headers = object_headers(call, facts)
     found = _part_range(call, facts) or range_of(_range_header(call, facts), facts.size)
     start, end = found or (0, facts.size)
@@ -129,16 +131,16 @@ def _described(call: AuthorisedRequest, facts: Facts) -> tuple[int, int, int, di
         status = HTTPStatus.PARTIAL_CONTENT
         headers["content-range"] = f"bytes {start}-{end - 1}/{facts.size}"
     elif facts.checksum is not None and call.headers.get("x-amz-checksum-mode") == "ENABLED":
-        headers[facts.checksum.header] = facts.checksum.value
+        headers[facts.checksum.header_name] = facts.checksum.value
         headers["x-amz-checksum-type"] = facts.checksum.kind
     headers["content-length"] = str(end - start)
     return start, end, status, headers
 
 
-def object_headers(call: AuthorisedRequest, facts: Facts) -> dict[str, str]:
+def object_headers(call: AuthorisedRequest, facts: ObjectMetadata) -> dict[str, str]:
     """Return the headers that tell what an object is, as the request wants some of them."""
     headers = {
-        "content-type": DEFAULT_TYPE,
+        "content-type": DEFAULT_CONTENT_TYPE,
         **facts.headers,
         "etag": f'"{facts.etag}"',
         "last-modified": http_date(facts.modified_at),
@@ -148,9 +150,9 @@ def object_headers(call: AuthorisedRequest, facts: Facts) -> dict[str, str]:
         value = call.query.get(f"response-{name}")
         if value is not None:
             if not call.identity.is_signed:
-                raise S3Refusal("InvalidRequest", "response- parameters need a signed request.")
+                raise S3Error("InvalidRequest", "response- parameters need a signed request.")
             if not value.isprintable():
-                raise S3Refusal("InvalidArgument", f"response-{name} cannot be a header.")
+                raise S3Error("InvalidArgument", f"response-{name} cannot be a header.")
             headers[name] = value
     return headers
 
@@ -163,10 +165,10 @@ def check_version(call: AuthorisedRequest) -> None:
     """
     version = call.query.get("versionId", "null")
     if version not in {"null", ""}:
-        raise S3Refusal("NoSuchVersion", Key=call.key, VersionId=version)
+        raise S3Error("NoSuchVersion", Key=call.key, VersionId=version)
 
 
-def _range_header(call: AuthorisedRequest, facts: Facts) -> str | None:
+def _range_header(call: AuthorisedRequest, facts: ObjectMetadata) -> str | None:
     """Return the range that is asked for; none if it was of another object (If-Range)."""
     only_if = call.headers.get("if-range")
     if only_if is not None and only_if.strip() not in {
@@ -177,23 +179,21 @@ def _range_header(call: AuthorisedRequest, facts: Facts) -> str | None:
     return call.headers.get("range")
 
 
-def _part_range(call: AuthorisedRequest, facts: Facts) -> tuple[int, int] | None:
+def _part_range(call: AuthorisedRequest, facts: ObjectMetadata) -> tuple[int, int] | None:
     """Return first byte and the one after the last of the part that is asked for."""
     text = call.query.get("partNumber")
     if text is None:
         return None
     if "range" in call.headers:
-        raise S3Refusal(
+        raise S3Error(
             "InvalidRequest", "Cannot specify both Range header and partNumber query parameter"
         )
     number = part_number_of(text)
     if "-" in facts.etag and not facts.part_sizes:
-        raise S3Refusal(
-            "NotImplemented", "partNumber: the parts of this object are not known here."
-        )
+        raise S3Error("NotImplemented", "partNumber: the parts of this object are not known here.")
     sizes = facts.part_sizes or (facts.size,)
     if number > len(sizes):
-        raise S3Refusal("InvalidPartNumber", ActualPartCount=len(sizes), PartNumberRequested=number)
+        raise S3Error("InvalidPartNumber", ActualPartCount=len(sizes), PartNumberRequested=number)
     start = sum(sizes[: number - 1])
     return (start, start + sizes[number - 1]) if facts.size else None
 
@@ -203,7 +203,7 @@ def _delete_many(call: AuthorisedRequest, body: bytes) -> ASGIApp:
     check_document(root)
     wanted = root.findall("Object")
     if not 0 < len(wanted) <= MOST_KEYS:
-        raise S3Refusal("MalformedXML", f"A Delete names 1 to {MOST_KEYS} objects.")
+        raise S3Error("MalformedXML", f"A Delete names 1 to {MOST_KEYS} objects.")
     quiet = (root.findtext("Quiet") or "").strip().lower() == "true"
     deleted: list[markup.Element] = []
     errors: list[markup.Element] = []
@@ -226,9 +226,9 @@ def _delete_many(call: AuthorisedRequest, body: bytes) -> ASGIApp:
 
 def _delete_one(call: AuthorisedRequest, key: str, version: str, condition: Condition) -> None:
     check_key(key)
-    call.visit.require("WRITE", key)
+    call.visit.require_privilege("WRITE", key)
     if version not in {"", "null"}:
-        raise S3Refusal("NoSuchVersion")
+        raise S3Error("NoSuchVersion")
     call.visit.bucket.delete(key, condition)
 
 
@@ -255,7 +255,7 @@ async def put_object(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
     _check_length(call)
     headers = headers_to_keep(call)
     condition = write_condition(call.headers)
-    incoming = await call.run(call.visit.bucket.incoming, call.key, headers)
+    incoming = await call.run(call.visit.bucket.start_upload, call.key, headers)
     return await _take_in(call, receive, incoming, condition)
 
 
@@ -268,12 +268,12 @@ async def upload_part(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
     algorithm = None if upload.checksum is None else Checksum.parse(upload.checksum).algorithm
     sent = algorithm_of(call.headers)
     if algorithm is not None and sent not in {None, algorithm}:
-        raise S3Refusal(
+        raise S3Error(
             "InvalidRequest",
             f"Checksum Type mismatch occurred, expected checksum Type: {algorithm.lower()}, "
             f"actual checksum Type: {sent.lower() if sent else 'null'}",
         )
-    incoming = await call.run(uploads.incoming, upload, number)
+    incoming = await call.run(uploads.start_part, upload, number)
     return await _take_in(call, receive, incoming, ANY, algorithm)
 
 
@@ -292,7 +292,7 @@ async def upload_part_copy(call: AuthorisedRequest, receive: Receive) -> ASGIApp
 async def _take_in(
     call: AuthorisedRequest,
     receive: Receive,
-    incoming: Incoming,
+    incoming: ObjectUpload,
     condition: Condition,
     algorithm: str | None = None,
 ) -> ASGIApp:
@@ -304,15 +304,15 @@ async def _take_in(
         await call.run(incoming.abort)
     headers = {"etag": f'"{facts.etag}"'}
     if facts.checksum is not None:
-        headers[facts.checksum.header] = facts.checksum.value
+        headers[facts.checksum.header_name] = facts.checksum.value
         headers["x-amz-checksum-type"] = facts.checksum.kind
     return Answer(headers=headers)
 
 
-def _publish(payload: Payload, incoming: Incoming, condition: Condition) -> Facts:
+def _publish(payload: Payload, incoming: ObjectUpload, condition: Condition) -> ObjectMetadata:
     arrived = payload.finish()
     return incoming.finish(
-        Publication(etag=arrived.md5, checksum=arrived.checksum, condition=condition)
+        UploadCompletion(etag=arrived.md5, checksum=arrived.checksum, condition=condition)
     )
 
 
@@ -323,7 +323,7 @@ def headers_to_keep(call: AuthorisedRequest) -> dict[str, str]:
         S3Refusal: They are too long.
     """
     kept = {name: call.headers[name] for name in _KEPT if name in call.headers}
-    kept.setdefault("content-type", DEFAULT_TYPE)
+    kept.setdefault("content-type", DEFAULT_CONTENT_TYPE)
     encodings = [each.strip() for each in call.headers.get("content-encoding", "").split(",")]
     encoding = ",".join(each for each in encodings if each and each != "aws-chunked")
     if encoding:
@@ -331,7 +331,7 @@ def headers_to_keep(call: AuthorisedRequest) -> dict[str, str]:
     own = {name: mail_safe(value) for name, value in call.headers.items() if name.startswith(META)}
     size = sum(len(name) - len(META) + len(value) for name, value in own.items())
     if size > _MOST_METADATA_BYTES:
-        raise S3Refusal("MetadataTooLarge", Size=size, MaxSizeAllowed=_MOST_METADATA_BYTES)
+        raise S3Error("MetadataTooLarge", Size=size, MaxSizeAllowed=_MOST_METADATA_BYTES)
     return kept | own
 
 
@@ -350,10 +350,10 @@ def part_number_of(number: str) -> int:
     Raises:
         S3Refusal: It is not one of 1 to 10,000.
     """
-    if not number.isdecimal() or not 1 <= int(number[:6]) <= MOST_PARTS:
-        raise S3Refusal(
+    if not number.isdecimal() or not 1 <= int(number[:6]) <= MAX_PARTS:
+        raise S3Error(
             "InvalidArgument",
-            f"Part number must be an integer between 1 and {MOST_PARTS}, inclusive.",
+            f"Part number must be an integer between 1 and {MAX_PARTS}, inclusive.",
             ArgumentName="partNumber",
             ArgumentValue=number[:20],
         )
@@ -363,26 +363,30 @@ def part_number_of(number: str) -> int:
 def _copy(call: AuthorisedRequest) -> ASGIApp:
     replace = _directive(call, "x-amz-metadata-directive") == "REPLACE"
     if _directive(call, "x-amz-tagging-directive") == "REPLACE":
-        raise S3Refusal("NotImplemented", "Tags are not offered here.")
+        raise S3Error("NotImplemented", "Tags are not offered here.")
     new_headers = headers_to_keep(call)
     condition = write_condition(call.headers)
-    algorithm = checksums.known(call.headers.get("x-amz-checksum-algorithm"))
+    algorithm = checksums.parse_algorithm(call.headers.get("x-amz-checksum-algorithm"))
     facts, opened, same = _source(call)
     with contextlib.closing(opened):
         if same and not replace:
-            raise S3Refusal(
+            raise S3Error(
                 "InvalidRequest",
                 "This copy request is illegal because it is trying to copy an object to itself "
                 "without changing the object's metadata.",
             )
-        incoming = call.visit.bucket.incoming(call.key, new_headers if replace else facts.headers)
+        incoming = call.visit.bucket.start_upload(
+            call.key, new_headers if replace else facts.headers
+        )
         try:
             incoming.append(opened)
             etag = facts.etag if "-" not in facts.etag else _md5_of(opened)
             checksum = facts.checksum
             if algorithm is not None:
                 checksum = _checksum_of(opened, algorithm)
-            copied = incoming.finish(Publication(etag=etag, checksum=checksum, condition=condition))
+            copied = incoming.finish(
+                UploadCompletion(etag=etag, checksum=checksum, condition=condition)
+            )
         finally:
             incoming.abort()
     return xml_answer("CopyObjectResult", _copy_result(copied))
@@ -396,16 +400,16 @@ def _copy_part(call: AuthorisedRequest) -> ASGIApp:
     with contextlib.closing(opened):
         header = call.headers.get("x-amz-copy-source-range")
         start, end = copy_range_of(header, facts.size) or (0, facts.size)
-        incoming = uploads.incoming(upload, number)
+        incoming = uploads.start_part(upload, number)
         try:
             incoming.append(opened, start, end)
-            copied = incoming.finish(Publication(etag=_md5_of(opened, start, end)))
+            copied = incoming.finish(UploadCompletion(etag=_md5_of(opened, start, end)))
         finally:
             incoming.abort()
     return xml_answer("CopyPartResult", _copy_result(copied))
 
 
-def _copy_result(facts: Facts) -> list[markup.Element]:
+def _copy_result(facts: ObjectMetadata) -> list[markup.Element]:
     result: list[markup.Element] = [
         ("LastModified", markup.instant(facts.modified_at)),
         ("ETag", f'"{facts.etag}"'),
@@ -416,19 +420,19 @@ def _copy_result(facts: Facts) -> list[markup.Element]:
     return result
 
 
-def _source(call: AuthorisedRequest) -> tuple[Facts, OpenObject, bool]:
+def _source(call: AuthorisedRequest) -> tuple[ObjectMetadata, OpenObject, bool]:
     """Open the object that a copy takes, which the user must be allowed to read."""
     text, _, version = call.headers["x-amz-copy-source"].partition("?versionId=")
     bucket, _, key = unquote(text).removeprefix("/").partition("/")
     if not bucket or not key:
-        raise S3Refusal("InvalidArgument", "Copy Source must mention the source bucket and key.")
+        raise S3Error("InvalidArgument", "Copy Source must mention the source bucket and key.")
     if version not in {"", "null"}:
-        raise S3Refusal("NoSuchVersion", Key=key, VersionId=version)
-    visit = call.parts.directory.visit(call.user, bucket)
-    visit.require("READ", key)
+        raise S3Error("NoSuchVersion", Key=key, VersionId=version)
+    visit = call.parts.directory.access_bucket(call.user, bucket)
+    visit.require_privilege("READ", key)
     owner = call.headers.get("x-amz-source-expected-bucket-owner")
     if owner is not None and owner != visit.record.owner:
-        raise S3Refusal("AccessDenied", "The source bucket does not belong to the expected owner.")
+        raise S3Error("AccessDenied", "The source bucket does not belong to the expected owner.")
     facts, opened = visit.bucket.open(key)
     try:
         check_conditions(call.headers, facts, prefix="x-amz-copy-source-")
@@ -447,10 +451,10 @@ def _md5_of(opened: OpenObject, start: int = 0, end: int | None = None) -> str:
 
 
 def _checksum_of(opened: OpenObject, algorithm: str) -> Checksum:
-    hashing = checksums.start(algorithm)
+    hashing = checksums.new_hasher(algorithm)
     for chunk in opened.read_blocks():
         hashing.update(chunk)
-    return checksums.finished(algorithm, hashing)
+    return checksums.to_checksum(algorithm, hashing)
 
 
 def mail_safe(value: str) -> str:
@@ -472,7 +476,7 @@ def mail_safe(value: str) -> str:
 def _directive(call: AuthorisedRequest, name: str) -> str:
     value = call.headers.get(name, "COPY").upper()
     if value not in {"COPY", "REPLACE"}:
-        raise S3Refusal("InvalidArgument", f"{name} must be COPY or REPLACE.")
+        raise S3Error("InvalidArgument", f"{name} must be COPY or REPLACE.")
     return value
 
 
@@ -481,7 +485,7 @@ def _check_length(call: AuthorisedRequest) -> None:
     text = headers.get("x-amz-decoded-content-length", headers.get("content-length"))
     if text is None:
         if "transfer-encoding" not in headers:
-            raise S3Refusal("MissingContentLength")
+            raise S3Error("MissingContentLength")
         return
     if text.isdecimal() and int(text[:20]) > MOST_BYTES:
-        raise S3Refusal("EntityTooLarge", ProposedSize=text[:20], MaxSizeAllowed=MOST_BYTES)
+        raise S3Error("EntityTooLarge", ProposedSize=text[:20], MaxSizeAllowed=MOST_BYTES)

@@ -6,15 +6,15 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from snowmelt.buckets.errors import S3Refusal
+from snowmelt.buckets.errors import S3Error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from concurrent.futures import Executor
 
-    from snowmelt.buckets.bucket import Facts
-    from snowmelt.buckets.bucket_registry import Directory, Visit
-    from snowmelt.buckets.multipart import Uploads
+    from snowmelt.buckets.bucket import ObjectMetadata
+    from snowmelt.buckets.bucket_registry import BucketAccess, BucketRegistry
+    from snowmelt.buckets.multipart import MultipartUploads
     from snowmelt.config import Settings
     from snowmelt.server.s3.authentication import Identity
     from snowmelt.server.s3.request import Request
@@ -29,8 +29,8 @@ class Parts:
     """What the operations work with; `hashers` has threads for nothing but hashing."""
 
     settings: Settings
-    directory: Directory
-    uploads: Uploads
+    directory: BucketRegistry
+    uploads: MultipartUploads
     threads: Executor
     hashers: Executor
 
@@ -42,7 +42,7 @@ class AuthorisedRequest:
     request: Request
     identity: Identity
     parts: Parts
-    inside: Visit | None = None
+    inside: BucketAccess | None = None
 
     @property
     def request_id(self) -> str:
@@ -70,14 +70,14 @@ class AuthorisedRequest:
         return self.identity.user
 
     @property
-    def visit(self) -> Visit:
+    def visit(self) -> BucketAccess:
         """The bucket that it is about.
 
         Raises:
             S3Refusal: It is about none.
         """
         if self.inside is None:
-            raise S3Refusal("InvalidRequest", "A bucket is needed.")
+            raise S3Error("InvalidRequest", "A bucket is needed.")
         return self.inside
 
     @property
@@ -85,29 +85,29 @@ class AuthorisedRequest:
         """The dialect that the bucket was given for S3 Select, None for the service's."""
         return self.visit.record.select_dialect
 
-    def open_object(self, key: str) -> tuple[Facts, OpenObject]:
+    def open_object(self, key: str) -> tuple[ObjectMetadata, OpenObject]:
         """Open an object of the bucket for reading; blocks, and the caller closes it.
 
         Raises:
             S3Refusal: There is none, or the user may not read it.
         """
-        self.visit.require("READ", key)
+        self.visit.require_privilege("READ", key)
         return self.visit.bucket.open(key)
 
-    def objects_beneath(self, prefix: str) -> Iterator[Facts]:
+    def objects_beneath(self, prefix: str) -> Iterator[ObjectMetadata]:
         """Yield all objects whose keys begin with `prefix`, in the order of bytes; blocks.
 
         Raises:
             S3Refusal: The user may not read all of these.
         """
-        self.visit.require("READ", prefix)
+        self.visit.require_privilege("READ", prefix)
         after = ""
         while True:
-            page = self.visit.bucket.page(prefix, delimiter="", after=after, limit=_PAGE)
+            page = self.visit.bucket.list_page(prefix, delimiter="", after=after, limit=_PAGE)
             yield from (each for each in page.entries if not isinstance(each, str))
             if not page.truncated:
                 return
-            after = page.last
+            after = page.last_entry
 
     async def run(self, work: Callable[..., _T], *arguments: object) -> _T:
         """Run blocking work in a thread."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from snowmelt.buckets.errors import S3Refusal
+from snowmelt.buckets.errors import S3Error
 from snowmelt.errors import SnowmeltError
 from snowmelt.server.error_responses import HostRefused
 from snowmelt.server.s3 import xml as markup
@@ -100,7 +100,7 @@ def refusal_answer(error: Exception, *, resource: str, request_id: str) -> Answe
         headers["retry-after"] = "1"
     if status == HTTPStatus.NOT_MODIFIED:
         return Answer(status, {name: str(value) for name, value in details.items()})
-    message = str(error) if code != "InternalError" else str(S3Refusal(code))
+    message = str(error) if code != "InternalError" else str(S3Error(code))
     # XML cannot say these, whatever a message quotes.
     message = _UNSPEAKABLE.sub("\ufffd", message)
     elements: list[markup.Element] = [("Code", code), ("Message", message)]

@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
-from snowmelt.buckets.errors import S3Refusal
+from snowmelt.buckets.errors import S3Error
 from snowmelt.clock import SystemClock
 from snowmelt.errors import ObjectChanged, SnowmeltError
 from snowmelt.select import protocol as events
@@ -356,7 +356,7 @@ class _Answer:
             if self._query.plain:
                 raise
             _log.exception("a select broke off")
-            self._query.failure = SelectError("InternalError", str(S3Refusal("InternalError")))
+            self._query.failure = SelectError("InternalError", str(S3Error("InternalError")))
             return None
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from snowmelt.buckets.bucket_registry import Directory, mount, mount_stage
-from snowmelt.buckets.local_bucket import delete_dropped, sweep
-from snowmelt.buckets.multipart import Uploads
+from snowmelt.buckets.bucket_registry import BucketRegistry, mount_backends, mount_stage
+from snowmelt.buckets.local_bucket import delete_dropped_files, delete_orphaned_files
+from snowmelt.buckets.multipart import MultipartUploads
 from snowmelt.config import set_numba_cache_dir
 from snowmelt.ingest.stage_locations import STAGE_BUCKET
 from snowmelt.server.app import DEVELOPER
@@ -65,14 +65,16 @@ class S3Service:
         """
         self._began = clock.now()
         self._settings = settings
-        mounts = mount(database, clock, settings.s3_backend)
+        mounts = mount_backends(database, clock, settings.s3_backend)
         if stage is not None:
             mounts |= mount_stage(database, clock, STAGE_BUCKET, stage)
-        self.directory = Directory(database, LocalStore(settings.objects_dir), clock, mounts=mounts)
+        self.directory = BucketRegistry(
+            database, LocalStore(settings.objects_dir), clock, mounts=mounts
+        )
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="s3")
         self._hashers = ThreadPoolExecutor(_HASHERS, thread_name_prefix="s3-hash")
         parts = Parts(
-            settings, self.directory, Uploads(self.directory), self._threads, self._hashers
+            settings, self.directory, MultipartUploads(self.directory), self._threads, self._hashers
         )
         self._selecting = _selecting(settings)
         self.endpoint = Endpoint(
@@ -140,11 +142,11 @@ class S3Service:
             database, files = self.directory.database, self.directory.files
             try:
                 if not swept:
-                    removed = sweep(database, files, self._swept_before())
+                    removed = delete_orphaned_files(database, files, self._swept_before())
                     swept = True
                     if removed:
                         _log.info("removed %d files that a crash left behind", removed)
-                delete_dropped(database, files)
+                delete_dropped_files(database, files)
             except Exception:  # noqa: BLE001 - the next round may work
                 _log.exception("tidying up objects failed; trying again")
             self._stopping.wait(self._settings.cleanup_interval_s)

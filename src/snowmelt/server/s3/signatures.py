@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote_to_bytes
 
-from snowmelt.buckets.errors import S3Refusal
+from snowmelt.buckets.errors import S3Error
 from snowmelt.server.s3.request import pairs_of
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def check_time(credentials: Credentials, now: dt.datetime) -> None:
     age = now - credentials.signed_at
     if credentials.expires_s is None:
         if abs(age) > MAX_SKEW:
-            raise S3Refusal(
+            raise S3Error(
                 "RequestTimeTooSkewed",
                 RequestTime=credentials.stamp,
                 ServerTime=now.strftime(_STAMP),
@@ -91,12 +91,12 @@ def check_time(credentials: Credentials, now: dt.datetime) -> None:
             )
         return
     if age < -MAX_SKEW:
-        raise S3Refusal(
+        raise S3Error(
             "AccessDenied", "Request is not yet valid", ServerTime=now.strftime(_XML_TIME)
         )
     ends = credentials.signed_at + dt.timedelta(seconds=credentials.expires_s)
     if now > ends:
-        raise S3Refusal(
+        raise S3Error(
             "AccessDenied",
             "Request has expired",
             **{"X-Amz-Expires": credentials.expires_s},
@@ -114,12 +114,12 @@ def check_region(credentials: Credentials, region: str) -> None:
     if region and credentials.region != region:
         wrong = f"the region '{credentials.region[:60]}' is wrong; expecting '{region}'"
         if credentials.expires_s is None:
-            raise S3Refusal(
+            raise S3Error(
                 "AuthorizationHeaderMalformed",
                 f"The authorization header is malformed; {wrong}",
                 Region=region,
             )
-        raise S3Refusal(
+        raise S3Error(
             "AuthorizationQueryParametersError",
             f"Error parsing the X-Amz-Credential parameter; {wrong}",
             Region=region,
@@ -153,7 +153,7 @@ def check_signature(request: Request, credentials: Credentials, key: bytes) -> N
         text = string_to_sign(request, credentials, path)
         if hmac.compare_digest(sign(key, text).hex(), credentials.signature):
             return
-    raise S3Refusal(
+    raise S3Error(
         "SignatureDoesNotMatch",
         AWSAccessKeyId=credentials.access_key_id,
         StringToSign=text,
@@ -178,13 +178,13 @@ def _from_header(request: Request, header: str) -> Credentials:
         raise _other_kind()
     fields = dict(part.strip().partition("=")[::2] for part in rest.split(","))
     if not {"Credential", "SignedHeaders", "Signature"} <= fields.keys():
-        raise S3Refusal(
+        raise S3Error(
             "AuthorizationHeaderMalformed",
             "The authorization header needs Credential, SignedHeaders and Signature.",
         )
     payload = request.headers.get("x-amz-content-sha256")
     if payload is None:
-        raise S3Refusal("InvalidRequest", "Missing required header: x-amz-content-sha256")
+        raise S3Error("InvalidRequest", "Missing required header: x-amz-content-sha256")
     return _credentials(
         "AuthorizationHeaderMalformed",
         fields["Credential"],
@@ -227,7 +227,7 @@ def _credentials(
     stamp, payload, expires_s = rest
     parts = credential.rsplit("/", 4)
     if len(parts) != 5 or parts[3:] != ["s3", "aws4_request"]:
-        raise S3Refusal(code, "The credential must be KEY/DATE/REGION/s3/aws4_request.")
+        raise S3Error(code, "The credential must be KEY/DATE/REGION/s3/aws4_request.")
     found = Credentials(
         access_key_id=parts[0],
         date=parts[1],
@@ -241,11 +241,11 @@ def _credentials(
     try:
         day = found.signed_at.strftime("%Y%m%d")
     except ValueError:
-        raise S3Refusal(code, "The time of the request must be YYYYMMDD'T'HHMMSS'Z'.") from None
+        raise S3Error(code, "The time of the request must be YYYYMMDD'T'HHMMSS'Z'.") from None
     if day != found.date:
-        raise S3Refusal(code, "The credential's date is not that of the request.")
+        raise S3Error(code, "The credential's date is not that of the request.")
     if not _SIGNATURE.fullmatch(signature):
-        raise S3Refusal("SignatureDoesNotMatch", SignatureProvided=signature[:100])
+        raise S3Error("SignatureDoesNotMatch", SignatureProvided=signature[:100])
     return found
 
 
@@ -257,7 +257,7 @@ def _stamp_of(request: Request) -> str:
         text = request.headers.get("date", "")
         date = dt.datetime.strptime(text, _HTTP_DATE).replace(tzinfo=dt.UTC)
     except ValueError:
-        raise S3Refusal("AccessDenied", "A valid x-amz-date or Date header is needed.") from None
+        raise S3Error("AccessDenied", "A valid x-amz-date or Date header is needed.") from None
     return date.strftime(_STAMP)
 
 
@@ -270,7 +270,7 @@ def _check_signed_headers(request: Request, credentials: Credentials) -> None:
     }
     missing = ({"host"} | needed) - signed
     if missing:
-        raise S3Refusal(
+        raise S3Error(
             "AccessDenied",
             "There were headers present in the request which were not signed.",
             HeadersNotSigned=", ".join(sorted(missing)),
@@ -290,12 +290,12 @@ def _unquoted(request: Request) -> bytes:
     return unquote_to_bytes(request.path.encode("latin-1")) or b"/"
 
 
-def _query_error(message: str) -> S3Refusal:
-    return S3Refusal("AuthorizationQueryParametersError", message)
+def _query_error(message: str) -> S3Error:
+    return S3Error("AuthorizationQueryParametersError", message)
 
 
-def _other_kind() -> S3Refusal:
-    return S3Refusal(
+def _other_kind() -> S3Error:
+    return S3Error(
         "InvalidRequest",
         f"The authorization mechanism you have provided is not supported. Please use {ALGORITHM}.",
     )
@@ -335,10 +335,10 @@ def check(request: Request, secret: str, now: dt.datetime) -> None:
     """
     expires = request.query.get("Expires", "")
     if not expires.isdecimal() or len(expires) > _MOST_DIGITS:
-        raise S3Refusal("AccessDenied", "Query-string authentication of version 2 needs Expires.")
+        raise S3Error("AccessDenied", "Query-string authentication of version 2 needs Expires.")
     if now.timestamp() > int(expires):
         ended = dt.datetime.fromtimestamp(int(expires), dt.UTC)
-        raise S3Refusal(
+        raise S3Error(
             "AccessDenied",
             "Request has expired",
             Expires=ended.strftime(_XML_TIME),
@@ -348,7 +348,7 @@ def check(request: Request, secret: str, now: dt.datetime) -> None:
     digest = hmac.digest(secret.encode(), text.encode("utf-8"), "sha1")
     expected = base64.b64encode(digest).decode()
     if not hmac.compare_digest(expected.encode(), request.query["Signature"].encode()):
-        raise S3Refusal("SignatureDoesNotMatch", StringToSign=text)
+        raise S3Error("SignatureDoesNotMatch", StringToSign=text)
 
 
 def _string_to_sign(request: Request, expires: str) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.buckets.checksums import ALGORITHMS
-from snowmelt.buckets.errors import S3Refusal
+from snowmelt.buckets.checksums import CHECKSUM_ALGORITHMS
+from snowmelt.buckets.errors import S3Error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -77,7 +77,7 @@ _OF_STORING = frozenset(
     }
 )
 
-_CHECKSUMS = frozenset(f"x-amz-checksum-{each.lower()}" for each in ALGORITHMS)
+_CHECKSUMS = frozenset(f"x-amz-checksum-{each.lower()}" for each in CHECKSUM_ALGORITHMS)
 _READING = frozenset(
     {
         *_CONDITIONS,
@@ -153,7 +153,7 @@ DOCUMENTS: Mapping[str, frozenset[str]] = {
     "Delete": frozenset({"Object", "Quiet"}),
     "Object": frozenset({"Key", "VersionId", "ETag", "LastModifiedTime", "Size"}),
     "CompleteMultipartUpload": frozenset({"Part"}),
-    "Part": frozenset({"PartNumber", "ETag", *(f"Checksum{each}" for each in ALGORITHMS)}),
+    "Part": frozenset({"PartNumber", "ETag", *(f"Checksum{each}" for each in CHECKSUM_ALGORITHMS)}),
     "CreateBucketConfiguration": frozenset({"LocationConstraint"}),
 }
 
@@ -189,7 +189,7 @@ def check_document(element: Element) -> None:
         return
     for child in element:
         if child.tag not in known:
-            raise S3Refusal(
+            raise S3Error(
                 "NotImplemented", f"<{child.tag}> in <{element.tag}> is not offered here."
             )
         check_document(child)
@@ -215,20 +215,20 @@ def _check_value(name: str, value: str) -> None:
 def _refuse_own_key(name: str, *, stores: bool) -> None:
     if stores and not name.startswith("x-amz-copy-source-"):
         # A key must not be told to whoever reads the answer.
-        raise S3Refusal("NotImplemented", f"{name} is not offered here.")
-    raise S3Refusal(
+        raise S3Error("NotImplemented", f"{name} is not offered here.")
+    raise S3Error(
         "InvalidRequest",
         "The encryption parameters are not applicable to this object: none is encrypted "
         "with a key of its caller (SSE-C) here.",
     )
 
 
-def _not_offered(name: str, value: str) -> S3Refusal:
-    return S3Refusal("NotImplemented", f"{name}: {value[:60]} is not offered here.", Header=name)
+def _not_offered(name: str, value: str) -> S3Error:
+    return S3Error("NotImplemented", f"{name}: {value[:60]} is not offered here.", Header=name)
 
 
 def _check_owner(call: AuthorisedRequest) -> None:
     """Let pass a request for the bucket of the owner that it names, as listings show owners."""
     wanted = call.headers.get("x-amz-expected-bucket-owner")
     if wanted is not None and call.inside is not None and call.inside.record.owner != wanted:
-        raise S3Refusal("AccessDenied", "The bucket does not belong to the expected owner.")
+        raise S3Error("AccessDenied", "The bucket does not belong to the expected owner.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 from xml.etree import ElementTree as ET
 
-from snowmelt.buckets.errors import S3Refusal
+from snowmelt.buckets.errors import S3Error
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -45,21 +45,21 @@ def parse(body: bytes, name: str) -> ET.Element:
     """
     # Nothing that S3 takes has a document type; entities could grow without bound.
     if b"<!" in body.replace(b"<!--", b""):
-        raise S3Refusal("MalformedXML", "A document type is not allowed here.")
+        raise S3Error("MalformedXML", "A document type is not allowed here.")
     foreign = body.translate(None, _FOREIGN) != body
     try:
         # XML has no place for most control characters, but clients send keys with them.
         readable = body.decode().translate(_STAND_INS) if foreign else body
         root = ET.fromstring(readable)  # noqa: S314 - without document types there are no entities
     except (ET.ParseError, ValueError, LookupError):
-        raise S3Refusal("MalformedXML") from None
+        raise S3Error("MalformedXML") from None
     for element in root.iter():
         if isinstance(element.tag, str):
             element.tag = element.tag.rpartition("}")[2]
         if foreign and element.text:
             element.text = element.text.translate(_MEANT)
     if root.tag != name:
-        raise S3Refusal("MalformedXML", f"A {name} is expected here.")
+        raise S3Error("MalformedXML", f"A {name} is expected here.")
     return root
 
 

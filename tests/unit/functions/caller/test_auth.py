@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from snowmelt.buckets.errors import S3Refusal
+from snowmelt.buckets.errors import S3Error
 from snowmelt.functions.caller import auth
 from snowmelt.functions.caller.auth import Authenticator, service_and_region
 from snowmelt.functions.definition import ApiIntegration, Authentication
@@ -133,7 +133,7 @@ def test_signatures_do_not_hold_for_anything_else(part):
     else:
         said["x-amz-content-sha256"] = hashlib.sha256(b"other").hexdigest()
         body = b"other"
-    with pytest.raises(S3Refusal):
+    with pytest.raises(S3Error):
         check(url, said, body=body)
 
 

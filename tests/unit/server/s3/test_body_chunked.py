@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.buckets.errors import S3Refusal
+from snowmelt.buckets.errors import S3Error
 from snowmelt.server.s3 import signatures as signing
 from snowmelt.server.s3.body import Decoder, Signatures
 
@@ -81,7 +81,7 @@ def test_a_changed_byte_does_not_hold(at):
     body = bytearray(TRAILED)
     body[at] ^= 1
     decoder = Decoder(signatures=signatures(TRAILED_SEED), with_trailers=True)
-    with pytest.raises(S3Refusal):
+    with pytest.raises(S3Error):
         decode(decoder, bytes(body))
 
 
@@ -102,7 +102,7 @@ def test_content_is_the_same_however_it_is_cut(pieces, step, upper):
 @given(st.integers(0, 66_880))
 def test_a_body_that_is_cut_short_is_never_whole(length):
     decoder = Decoder(signatures=signatures(TRAILED_SEED), with_trailers=True)
-    with pytest.raises(S3Refusal):
+    with pytest.raises(S3Error):
         decode(decoder, TRAILED[:length])
 
 
@@ -122,11 +122,11 @@ def test_a_body_that_is_cut_short_is_never_whole(length):
     ],
 )
 def test_malformed_chunks_are_refused(body):
-    with pytest.raises(S3Refusal, match="malformed"):
+    with pytest.raises(S3Error, match="malformed"):
         decode(Decoder(signatures=None, with_trailers=True), body)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_content_or_refused(body):
-    with contextlib.suppress(S3Refusal):
+    with contextlib.suppress(S3Error):
         decode(Decoder(signatures=None, with_trailers=True), body)

@@ -4,8 +4,8 @@ import datetime as dt
 
 import pytest
 
-from snowmelt.buckets.bucket import Facts
-from snowmelt.buckets.errors import S3Refusal
+from snowmelt.buckets.bucket import ObjectMetadata
+from snowmelt.buckets.errors import S3Error
 from snowmelt.server.s3.conditions import (
     check_conditions,
     copy_range_of,
@@ -15,7 +15,7 @@ from snowmelt.server.s3.conditions import (
 )
 
 AT = dt.datetime(2026, 11, 21, 10, 0, 0, 500_000, tzinfo=dt.UTC)
-FACTS = Facts("k", 10, "abc", AT)
+FACTS = ObjectMetadata("k", 10, "abc", AT)
 BEFORE, SAME, LATER = (http_date(AT + dt.timedelta(seconds=s)) for s in (-60, 0, 60))
 
 
@@ -41,7 +41,7 @@ def test_a_single_range_is_read_and_others_passed_over(header, expected):
 
 @pytest.mark.parametrize(("header", "size"), [("bytes=10-", 10), ("bytes=-0", 10), ("bytes=-1", 0)])
 def test_a_range_beyond_the_object_is_refused(header, size):
-    with pytest.raises(S3Refusal) as refused:
+    with pytest.raises(S3Error) as refused:
         range_of(header, size)
     assert refused.value.s3_code == "InvalidRange"
     assert refused.value.details["ActualObjectSize"] == size
@@ -50,7 +50,7 @@ def test_a_range_beyond_the_object_is_refused(header, size):
 @pytest.mark.parametrize("header", ["bytes=1-", "bytes=-3", "bytes=0-10", "bytes=4-3"])
 def test_a_copy_takes_exact_ranges_alone(header):
     assert copy_range_of("bytes=0-9", 10) == (0, 10)
-    with pytest.raises(S3Refusal):
+    with pytest.raises(S3Error):
         copy_range_of(header, 10)
 
 
@@ -81,11 +81,11 @@ def test_conditions_hold_as_http_says(headers, code):
     if code is None:
         check_conditions(headers, FACTS)
         return
-    with pytest.raises(S3Refusal) as refused:
+    with pytest.raises(S3Error) as refused:
         check_conditions(headers, FACTS)
     assert refused.value.s3_code == code
     copied = {f"x-amz-copy-source-{name}": value for name, value in headers.items()}
-    with pytest.raises(S3Refusal) as refused:
+    with pytest.raises(S3Error) as refused:
         check_conditions(copied, FACTS, prefix="x-amz-copy-source-")
     assert refused.value.s3_code == "PreconditionFailed"
 
@@ -95,5 +95,5 @@ def test_a_write_asks_for_absence_or_one_etag():
     assert write_condition({"if-match": '"abc"'}).etag == "abc"
     assert write_condition({}) == write_condition({"other": "x"})
     for headers in ({"if-none-match": '"abc"'}, {"if-none-match": "*", "if-match": "x"}):
-        with pytest.raises(S3Refusal):
+        with pytest.raises(S3Error):
             write_condition(headers)
