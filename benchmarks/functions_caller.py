@@ -34,11 +34,11 @@ import uvloop
 from report import Report
 
 from snowmelt.config import Settings
-from snowmelt.functions.caller.call_log import ListLedger
-from snowmelt.functions.caller.engine import call
-from snowmelt.functions.caller.plan import CallerOptions, CallPlan, Place
+from snowmelt.functions.caller.call_log import InMemoryCallLog
+from snowmelt.functions.caller.engine import call_function
+from snowmelt.functions.caller.plan import CallerOptions, CallPlan, QueryPosition
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction
-from snowmelt.functions.signature import Argument, Signature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,8 +97,8 @@ def recorded(late_ms: int, rows: int) -> bytes:
         service.start()
         chosen = plan(listening.getsockname()[1], late_ms, rows, 1)
         # As long as the ids of a query of Spark.
-        place = Place(str(uuid.uuid4()), 1, 0)
-        list(call(chosen, place, [columns().slice(0, rows)], ListLedger()))
+        place = QueryPosition(str(uuid.uuid4()), 1, 0)
+        list(call_function(chosen, place, [columns().slice(0, rows)], InMemoryCallLog()))
         service.join()
     return heard[0]
 
@@ -145,9 +145,12 @@ def bare_client(port: int, late_ms: int, rows: int, in_flight: int, seconds: flo
 def plan(port: int, late_ms: int, rows: int, in_flight: int) -> CallPlan:
     """Return the function as a session would plan it."""
     url = f"http://127.0.0.1:{port}/{late_ms}"
-    arguments = (Argument("TEXT", parse_type("VARCHAR")), Argument("N", parse_type("NUMBER(18,0)")))
+    arguments = (
+        FunctionArgument("TEXT", parse_type("VARCHAR")),
+        FunctionArgument("N", parse_type("NUMBER(18,0)")),
+    )
     function = ExternalFunction(
-        Signature("echo", arguments, parse_type("VARCHAR")),
+        FunctionSignature("echo", arguments, parse_type("VARCHAR")),
         url,
         "bench",
         max_batch_rows=rows,
@@ -171,9 +174,9 @@ def engine(port: int, late_ms: int, rows: int, in_flight: int, seconds: float) -
         while time.perf_counter() < end:
             yield batch
 
-    place = Place(f"{os.getpid()}-{time.perf_counter_ns()}", 1, 0)
+    place = QueryPosition(f"{os.getpid()}-{time.perf_counter_ns()}", 1, 0)
     chosen = plan(port, late_ms, rows, in_flight)
-    return sum(len(values) for values in call(chosen, place, stream(), ListLedger()))
+    return sum(len(values) for values in call_function(chosen, place, stream(), InMemoryCallLog()))
 
 
 CLIENTS = {"bare client": bare_client, "engine": engine}

@@ -20,14 +20,14 @@ import msgspec
 import pyarrow as pa
 from report import Report
 
-from snowmelt.functions.caller.arrow_types import arrow_form
-from snowmelt.functions.caller.batcher import Batcher
-from snowmelt.functions.caller.plan import CallPlan, Place
-from snowmelt.functions.caller.request_builder import Composer
-from snowmelt.functions.caller.request_encoder import ColumnWriter
-from snowmelt.functions.caller.response_decoder import AnswerReader
+from snowmelt.functions.caller.arrow_types import to_arrow_type
+from snowmelt.functions.caller.batcher import CallBatcher
+from snowmelt.functions.caller.plan import CallPlan, QueryPosition
+from snowmelt.functions.caller.request_builder import RequestBuilder
+from snowmelt.functions.caller.request_encoder import RequestEncoder
+from snowmelt.functions.caller.response_decoder import ResponseDecoder
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction
-from snowmelt.functions.signature import Argument, Signature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
 from snowmelt.functions.wire.messages import RequestWriter
 
 if TYPE_CHECKING:
@@ -52,7 +52,9 @@ TYPES: dict[str, Callable[[int], Any]] = {
 
 def _plan() -> CallPlan:
     text, whole = parse_type("VARCHAR"), parse_type("NUMBER(18,0)")
-    signature = Signature("f", (Argument("a", text), Argument("b", whole)), text)
+    signature = FunctionSignature(
+        "f", (FunctionArgument("a", text), FunctionArgument("b", whole)), text
+    )
     function = ExternalFunction(signature, "http://127.0.0.1/f", "I")
     return CallPlan(function, ApiIntegration("I", "http", ("http://127.0.0.1/",)), "UTC")
 
@@ -79,26 +81,26 @@ class _Chain:
             for batch in self.batches()
         }
         self.lists = [[c.to_pylist() for c in batch.columns] for batch in self.batches()]
-        self.reader = AnswerReader(self.plan.function.signature.returns)
+        self.reader = ResponseDecoder(self.plan.function.signature.returns)
 
     def batches(self) -> Iterator[Any]:
-        return Batcher(self.most, 4_000_000).batches(iter(self.columns))
+        return CallBatcher(self.most, 4_000_000).split_batches(iter(self.columns))
 
     def cut(self) -> None:
         for _ in self.batches():
             pass
 
     def written(self) -> None:
-        composer = Composer(self.plan, Place("query", 0, 0))
+        composer = RequestBuilder(self.plan, QueryPosition("query", 0, 0))
         for batch in self.batches():
-            composer.work(batch)
+            composer.build_work(batch)
 
     def whole(self) -> None:
-        composer = Composer(self.plan, Place("query", 0, 0))
+        composer = RequestBuilder(self.plan, QueryPosition("query", 0, 0))
         for batch in self.batches():
-            work = composer.work(batch)
-            answers = self.reader.read(self.replies[batch.rows], batch.rows)
-            work.restored(answers.values)
+            work = composer.build_work(batch)
+            answers = self.reader.decode(self.replies[batch.rows], batch.rows)
+            work.spread_to_rows(answers.values)
 
     def least(self) -> None:
         for texts, integers in self.lists:
@@ -138,17 +140,19 @@ def _chains(report: Report, rounds: int) -> None:
 def _types(report: Report, rounds: int, count: int = 1000) -> None:
     for name, value in TYPES.items():
         sql_type = parse_type(name)
-        argument = Argument("a", sql_type)
-        column = pa.array([value(at) for at in range(count)], arrow_form(sql_type))
+        argument = FunctionArgument("a", sql_type)
+        column = pa.array([value(at) for at in range(count)], to_arrow_type(sql_type))
         values: list[Any] = column.to_pylist()
         if name == "VARIANT":
             values = [msgspec.Raw(text) for text in values]
-        writer, slow = ColumnWriter([argument]), RequestWriter([argument])
-        body, reader = writer.body(count, [column]), AnswerReader(sql_type)
+        writer, slow = RequestEncoder([argument]), RequestWriter([argument])
+        body, reader = writer.encode_body(count, [column]), ResponseDecoder(sql_type)
         ways: dict[str, Callable[[], object]] = {
-            "write": lambda writer=writer, column=column: writer.body(count, [column]),
-            "write value by value": lambda slow=slow, values=values: slow.body(count, [values]),
-            "read": lambda reader=reader, body=body: reader.read(body, count),
+            "write": lambda writer=writer, column=column: writer.encode_body(count, [column]),
+            "write value by value": lambda slow=slow, values=values: slow.encode_body(
+                count, [values]
+            ),
+            "read": lambda reader=reader, body=body: reader.decode(body, count),
         }
         best = _best(ways, count, rounds)
         for way, cost in best.items():

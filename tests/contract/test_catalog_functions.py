@@ -24,7 +24,7 @@ from snowmelt.errors import (
     StatementError,
     UserError,
 )
-from snowmelt.functions.definition import Compression, Language
+from snowmelt.functions.definition import RequestCompression, TranslatorLanguage
 from snowmelt.functions.errors import DeclarationInvalid, IntegrationDisabled
 
 NOW = dt.datetime(2026, 3, 4, 5, 6, 7, tzinfo=dt.UTC)
@@ -141,7 +141,7 @@ def test_create_twice_is_refused_kept_replaced_or_altered_as_asked(demo, databas
     with database.reading() as connection:
         (altered,) = functions_of(connection)
     assert altered.function_id == first.function_id
-    assert altered.function.compression is Compression.GZIP
+    assert altered.function.compression is RequestCompression.GZIP
     demo(CREATE_ECHO.replace("CREATE", "CREATE OR REPLACE"))
     with database.reading() as connection:
         (replaced,) = functions_of(connection)
@@ -390,7 +390,7 @@ def test_translators_are_there_before_functions_and_as_long(demo, database):
         found = callable_function(connection, "ACCOUNTADMIN", ECHO, 1).response_translator
     assert found is not None
     assert (found.name, found.body) == ("DEMO.PUBLIC.T", " return {}; ")
-    assert found.language is Language.JAVASCRIPT
+    assert found.language is TranslatorLanguage.JAVASCRIPT
     assert names(demo("SHOW FUNCTIONS")) == ["ECHO", "T"]
     assert names(demo("SHOW EXTERNAL FUNCTIONS")) == ["ECHO"]
     assert properties(demo("DESC FUNCTION demo.public.t(OBJECT)"))["language"] == "JAVASCRIPT"
@@ -419,7 +419,7 @@ def test_python_runs_where_calls_are_made_so_the_administrator_alone_may_bring_i
     with database.reading() as connection:
         found = callable_function(connection, "AUTHOR", ECHO, 1).request_translator
     assert found is not None
-    assert (found.handler, found.language) == ("main", Language.PYTHON)
+    assert (found.handler, found.language) == ("main", TranslatorLanguage.PYTHON)
 
 
 def test_functions_go_with_their_schema_and_not_with_a_table(demo):

@@ -17,7 +17,7 @@ from multiprocessing import get_context
 import pytest
 
 from snowmelt.functions.caller import engine
-from snowmelt.functions.caller.call_log import ListLedger, Result
+from snowmelt.functions.caller.call_log import BatchStatus, InMemoryCallLog
 from support import call_plans, function_calls
 from support.ports import free_port
 
@@ -105,9 +105,9 @@ def plan(service, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["waited_for", "polled"])
 def test_a_service_that_is_killed_and_started_again_is_asked_again_and_works_once(service, name):
-    ledger = ListLedger()
+    ledger = InMemoryCallLog()
     values, killed = [], 0
-    for array in engine.call(
+    for array in engine.call_function(
         plan(service, name), call_plans.place(), iter(function_calls.rows(ROWS)), ledger
     ):
         values.extend(array.to_pylist())
@@ -118,7 +118,7 @@ def test_a_service_that_is_killed_and_started_again_is_asked_again_and_works_onc
             threading.Timer(0.3, service.start).start()
     assert values == [value + 1 for value in ROWS]
     assert killed == 2
-    assert {record.outcome for record in ledger.records} == {Result.OK}
+    assert {record.outcome for record in ledger.records} == {BatchStatus.OK}
     begun, done = service.logged()
     assert set(begun) == set(done) == {record.batch_id for record in ledger.records}
     again = [batch for batch, times in begun.items() if times > 1]

@@ -16,9 +16,9 @@ from snowmelt.catalog.objects.callable_functions import callable_function
 from snowmelt.catalog.objects.external_functions import FunctionName
 from snowmelt.cli.flights_demo import dataset, function_chapter
 from snowmelt.clock import SystemClock
-from snowmelt.functions.caller.call_log import ListLedger
-from snowmelt.functions.caller.engine import call
-from snowmelt.functions.caller.plan import CallPlan, Place
+from snowmelt.functions.caller.call_log import InMemoryCallLog
+from snowmelt.functions.caller.engine import call_function
+from snowmelt.functions.caller.plan import CallPlan, QueryPosition
 
 
 @pytest.mark.slow
@@ -26,7 +26,7 @@ def test_the_service_answers_for_each_route_what_the_source_comes_to(tmp_path):
     flights = dataset.load()
     expected = function_chapter.expected(flights)
     routes = Counter(zip(flights["origin"].to_pylist(), flights["dest"].to_pylist(), strict=True))
-    ledger = ListLedger()
+    ledger = InMemoryCallLog()
     with (
         closing(open_database(str(tmp_path / "catalog.db"))) as database,
         function_chapter.AirportService(tmp_path / "airports.log") as service,
@@ -42,7 +42,9 @@ def test_the_service_answers_for_each_route_what_the_source_comes_to(tmp_path):
             batch = pa.RecordBatch.from_arrays(
                 [pa.array(each) for each in columns], names=[str(at) for at in range(len(columns))]
             )
-            return pa.chunked_array(call(plan, Place("demo", 0, 0), [batch], ledger)).to_pylist()
+            return pa.chunked_array(
+                call_function(plan, QueryPosition("demo", 0, 0), [batch], ledger)
+            ).to_pylist()
 
         miles = ask("MILES", *(list(each) for each in zip(*routes, strict=True)))
         places = ask("PLACE", [dest for dest, _ in expected.farthest])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from snowmelt.functions.caller.plan import CallerOptions, CallPlan, Place
+from snowmelt.functions.caller.plan import CallerOptions, CallPlan, QueryPosition
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction
-from snowmelt.functions.signature import Argument, Signature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
 
 URL = "http://service.test:8080/f"
 
@@ -14,7 +14,7 @@ def plan(options: CallerOptions | None = None, **clauses: object) -> CallPlan:
     text = parse_type("VARCHAR")
     function = ExternalFunction(
         **{
-            "signature": Signature("f", (Argument("a", text),), text),
+            "signature": FunctionSignature("f", (FunctionArgument("a", text),), text),
             "url": URL,
             "integration": "i",
             **clauses,
@@ -24,6 +24,6 @@ def plan(options: CallerOptions | None = None, **clauses: object) -> CallPlan:
     return CallPlan(function, integration, "UTC", options=options or CallerOptions())
 
 
-def place(attempt: int = 0, query_id: str = "query") -> Place:
+def place(attempt: int = 0, query_id: str = "query") -> QueryPosition:
     """Return a place in a query."""
-    return Place(query_id, 1, 0, attempt)
+    return QueryPosition(query_id, 1, 0, attempt)

@@ -9,15 +9,15 @@ import pyarrow as pa
 
 from snowmelt.clock import ManualClock
 from snowmelt.functions.caller import engine
-from snowmelt.functions.caller.call_log import ListLedger
+from snowmelt.functions.caller.call_log import InMemoryCallLog
 from snowmelt.functions.caller.plan import CallerOptions
-from snowmelt.functions.signature import Argument, Signature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
 from support import call_plans
 
 
 def signature(name="echo", arguments=("VARCHAR",), returns="VARCHAR"):
-    listed = (Argument(f"a{at}", parse_type(each)) for at, each in enumerate(arguments))
-    return Signature(name, tuple(listed), parse_type(returns))
+    listed = (FunctionArgument(f"a{at}", parse_type(each)) for at, each in enumerate(arguments))
+    return FunctionSignature(name, tuple(listed), parse_type(returns))
 
 
 def plan(url, *, name="echo", arguments=("VARCHAR",), returns="VARCHAR", options=None, **clauses):
@@ -53,8 +53,8 @@ def clock():
 
 def ask(plan, batches, *, ledger=None, place=None, clock=None, trying=False):
     """Return all values of a call as a list."""
-    calling = engine.call_trying if trying else engine.call
-    ledger = ListLedger() if ledger is None else ledger
+    calling = engine.try_call_function if trying else engine.call_function
+    ledger = InMemoryCallLog() if ledger is None else ledger
     arrays = calling(plan, place or call_plans.place(), iter(batches), ledger, clock)
     return [value for array in arrays for value in array.to_pylist()]
 

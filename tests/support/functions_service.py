@@ -8,7 +8,7 @@ import json
 
 import httpx
 
-from snowmelt.functions.service.messages import Request
+from snowmelt.functions.service.messages import ServiceRequest
 from snowmelt.server.listener import Listener, listen
 
 BATCH = "sf-external-function-query-batch-id"
@@ -35,7 +35,7 @@ def ask(service, *rows, path="/", method="POST", body=None, loop=None, **headers
         sent[BATCH] = sent.pop("batch-id")
     if body is None:
         body = json.dumps({"data": [[at, *row] for at, row in enumerate(rows)]}).encode()
-    answering = service.answer(Request(method, path, sent, body))
+    answering = service.answer(ServiceRequest(method, path, sent, body))
     return asyncio.run(answering) if loop is None else loop.run_until_complete(answering)
 
 

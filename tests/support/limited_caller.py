@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from snowmelt.clock import SystemClock
-from snowmelt.functions.caller.limits import Limits
+from snowmelt.functions.caller.limits import RateLimiter
 from support.call_plans import URL, plan
 
 
@@ -55,15 +55,15 @@ def most_together(calls: list[Call]) -> int:
     return most
 
 
-async def _call(limits: Limits, seconds: float) -> None:
-    async with limits.turn(URL):
+async def _call(limits: RateLimiter, seconds: float) -> None:
+    async with limits.acquire(URL):
         began = time.monotonic()
         await asyncio.sleep(seconds)
         print(began, time.monotonic(), flush=True)
 
 
 async def _calls(folder: str, clause: str, limit: str, calls: str, seconds: str) -> None:
-    limits = Limits(plan(**{clause: int(limit)}), SystemClock(), folder=Path(folder))
+    limits = RateLimiter(plan(**{clause: int(limit)}), SystemClock(), folder=Path(folder))
     await asyncio.gather(*(_call(limits, float(seconds)) for _ in range(int(calls))))
 
 

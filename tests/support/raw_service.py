@@ -76,7 +76,7 @@ class RawService:
 
     async def converse(self, reader, writer):
         """Answer the requests of one connection."""
-        while (request := await http1.read(reader, writer)) is not None:
+        while (request := await http1.read_message(reader, writer)) is not None:
             self.requests.append(request)
             self.asked.release()
             answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from snowmelt.functions.definition import (
     DEFAULT_COMMENT,
-    BatchFailure,
-    Compression,
+    BatchFailureAction,
     ExternalFunction,
-    NullInput,
-    RowErrors,
+    NullInputAction,
+    RequestCompression,
+    RowErrorAction,
     Volatility,
 )
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def create_statement(
+def format_create_function(
     function: ExternalFunction, name: str, integration: str, *, replace: bool = False
 ) -> str:
     """Return the CREATE EXTERNAL FUNCTION of a definition; what has its default is left out.
@@ -37,42 +37,44 @@ def create_statement(
     signature = function.signature
     returns = signature.returns.ddl + ("" if function.returns_null else " NOT NULL")
     lines = [
-        f"{' '.join(first)} {name}({signature.arguments_ddl()})",
+        f"{' '.join(first)} {name}({signature.format_arguments_ddl()})",
         f"RETURNS {returns}",
-        *_behaviour(function),
+        *_format_behavior_clauses(function),
         f"API_INTEGRATION = {integration}",
-        *_calling(function),
-        f"AS {quoted(function.url)};",
+        *_format_call_clauses(function),
+        f"AS {quote_literal(function.url)};",
     ]
     return "\n".join(lines)
 
 
-def _behaviour(function: ExternalFunction) -> Iterator[str]:
-    if function.null_input is not NullInput.CALLED:
+def _format_behavior_clauses(function: ExternalFunction) -> Iterator[str]:
+    if function.null_input is not NullInputAction.CALLED:
         yield function.null_input.value
     if function.volatility is not Volatility.VOLATILE:
         yield function.volatility.value
     if function.comment != DEFAULT_COMMENT:
-        yield f"COMMENT = {quoted(function.comment)}"
+        yield f"COMMENT = {quote_literal(function.comment)}"
 
 
-def _calling(function: ExternalFunction) -> Iterator[str]:
+def _format_call_clauses(function: ExternalFunction) -> Iterator[str]:
     if function.headers:
-        pairs = (f"{quoted(name)} = {quoted(value)}" for name, value in function.headers)
+        pairs = (
+            f"{quote_literal(name)} = {quote_literal(value)}" for name, value in function.headers
+        )
         yield f"HEADERS = ({', '.join(pairs)})"
     if function.context_headers:
         yield f"CONTEXT_HEADERS = ({', '.join(function.context_headers)})"
     plain = {
         "MAX_BATCH_ROWS": function.max_batch_rows,
-        "COMPRESSION": _unless(function.compression, Compression.AUTO),
+        "COMPRESSION": _omit_default(function.compression, RequestCompression.AUTO),
         "REQUEST_TRANSLATOR": function.request_translator,
         "RESPONSE_TRANSLATOR": function.response_translator,
         "MAX_IN_FLIGHT": function.max_in_flight,
         "RATE_LIMIT": function.rate_limit,
-        "ROW_ERRORS": _unless(function.row_errors, RowErrors.ABORT),
+        "ROW_ERRORS": _omit_default(function.row_errors, RowErrorAction.ABORT),
         "CACHE": "OFF" if function.cache_bytes == 0 else function.cache_bytes,
         "MAX_BATCH_SIZE": function.max_batch_bytes,
-        "ON_BATCH_FAILURE": _unless(function.on_batch_failure, BatchFailure.ABORT),
+        "ON_BATCH_FAILURE": _omit_default(function.on_batch_failure, BatchFailureAction.ABORT),
         "MAX_BATCH_RETRIES": function.max_batch_retries,
         "BATCH_TIMEOUT_SECS": function.batch_timeout_s,
     }
@@ -81,14 +83,14 @@ def _calling(function: ExternalFunction) -> Iterator[str]:
             yield f"{word} = {value}"
 
 
-def _unless(value: str, default: str) -> str | None:
+def _omit_default(value: str, default: str) -> str | None:
     return None if value == default else value
 
 
 # --- Constants as SQL text.
 
 
-def quoted(text: str) -> str:
+def quote_literal(text: str) -> str:
     """Return a string as a literal that reads the same here, in Snowflake and in Spark."""
     doubled = text.replace("\\", "\\\\").replace("'", "''")
     return f"'{doubled}'"

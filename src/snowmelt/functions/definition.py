@@ -13,12 +13,12 @@ from enum import StrEnum
 import msgspec
 
 from snowmelt.functions.errors import DeclarationInvalid
-from snowmelt.functions.signature import Signature  # noqa: TC001 - msgspec reads it
+from snowmelt.functions.signature import FunctionSignature  # noqa: TC001 - msgspec reads it
 
 DEFAULT_COMMENT = "user-defined function"
 
 
-class Authentication(StrEnum):
+class AuthenticationMethod(StrEnum):
     """How requests through an integration say who sends them."""
 
     NONE = "NONE"
@@ -28,15 +28,15 @@ class Authentication(StrEnum):
 
 
 # Which of USER and SECRET an authentication must have (True) or may have (False).
-_NEEDED: dict[Authentication, dict[str, bool]] = {
-    Authentication.NONE: {},
-    Authentication.BASIC: {"USER": True, "SECRET": True},
-    Authentication.BEARER: {"SECRET": True},
-    Authentication.SIGV4: {"USER": False, "SECRET": False},
+_AUTHENTICATION_FIELDS: dict[AuthenticationMethod, dict[str, bool]] = {
+    AuthenticationMethod.NONE: {},
+    AuthenticationMethod.BASIC: {"USER": True, "SECRET": True},
+    AuthenticationMethod.BEARER: {"SECRET": True},
+    AuthenticationMethod.SIGV4: {"USER": False, "SECRET": False},
 }
 
 
-class NullInput(StrEnum):
+class NullInputAction(StrEnum):
     """What happens to a row with NULL in an argument; STRICT rows are NULL and never leave."""
 
     CALLED = "CALLED ON NULL INPUT"
@@ -50,7 +50,7 @@ class Volatility(StrEnum):
     IMMUTABLE = "IMMUTABLE"
 
 
-class Compression(StrEnum):
+class RequestCompression(StrEnum):
     """How requests are compressed; AUTO is GZIP towards AWS gateways, else NONE."""
 
     AUTO = "AUTO"
@@ -59,14 +59,14 @@ class Compression(StrEnum):
     DEFLATE = "DEFLATE"
 
 
-class RowErrors(StrEnum):
+class RowErrorAction(StrEnum):
     """What an error of a single row does: end the query, or make the row NULL."""
 
     ABORT = "ABORT"
     RETURN_NULL = "RETURN_NULL"
 
 
-class BatchFailure(StrEnum):
+class BatchFailureAction(StrEnum):
     """What a batch that failed for good does: end the query, or make its rows NULL."""
 
     ABORT = "ABORT"
@@ -86,7 +86,7 @@ class ApiIntegration:
     allowed_prefixes: tuple[str, ...]
     blocked_prefixes: tuple[str, ...] = ()
     enabled: bool = True
-    authentication: Authentication = Authentication.NONE
+    authentication: AuthenticationMethod = AuthenticationMethod.NONE
     user: str | None = None
     secret: str | None = None
     api_key: str | None = None
@@ -99,14 +99,14 @@ class ApiIntegration:
     azure_ad_application_id: str | None = None
     google_audience: str | None = None
 
-    def check(self) -> None:
+    def validate(self) -> None:
         """Check that clauses fit together.
 
         Raises:
             DeclarationInvalid: The authentication lacks something, or has what it does not use.
         """
         for field, value in (("USER", self.user), ("SECRET", self.secret)):
-            need = _NEEDED[self.authentication].get(field)
+            need = _AUTHENTICATION_FIELDS[self.authentication].get(field)
             if need is None and value is not None:
                 raise DeclarationInvalid(
                     reason=f"AUTHENTICATION = {self.authentication} uses no {field}"
@@ -134,7 +134,7 @@ class ApiIntegration:
         return msgspec.json.decode(text, type=cls)
 
 
-class Language(StrEnum):
+class TranslatorLanguage(StrEnum):
     """What a translator is written in; PYTHON runs unconfined wherever calls are made."""
 
     JAVASCRIPT = "JAVASCRIPT"
@@ -151,7 +151,7 @@ class Translator:
     """
 
     name: str
-    language: Language
+    language: TranslatorLanguage
     argument: str
     body: str
     handler: str | None = None
@@ -166,11 +166,11 @@ class ExternalFunction:
     section 1.1); None means that the caller chooses.
     """
 
-    signature: Signature
+    signature: FunctionSignature
     url: str
     integration: str
     returns_null: bool = True
-    null_input: NullInput = NullInput.CALLED
+    null_input: NullInputAction = NullInputAction.CALLED
     volatility: Volatility = Volatility.VOLATILE
     secure: bool = False
     comment: str = DEFAULT_COMMENT
@@ -178,14 +178,14 @@ class ExternalFunction:
     context_headers: tuple[str, ...] = ()
     max_batch_rows: int | None = None
     max_batch_bytes: int | None = None
-    compression: Compression = Compression.AUTO
+    compression: RequestCompression = RequestCompression.AUTO
     request_translator: str | None = None
     response_translator: str | None = None
     max_in_flight: int | None = None
     rate_limit: float | None = None
-    row_errors: RowErrors = RowErrors.ABORT
+    row_errors: RowErrorAction = RowErrorAction.ABORT
     cache_bytes: int | None = None
-    on_batch_failure: BatchFailure = BatchFailure.ABORT
+    on_batch_failure: BatchFailureAction = BatchFailureAction.ABORT
     max_batch_retries: int | None = None
     batch_timeout_s: float | None = None
 

@@ -52,7 +52,7 @@ class FunctionNotFound(UserError):
     status = 404
 
 
-class ReplyInvalid(RemoteError):
+class ResponseInvalid(RemoteError):
     """{reason}."""
 
     # Raised by what reads a reply, which knows neither function nor batch: the caller adds them.
@@ -65,19 +65,19 @@ class TransportFailed(RemoteError):
     code = "transport_failed"
 
 
-class TimedOut(TransportFailed):
+class CallTimeout(TransportFailed):
     """{host}: {reason}."""
 
     code = "timed_out"
 
 
-class ConnectionGone(TransportFailed):
+class ConnectionLost(TransportFailed):
     """{host}: {reason}."""
 
     code = "connection_gone"
 
 
-class TlsRefused(TransportFailed):
+class TlsUntrusted(TransportFailed):
     """{host}: {reason}."""
 
     # Not a matter of time: what is not trusted now will not be in a minute.
@@ -85,7 +85,7 @@ class TlsRefused(TransportFailed):
     retryable = False
 
 
-class TooLarge(RemoteError):
+class PayloadTooLarge(RemoteError):
     """{reason}."""
 
     # For whoever can send the batch in halves.

@@ -20,8 +20,10 @@ from snowmelt.schema.types import (
 MAX_PRECISION = 38
 MAX_FRACTION_DIGITS = 9
 
-_TEXT = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_ ]*?)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*\Z")
-_BARE = {
+_TYPE_PATTERN = re.compile(
+    r"\s*([A-Za-z_][A-Za-z0-9_ ]*?)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*\Z"
+)
+_BASE_NAMES = {
     LogicalType.FIXED: "NUMBER",
     LogicalType.REAL: "FLOAT",
     LogicalType.TEXT: "VARCHAR",
@@ -38,11 +40,11 @@ class SqlType:
     length: int | None = None
 
     @property
-    def bare(self) -> str:
+    def base_name(self) -> str:
         """The type's name alone, as signature headers list arguments."""
-        return _BARE.get(self.kind, str(self.kind))
+        return _BASE_NAMES.get(self.kind, str(self.kind))
 
-    def full(self, text_length: int = MAX_TEXT_BYTES) -> str:
+    def format_full(self, text_length: int = MAX_TEXT_BYTES) -> str:
         """Return the type with its parameters, as return-type headers write it.
 
         Args:
@@ -56,29 +58,29 @@ class SqlType:
             return f"BINARY({self.length or MAX_BINARY_BYTES})"
         if self.kind is LogicalType.TIME or self.kind in TIMESTAMP_TYPES:
             return f"{self.kind}({self.scale})"
-        return self.bare
+        return self.base_name
 
     @property
     def ddl(self) -> str:
         """The type as a CREATE statement writes it: a default length is left out."""
         if self.kind in {LogicalType.TEXT, LogicalType.BINARY} and self.length is None:
-            return self.bare
+            return self.base_name
         if (
             self.kind is LogicalType.TIME or self.kind in TIMESTAMP_TYPES
         ) and self.scale == MAX_FRACTION_DIGITS:
-            return self.bare
-        return self.full()
+            return self.base_name
+        return self.format_full()
 
     @property
-    def is_whole(self) -> bool:
+    def is_integer(self) -> bool:
         """Whether its values are integers."""
         return self.kind is LogicalType.FIXED and self.scale == 0
 
 
-_WHOLE = SqlType(LogicalType.FIXED, precision=MAX_PRECISION, scale=0)
-_NAMES: dict[str, SqlType] = {
-    **dict.fromkeys(("NUMBER", "DECIMAL", "DEC", "NUMERIC"), _WHOLE),
-    **dict.fromkeys(("INT", "INTEGER", "BIGINT", "SMALLINT", "TINYINT", "BYTEINT"), _WHOLE),
+_INTEGER_TYPE = SqlType(LogicalType.FIXED, precision=MAX_PRECISION, scale=0)
+_TYPES_BY_NAME: dict[str, SqlType] = {
+    **dict.fromkeys(("NUMBER", "DECIMAL", "DEC", "NUMERIC"), _INTEGER_TYPE),
+    **dict.fromkeys(("INT", "INTEGER", "BIGINT", "SMALLINT", "TINYINT", "BYTEINT"), _INTEGER_TYPE),
     **dict.fromkeys(
         ("FLOAT", "FLOAT4", "FLOAT8", "REAL", "DOUBLE", "DOUBLE PRECISION"),
         SqlType(LogicalType.REAL),
@@ -99,7 +101,7 @@ _NAMES: dict[str, SqlType] = {
     "ARRAY": SqlType(LogicalType.ARRAY),
     "OBJECT": SqlType(LogicalType.OBJECT),
 }
-_WITH_PRECISION = frozenset({"NUMBER", "DECIMAL", "DEC", "NUMERIC"})
+_PRECISION_TYPE_NAMES = frozenset({"NUMBER", "DECIMAL", "DEC", "NUMERIC"})
 
 
 @lru_cache(maxsize=512)
@@ -109,18 +111,18 @@ def parse_type(text: str) -> SqlType:
     Raises:
         DeclarationInvalid: If it names none, one that cannot be sent, or has wrong parameters.
     """
-    match = _TEXT.match(text)
+    match = _TYPE_PATTERN.match(text)
     name = " ".join(match[1].upper().split()) if match else ""
     if name in {"GEOGRAPHY", "GEOMETRY"}:
         raise DeclarationInvalid(reason=f"{name} cannot be sent to a service")
-    if match is None or name not in _NAMES:
+    if match is None or name not in _TYPES_BY_NAME:
         raise DeclarationInvalid(reason=f"{text!r} is not a type that can be sent to a service")
     first, second = (None if digits is None else int(digits) for digits in match.group(2, 3))
-    found = _NAMES[name]
+    found = _TYPES_BY_NAME[name]
     if first is None:
         return found
-    if name in _WITH_PRECISION:
-        return _number(text, first, second or 0)
+    if name in _PRECISION_TYPE_NAMES:
+        return _make_number_type(text, first, second or 0)
     if second is None and found.kind in {LogicalType.TEXT, LogicalType.BINARY} and first > 0:
         return replace(found, length=first)
     timed = found.kind is LogicalType.TIME or found.kind in TIMESTAMP_TYPES
@@ -129,7 +131,7 @@ def parse_type(text: str) -> SqlType:
     raise DeclarationInvalid(reason=f"{text!r} has parameters that {name} does not take")
 
 
-def _number(text: str, precision: int, scale: int) -> SqlType:
+def _make_number_type(text: str, precision: int, scale: int) -> SqlType:
     if not 1 <= precision <= MAX_PRECISION or scale > precision:
         raise DeclarationInvalid(
             reason=f"{text!r} needs a precision of 1 to {MAX_PRECISION} and no larger scale"
@@ -149,7 +151,7 @@ class HeaderStyle:
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class FunctionArgument:
     """One argument; `nullable` tells whether the function wants to see NULL in it.
 
     `default` is what stands for it where a call leaves it out: a constant as SQL text (`7`, `'x'`
@@ -163,15 +165,15 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class FunctionSignature:
     """Name, arguments and result of an external function."""
 
     name: str
-    arguments: tuple[Argument, ...]
+    arguments: tuple[FunctionArgument, ...]
     returns: SqlType
 
     @property
-    def least_arguments(self) -> int:
+    def min_arguments(self) -> int:
         """How many arguments a call gives at least; those with defaults are the last ones."""
         return sum(each.default is None for each in self.arguments)
 
@@ -180,24 +182,24 @@ class Signature:
         """Whether a row with any NULL is NULL without being looked at."""
         return bool(self.arguments) and not any(each.nullable for each in self.arguments)
 
-    def name_text(self, style: HeaderStyle) -> str:
+    def format_name(self, style: HeaderStyle) -> str:
         """Return the name as its header carries it."""
         return self.name.upper() if style.upper_name else self.name
 
-    def arguments_text(self) -> str:
+    def format_arguments(self) -> str:
         """Return the arguments as the signature header lists them: `(N NUMBER, S VARCHAR)`."""
-        listed = ", ".join(f"{each.name.upper()} {each.type.bare}" for each in self.arguments)
+        listed = ", ".join(f"{each.name.upper()} {each.type.base_name}" for each in self.arguments)
         return f"({listed})"
 
-    def returns_text(self, style: HeaderStyle) -> str:
+    def format_return_type(self, style: HeaderStyle) -> str:
         """Return the type of the result as its header writes it."""
-        return self.returns.full(style.text_length)
+        return self.returns.format_full(style.text_length)
 
-    def ddl(self) -> str:
+    def format_ddl(self) -> str:
         """Return `NAME(ARGUMENTS) RETURNS TYPE`, in two lines, as a CREATE statement writes it."""
-        return f"{self.name}({self.arguments_ddl()})\nRETURNS {self.returns.ddl}"
+        return f"{self.name}({self.format_arguments_ddl()})\nRETURNS {self.returns.ddl}"
 
-    def arguments_ddl(self) -> str:
+    def format_arguments_ddl(self) -> str:
         """Return the arguments as a CREATE statement lists them, without parentheses."""
         return ", ".join(
             f"{display_name(each.name.upper())} {each.type.ddl}"
@@ -207,7 +209,7 @@ class Signature:
 
 
 @lru_cache(maxsize=1024)
-def arguments_of(text: str) -> tuple[tuple[str, SqlType], ...] | None:
+def parse_arguments(text: str) -> tuple[tuple[str, SqlType], ...] | None:
     """Return names and types that a signature header lists; None where it cannot be read.
 
     A name may hold blanks and commas, so a header is a hint, never a reason to fail.
@@ -219,7 +221,7 @@ def arguments_of(text: str) -> tuple[tuple[str, SqlType], ...] | None:
     if not inner:
         return ()
     found = []
-    for piece in _split(inner):
+    for piece in _split_arguments(inner):
         name, _, type_text = piece.strip().rpartition(" ")
         try:
             found.append((name, parse_type(type_text)))
@@ -228,7 +230,7 @@ def arguments_of(text: str) -> tuple[tuple[str, SqlType], ...] | None:
     return tuple(found)
 
 
-def _split(text: str) -> list[str]:
+def _split_arguments(text: str) -> list[str]:
     """Split at commas outside parentheses: types may carry parameters."""
     pieces, depth, start = [], 0, 0
     for at, sign in enumerate(text):

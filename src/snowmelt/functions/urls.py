@@ -20,30 +20,32 @@ from snowmelt.functions.errors import UrlRefused
 if TYPE_CHECKING:
     from snowmelt.functions.definition import ApiIntegration
 
-MAX_URL_LENGTH = 8_192
+MAX_URL_CHARS = 8_192
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 _MAX_PORT = 65_535
 
-_URL = re.compile(
+_URL_PATTERN = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)(?P<rest>.*)\Z",
     re.DOTALL,
 )
-_AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:@%]+)(?::(?P<port>[0-9]{0,5}))?\Z")
-_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\Z")
-_NUMBER = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)\Z")
+_AUTHORITY_PATTERN = re.compile(
+    r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:@%]+)(?::(?P<port>[0-9]{0,5}))?\Z"
+)
+_HOST_LABEL_PATTERN = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\Z")
+_NUMERIC_LABEL_PATTERN = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)\Z")
 # RFC 3986's pchar and `/`, and for queries `?` as well.
-_PATH = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/]|%[0-9A-Fa-f]{2})*\Z")
-_QUERY = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/?]|%[0-9A-Fa-f]{2})*\Z")
-_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
-_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-_BREAKS = re.compile(rb"[/\\]")
-_CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
-_OVERLONG = re.compile(rb"[\xc0\xc1\xf5-\xff]")
-_DOTS = frozenset({b".", b".."})
+_PATH_PATTERN = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/]|%[0-9A-Fa-f]{2})*\Z")
+_QUERY_PATTERN = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/?]|%[0-9A-Fa-f]{2})*\Z")
+_PERCENT_ESCAPE_PATTERN = re.compile(r"%([0-9A-Fa-f]{2})")
+_UNRESERVED_BYTES = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_SEGMENT_SEPARATOR_PATTERN = re.compile(rb"[/\\]")
+_CONTROL_CHARACTER_PATTERN = re.compile(rb"[\x00-\x1f\x7f]")
+_INVALID_UTF8_PATTERN = re.compile(rb"[\xc0\xc1\xf5-\xff]")
+_DOT_SEGMENTS = frozenset({b".", b".."})
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ServiceUrl:
     """A URL as it is called: lower-case scheme and host, an explicit port, no `..`.
 
     `path` begins with `/`; in it and in `query` only what must be is percent-encoded. `query` is
@@ -63,45 +65,49 @@ class Address:
         return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
-    def target(self) -> str:
+    def request_target(self) -> str:
         """Path and query, as the request's line says."""
         return self.path if self.query is None else f"{self.path}?{self.query}"
 
     @property
-    def shown(self) -> str:
+    def url_without_query(self) -> str:
         """The URL without its query, for people to read."""
         return f"{self.scheme}://{self.authority}{self.path}"
 
     def __str__(self) -> str:
-        return f"{self.scheme}://{self.authority}{self.target}"
+        return f"{self.scheme}://{self.authority}{self.request_target}"
 
 
 @lru_cache(maxsize=1_024)
-def parse_url(text: str) -> Address:
+def parse_url(text: str) -> ServiceUrl:
     """Read a URL.
 
     Raises:
         UrlRefused: It is none of http or https, or it could be read in more ways than one.
     """
-    if len(text) > MAX_URL_LENGTH:
-        raise UrlRefused(reason=f"has more than {MAX_URL_LENGTH} signs")
-    found = _URL.match(text)
+    if len(text) > MAX_URL_CHARS:
+        raise UrlRefused(reason=f"has more than {MAX_URL_CHARS} signs")
+    found = _URL_PATTERN.match(text)
     if found is None:
         raise UrlRefused(reason="does not begin with https:// and a host")
     scheme = found["scheme"].lower()
     if scheme not in _DEFAULT_PORTS:
         raise UrlRefused(reason=f"has scheme {scheme}; there are https and http")
-    host, port = _authority(found["authority"])
+    host, port = _parse_authority(found["authority"])
     rest = found["rest"]
     if "#" in rest:
         raise UrlRefused(reason="has a fragment (#), which is never sent: leave it out")
-    query = _normal(rest[1:], _QUERY, "query") if rest else None
-    return Address(
-        scheme, host, _DEFAULT_PORTS[scheme] if port is None else port, _path(found["path"]), query
+    query = _normalize_escapes(rest[1:], _QUERY_PATTERN, "query") if rest else None
+    return ServiceUrl(
+        scheme,
+        host,
+        _DEFAULT_PORTS[scheme] if port is None else port,
+        _normalize_path(found["path"]),
+        query,
     )
 
 
-def parse_prefix(text: str) -> Address:
+def parse_prefix(text: str) -> ServiceUrl:
     """Read a prefix of URLs; it ends between two segments of a path, and has no query.
 
     Raises:
@@ -113,17 +119,17 @@ def parse_prefix(text: str) -> Address:
     return address
 
 
-def is_within(address: Address, prefix: Address) -> bool:
+def is_within(url: ServiceUrl, prefix: ServiceUrl) -> bool:
     """Tell whether an address has scheme, host, port and the first segments of a prefix."""
-    same = (address.scheme, address.host, address.port) == (
+    same = (url.scheme, url.host, url.port) == (
         prefix.scheme,
         prefix.host,
         prefix.port,
     )
-    return same and _is_beneath(address.path, prefix.path)
+    return same and _is_path_within(url.path, prefix.path)
 
 
-def is_blocked(address: Address, prefix: Address) -> bool:
+def is_blocked(url: ServiceUrl, prefix: ServiceUrl) -> bool:
     """Tell whether a blocked prefix covers an address.
 
     Its scheme does not count, nor does its port if that is its scheme's own. Paths are compared as
@@ -131,30 +137,30 @@ def is_blocked(address: Address, prefix: Address) -> bool:
     `;`, empty segments, and dots or blanks at a segment's end, and in any case.
     """
     any_port = prefix.port == _DEFAULT_PORTS[prefix.scheme]
-    if _lax_host(address.host) != _lax_host(prefix.host):
+    if _map_ipv4_host(url.host) != _map_ipv4_host(prefix.host):
         return False
-    first = _lax_segments(prefix.path)
-    same = any_port or address.port == prefix.port
-    return same and _lax_segments(address.path)[: len(first)] == first
+    first = _split_path_leniently(prefix.path)
+    same = any_port or url.port == prefix.port
+    return same and _split_path_leniently(url.path)[: len(first)] == first
 
 
-def is_extended(address: Address, base: Address) -> bool:
+def is_extension(url: ServiceUrl, base_url: ServiceUrl) -> bool:
     """Return True if an address is a base with more segments, or with more of a query.
 
     Args:
-        address: The base's text with something put behind it.
-        base: What must stay as it is.
+        url: The base's text with something put behind it.
+        base_url: What must stay as it is.
     """
-    if not is_within(address, base):
+    if not is_within(url, base_url):
         return False
-    if base.query is None:
+    if base_url.query is None:
         return True
     # What is put behind a query is another parameter, and no part of the last one's value.
-    rest = (address.query or "").removeprefix(base.query)
-    return address.path == base.path and (not rest or rest.startswith("&"))
+    rest = (url.query or "").removeprefix(base_url.query)
+    return url.path == base_url.path and (not rest or rest.startswith("&"))
 
 
-def allowed_address(url: str, integration: ApiIntegration) -> Address:
+def resolve_allowed_url(url: str, integration: ApiIntegration) -> ServiceUrl:
     """Return what to call for a URL, if the integration lets calls go there.
 
     Raises:
@@ -163,30 +169,30 @@ def allowed_address(url: str, integration: ApiIntegration) -> Address:
     address = parse_url(url)
     if not any(is_within(address, parse_prefix(each)) for each in integration.allowed_prefixes):
         raise UrlRefused(
-            reason=f"({address.shown}) is under none of the API_ALLOWED_PREFIXES of "
+            reason=f"({address.url_without_query}) is under none of the API_ALLOWED_PREFIXES of "
             f"{integration.name}: {', '.join(integration.allowed_prefixes)}"
         )
     if any(is_blocked(address, parse_prefix(each)) for each in integration.blocked_prefixes):
         raise UrlRefused(
-            reason=f"({address.shown}) is under one of the API_BLOCKED_PREFIXES of "
+            reason=f"({address.url_without_query}) is under one of the API_BLOCKED_PREFIXES of "
             f"{integration.name}"
         )
     return address
 
 
-def _authority(text: str) -> tuple[str, int | None]:
+def _parse_authority(text: str) -> tuple[str, int | None]:
     if "@" in text:
         raise UrlRefused(reason="has a user or password before its host; secrets have clauses")
-    found = _AUTHORITY.match(text)
+    found = _AUTHORITY_PATTERN.match(text)
     if found is None:
         raise UrlRefused(reason="has no host that can be read")
     port = int(found["port"]) if found["port"] else None
     if port is not None and not 1 <= port <= _MAX_PORT:
         raise UrlRefused(reason=f"has port {port}; ports are 1 to {_MAX_PORT}")
-    return _host(found["host"]), port
+    return _normalize_host(found["host"]), port
 
 
-def _host(text: str) -> str:
+def _normalize_host(text: str) -> str:
     if text.startswith("["):
         try:
             return str(ipaddress.IPv6Address(text[1:-1]))
@@ -198,11 +204,11 @@ def _host(text: str) -> str:
     except UnicodeError:
         raise UrlRefused(reason="has a host that no name server can know") from None
     labels = host.split(".")
-    if len(host) > 253 or not all(_LABEL.match(label) for label in labels):
+    if len(host) > 253 or not all(_HOST_LABEL_PATTERN.match(label) for label in labels):
         raise UrlRefused(
             reason="has a host with other signs than letters, digits, hyphens and single dots"
         )
-    if _NUMBER.match(labels[-1]):
+    if _NUMERIC_LABEL_PATTERN.match(labels[-1]):
         try:
             return str(ipaddress.IPv4Address(host))
         except ValueError:
@@ -211,47 +217,52 @@ def _host(text: str) -> str:
     return host
 
 
-def _path(text: str) -> str:
-    path = _normal(text, _PATH, "path") or "/"
+def _normalize_path(text: str) -> str:
+    path = _normalize_escapes(text, _PATH_PATTERN, "path") or "/"
     if "//" in path:
         raise UrlRefused(reason="has // in its path, which servers read in different ways")
     plain = unquote_to_bytes(path)
-    if len(_BREAKS.split(plain)) != path.count("/") + 1:
+    if len(_SEGMENT_SEPARATOR_PATTERN.split(plain)) != path.count("/") + 1:
         raise UrlRefused(reason="has an encoded / or a \\ in its path")
     while True:
-        if _OVERLONG.search(plain):
+        if _INVALID_UTF8_PATTERN.search(plain):
             # Some decoders read %C0%AF as a slash.
             raise UrlRefused(reason="has bytes in its path that are no UTF-8")
-        if _CONTROL.search(plain):
+        if _CONTROL_CHARACTER_PATTERN.search(plain):
             raise UrlRefused(reason="has an encoded control character in its path")
         # Some servers cut what follows `;` before they look for dots.
-        if any(segment.split(b";")[0] in _DOTS for segment in _BREAKS.split(plain)):
+        if any(
+            segment.split(b";")[0] in _DOT_SEGMENTS
+            for segment in _SEGMENT_SEPARATOR_PATTERN.split(plain)
+        ):
             raise UrlRefused(reason="has . or .. in its path: write the path that is meant")
         # Behind a proxy that decodes there may be a server that decodes again.
         again = unquote_to_bytes(plain)
         if again == plain:
             return path
-        if len(_BREAKS.split(again)) != len(_BREAKS.split(plain)):
+        if len(_SEGMENT_SEPARATOR_PATTERN.split(again)) != len(
+            _SEGMENT_SEPARATOR_PATTERN.split(plain)
+        ):
             raise UrlRefused(reason="has a doubly encoded / or \\ in its path")
         plain = again
 
 
-def _normal(text: str, allowed: re.Pattern[str], what: str) -> str:
+def _normalize_escapes(text: str, allowed: re.Pattern[str], component: str) -> str:
     """Check the signs and decode those that need no encoding; other escapes get capitals."""
     if not allowed.match(text):
         raise UrlRefused(
-            reason=f"has signs in its {what} that must be percent-encoded, or a % without two "
+            reason=f"has signs in its {component} that must be percent-encoded, or a % without two "
             "hexadecimal digits"
         )
-    return _ESCAPE.sub(_escape, text)
+    return _PERCENT_ESCAPE_PATTERN.sub(_normalize_escape, text)
 
 
-def _escape(found: re.Match[str]) -> str:
+def _normalize_escape(found: re.Match[str]) -> str:
     byte = int(found[1], 16)
-    return chr(byte) if byte in _UNRESERVED else found[0].upper()
+    return chr(byte) if byte in _UNRESERVED_BYTES else found[0].upper()
 
 
-def _lax_host(host: str) -> str:
+def _map_ipv4_host(host: str) -> str:
     try:
         mapped = ipaddress.IPv6Address(host).ipv4_mapped
     except ValueError:
@@ -260,7 +271,7 @@ def _lax_host(host: str) -> str:
 
 
 @lru_cache(maxsize=1_024)
-def _lax_segments(path: str) -> tuple[str, ...]:
+def _split_path_leniently(path: str) -> tuple[str, ...]:
     plain = path.encode()
     while (again := unquote_to_bytes(plain)) != plain:
         plain = again
@@ -274,14 +285,14 @@ def _lax_segments(path: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _is_beneath(path: str, prefix: str) -> bool:
+def _is_path_within(path: str, prefix: str) -> bool:
     # A whole segment is compared with what it decodes to: `%3B` and `;` are the same to a server.
-    mine, first = _segments(path), _segments(prefix)
+    mine, first = _split_path(path), _split_path(prefix)
     if not first[-1]:
         return len(mine) >= len(first) and mine[: len(first) - 1] == first[:-1]
     return mine[: len(first)] == first
 
 
 @lru_cache(maxsize=1_024)
-def _segments(path: str) -> tuple[bytes, ...]:
+def _split_path(path: str) -> tuple[bytes, ...]:
     return tuple(unquote_to_bytes(each) for each in path.split("/"))

@@ -13,15 +13,15 @@ import pytest
 
 from snowmelt.clock import ManualClock, SystemClock
 from snowmelt.functions.errors import CallFailed
-from snowmelt.functions.probe import Asker
+from snowmelt.functions.probe import ServiceProbe
 from snowmelt.functions.proxy.faults import parse_fault
 from snowmelt.functions.proxy.relay import FaultProxy
 from snowmelt.functions.service import RemoteService, ServiceOptions
-from snowmelt.functions.signature import Argument, Signature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
 from support import functions_service as kit
 
-DOUBLE = Signature("double", (Argument("n", parse_type("INT")),), parse_type("INT"))
-LATER = Signature("later", DOUBLE.arguments, DOUBLE.returns)
+DOUBLE = FunctionSignature("double", (FunctionArgument("n", parse_type("INT")),), parse_type("INT"))
+LATER = FunctionSignature("later", DOUBLE.arguments, DOUBLE.returns)
 CALLS = []
 
 
@@ -47,9 +47,9 @@ def ask(url, *faults, signature=DOUBLE, clock=None, compress=False, rows=2):
     CALLS.clear()
     clock = clock or ManualClock(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
     with FaultProxy(url, [parse_fault(text) for text in faults]) as proxy:
-        asker = Asker(f"{proxy.url}/{signature.name}", signature, clock, compress=compress)
+        asker = ServiceProbe(f"{proxy.url}/{signature.name}", signature, clock, compress=compress)
         with closing(asker):
-            return list(asker.ask(rows, [range(rows)], str(uuid.uuid4()), 7).values), len(
+            return list(asker.send_batch(rows, [range(rows)], str(uuid.uuid4()), 7).values), len(
                 proxy.requests
             )
 
@@ -114,9 +114,9 @@ def test_many_callers_through_a_bad_network_get_every_row_and_no_work_is_done_tw
 
         def call(number):
             clock = ManualClock(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
-            with closing(Asker(f"{proxy.url}/double", DOUBLE, clock)) as asker:
+            with closing(ServiceProbe(f"{proxy.url}/double", DOUBLE, clock)) as asker:
                 rows = range(number * 10, number * 10 + 10)
-                return list(asker.ask(10, [rows], query, number).values)
+                return list(asker.send_batch(10, [rows], query, number).values)
 
         with ThreadPoolExecutor(8) as callers:
             answers = list(callers.map(call, range(24)))

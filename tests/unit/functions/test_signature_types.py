@@ -24,7 +24,7 @@ from snowmelt.functions.signature import parse_type
 )
 def test_a_type_has_three_texts(text, ddl, bare, full):
     found = parse_type(text)
-    assert (found.ddl, found.bare, found.full()) == (ddl, bare, full)
+    assert (found.ddl, found.base_name, found.format_full()) == (ddl, bare, full)
 
 
 @pytest.mark.parametrize(

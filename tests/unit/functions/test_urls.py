@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from snowmelt.functions.definition import ApiIntegration
 from snowmelt.functions.errors import UrlRefused
-from snowmelt.functions.urls import allowed_address, is_within, parse_prefix, parse_url
+from snowmelt.functions.urls import is_within, parse_prefix, parse_url, resolve_allowed_url
 
 
 def gateway(*allowed: str, blocked: tuple[str, ...] = ()) -> ApiIntegration:
@@ -115,10 +115,10 @@ def test_a_prefix_ends_between_segments_and_its_host_is_exact(url, prefix, withi
 
 def test_what_is_blocked_is_not_reached_by_another_port_or_scheme():
     there = gateway("https://h/", "http://h:8080/", blocked=("https://h/admin",))
-    assert str(allowed_address("https://h/user", there)) == "https://h/user"
+    assert str(resolve_allowed_url("https://h/user", there)) == "https://h/user"
     for url in ("https://h/admin", "http://h:8080/admin/x", "https://H/%61dmin/"):
         with pytest.raises(UrlRefused, match="API_BLOCKED_PREFIXES"):
-            allowed_address(url, there)
+            resolve_allowed_url(url, there)
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,9 @@ def test_what_is_blocked_is_not_reached_by_another_port_or_scheme():
 @pytest.mark.parametrize("origin", ["https://h", "http://h", "HTTPS://H:443", "https://h:8443"])
 def test_what_is_blocked_is_blocked_however_it_is_written(written, origin):
     there = gateway("https://h", "http://h", "https://h:8443", blocked=("https://h/v1/admin/",))
-    assert allowed_address(f"{origin}/v1/administrator", there)
+    assert resolve_allowed_url(f"{origin}/v1/administrator", there)
     with pytest.raises(UrlRefused, match="API_BLOCKED_PREFIXES"):
-        allowed_address(origin + written, there)
+        resolve_allowed_url(origin + written, there)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_what_is_blocked_is_blocked_however_it_is_written(written, origin):
 )  # fmt: skip
 def test_what_some_servers_take_for_a_blocked_path_is_refused(written):
     with pytest.raises(UrlRefused):
-        allowed_address(written, gateway("https://h", blocked=("https://h/v1/admin",)))
+        resolve_allowed_url(written, gateway("https://h", blocked=("https://h/v1/admin",)))
 
 
 _disguises = st.sampled_from(["a", "A", "%61", "%41", "%2561", "%EF%BD%81", "%ef%bc%a1"])
@@ -158,12 +158,12 @@ _disguises = st.sampled_from(["a", "A", "%61", "%41", "%2561", "%EF%BD%81", "%ef
 def test_no_disguise_of_a_segment_passes_a_block(letter, tail):
     there = gateway("https://h", blocked=("https://h/v1/admin",))
     with pytest.raises(UrlRefused):
-        allowed_address(f"https://h/v1/{letter}dmin{tail}/x", there)
+        resolve_allowed_url(f"https://h/v1/{letter}dmin{tail}/x", there)
 
 
 def test_a_refusal_shows_the_prefixes_and_no_query():
     with pytest.raises(UrlRefused) as caught:
-        allowed_address("https://other/x?code=secret", gateway("https://h/a", "https://h/b"))
+        resolve_allowed_url("https://other/x?code=secret", gateway("https://h/a", "https://h/b"))
     assert "https://h/a, https://h/b" in str(caught.value)
     assert "secret" not in str(caught.value)
 
@@ -195,7 +195,7 @@ def test_a_url_that_is_written_anew_stays_as_it_is(tail):
 def test_nothing_that_is_let_through_ends_up_elsewhere(tail, prefix):
     there = gateway("https://h" + prefix)
     try:
-        address = allowed_address("https://h" + prefix + tail, there)
+        address = resolve_allowed_url("https://h" + prefix + tail, there)
     except UrlRefused:
         return
     assert (address.scheme, address.host, address.port) == ("https", "h", 443)

@@ -49,9 +49,9 @@ from snowmelt.errors import (
     StatementError,
     UserError,
 )
-from snowmelt.functions.definition import Language, Volatility
+from snowmelt.functions.definition import TranslatorLanguage, Volatility
 from snowmelt.functions.errors import UrlRefused
-from snowmelt.functions.urls import allowed_address
+from snowmelt.functions.urls import resolve_allowed_url
 from snowmelt.schema.types import display_name
 from snowmelt.storage.store_factory import open_store
 
@@ -145,7 +145,7 @@ def _rename_function(statement: RenameFunction, session: Session) -> Result:
 def _create_translator(statement: CreateTranslator, session: Session) -> Result:
     name = session.function_name(statement.name)
     _require_create(session, name)
-    if statement.translator.language is Language.PYTHON:
+    if statement.translator.language is TranslatorLanguage.PYTHON:
         # It runs unconfined on every executor, as libraries do.
         session.require_administrator("CREATE FUNCTION … LANGUAGE PYTHON")
     try:
@@ -246,7 +246,7 @@ def _check(session: Session, function: ExternalFunction, places: Mapping[str, Pl
     integrations.lock_integration(session.connection, function.integration)
     integration = session.find_integration(function.integration).integration
     try:
-        allowed_address(function.url, integration)
+        resolve_allowed_url(function.url, integration)
     except UrlRefused as error:
         place = places.get("AS") or places["API_INTEGRATION"]
         raise StatementError(
@@ -301,7 +301,7 @@ def _create(statement: CreateIntegration, session: Session) -> Result:
     is_replaced = there is not None and statement.existing is Existing.REPLACE
     if there is not None and is_replaced:
         session.require("INTEGRATION", there.integration_id, "OWNERSHIP", display_name(name))
-    statement.integration.check()
+    statement.integration.validate()
     integrations.create_integration(
         session.connection,
         statement.integration,
@@ -322,7 +322,7 @@ def _alter(statement: AlterIntegration, session: Session) -> Result:
         return Result(message=f"{error} Nothing was done.")
     changes: dict[str, Any] = dict(statement.changes)
     integration = replace(record.integration, **changes)
-    integration.check()
+    integration.validate()
     integrations.update_integration(session.connection, record, integration)
     return Result(message=f"API integration {display_name(statement.name)} altered.")
 

@@ -14,7 +14,7 @@ from snowmelt.catalog.objects.integrations import integrations_of
 from snowmelt.catalog.security.access_control import has
 from snowmelt.catalog.security.security_integrations import security_integrations_of
 from snowmelt.catalog.security.visibility import Sight
-from snowmelt.functions.definition import Authentication
+from snowmelt.functions.definition import AuthenticationMethod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,7 +142,7 @@ def describe_integration(statement: DescribeIntegration, session: Session) -> Re
         ("AUTHENTICATION", made.authentication.value),
         ("API_KEY", None if made.api_key is None else HIDDEN),
     ]
-    if made.authentication is not Authentication.NONE:
+    if made.authentication is not AuthenticationMethod.NONE:
         rows += [("USER", made.user), ("SECRET", None if made.secret is None else HIDDEN)]
     rows += [
         (word, value)
@@ -162,7 +162,7 @@ def describe_integration(statement: DescribeIntegration, session: Session) -> Re
 def _function_row(record: FunctionRecord, session: Session) -> tuple[object, ...]:
     function, signature = record.function, record.signature
     types = ", ".join(
-        f"DEFAULT {each.type.bare}" if each.default is not None else each.type.bare
+        f"DEFAULT {each.type.base_name}" if each.default is not None else each.type.base_name
         for each in signature.arguments
     )
     return (
@@ -170,9 +170,9 @@ def _function_row(record: FunctionRecord, session: Session) -> tuple[object, ...
         record.name.function,
         record.name.database,
         record.name.schema,
-        signature.least_arguments,
+        signature.min_arguments,
         len(signature.arguments),
-        f"{record.name.function}({types}) RETURN {signature.returns.bare}",
+        f"{record.name.function}({types}) RETURN {signature.returns.base_name}",
         function.comment,
         function.secure,
         True,
@@ -187,7 +187,7 @@ def _function_properties(record: FunctionRecord, session: Session) -> Iterator[t
     function = record.function
     looks = _may_look(record, session)
     headers = ", ".join(f"'{name}'='{value}'" for name, value in function.headers)
-    yield "signature", f"({record.signature.arguments_ddl()})"
+    yield "signature", f"({record.signature.format_arguments_ddl()})"
     yield "returns", function.signature.returns.ddl + ("" if function.returns_null else " NOT NULL")
     yield "language", "EXTERNAL"
     yield "null handling", function.null_input.value

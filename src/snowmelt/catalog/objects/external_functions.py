@@ -16,7 +16,7 @@ from snowmelt.catalog import model
 from snowmelt.catalog.objects.tables import schema_of
 from snowmelt.catalog.security.access_control import has
 from snowmelt.errors import AlreadyExists, NotFound, UserError
-from snowmelt.functions.ddl import create_statement
+from snowmelt.functions.ddl import format_create_function
 from snowmelt.functions.definition import ExternalFunction, Translator
 from snowmelt.schema.types import display_name
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from snowmelt.catalog.model.privileges import Kind
-    from snowmelt.functions.signature import Signature, SqlType
+    from snowmelt.functions.signature import FunctionSignature, SqlType
 
 _F = model.external_functions
 _T = model.translators
@@ -77,7 +77,7 @@ class FunctionRecord:
         return overload_shown(self.name, [each.type for each in self.signature.arguments])
 
     @property
-    def signature(self) -> Signature:
+    def signature(self) -> FunctionSignature:
         """Name, arguments and result."""
         return self.function.signature
 
@@ -88,23 +88,23 @@ class FunctionRecord:
         written = self.signature.name
         plain = written.upper() == name == display_name(name)
         parts = (*map(display_name, place), written if plain else display_name(name))
-        return create_statement(
+        return format_create_function(
             self.function, ".".join(parts), display_name(self.function.integration)
         )
 
     def takes(self, types: Sequence[SqlType]) -> bool:
         """Tell whether these are the types of the arguments; parameters of types do not count."""
-        mine = [each.type.bare for each in self.signature.arguments]
-        return mine == [each.bare for each in types]
+        mine = [each.type.base_name for each in self.signature.arguments]
+        return mine == [each.base_name for each in types]
 
     def takes_count(self, count: int) -> bool:
         """Tell whether it can be called with so many arguments."""
-        return self.signature.least_arguments <= count <= len(self.signature.arguments)
+        return self.signature.min_arguments <= count <= len(self.signature.arguments)
 
 
 def overload_shown(name: FunctionName, types: Sequence[SqlType]) -> str:
     """Return a function as SQL tells overloads apart, such as `DEMO.PUBLIC.F(NUMBER, DATE)`."""
-    return f"{name}({', '.join(each.bare for each in types)})"
+    return f"{name}({', '.join(each.base_name for each in types)})"
 
 
 def overloads(connection: sa.Connection, name: FunctionName) -> list[FunctionRecord]:
@@ -253,19 +253,19 @@ def _require_room(
     types = [each.type for each in mine.arguments]
     shown = overload_shown(name, types)
     for other in overloads(connection, name):
-        least, most = other.signature.least_arguments, len(other.signature.arguments)
-        if other.function_id == but or least > len(types) or mine.least_arguments > most:
+        least, most = other.signature.min_arguments, len(other.signature.arguments)
+        if other.function_id == but or least > len(types) or mine.min_arguments > most:
             continue
         if other.takes(types):
             raise AlreadyExists(kind="Function", name=shown)
         raise AlreadyExists(
             f"Function {shown} cannot stand beside {other.shown}: both could be called with "
-            f"{_arguments(max(least, mine.least_arguments))}, and calls are told apart by their "
+            f"{_arguments(max(least, mine.min_arguments))}, and calls are told apart by their "
             "number of arguments alone.",
             kind="Function",
             name=shown,
         )
-    if mine.least_arguments <= 1 <= len(types) and _has_translator(connection, name):
+    if mine.min_arguments <= 1 <= len(types) and _has_translator(connection, name):
         raise AlreadyExists(
             f"Function {shown} cannot stand beside the translator of that name.",
             kind="Function",
@@ -294,7 +294,7 @@ def _arguments(count: int) -> str:
 
 def _values(function: ExternalFunction) -> dict[str, object]:
     return {
-        "least_arguments": function.signature.least_arguments,
+        "least_arguments": function.signature.min_arguments,
         "most_arguments": len(function.signature.arguments),
         "integration": function.integration,
         "definition": function.to_json().decode(),

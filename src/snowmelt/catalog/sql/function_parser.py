@@ -20,22 +20,22 @@ from snowmelt.catalog.sql.ast import (
 from snowmelt.catalog.sql.clauses import Clause, Settings, is_at_end, listed
 from snowmelt.catalog.sql.lexer import TokenKind
 from snowmelt.catalog.sql.object_parser import read_skipped_function
-from snowmelt.functions.ddl import quoted
+from snowmelt.functions.ddl import quote_literal
 from snowmelt.functions.definition import (
     DEFAULT_COMMENT,
-    BatchFailure,
-    Compression,
+    BatchFailureAction,
     ExternalFunction,
-    Language,
-    NullInput,
-    RowErrors,
+    NullInputAction,
+    RequestCompression,
+    RowErrorAction,
     Translator,
+    TranslatorLanguage,
     Volatility,
 )
 from snowmelt.functions.errors import DeclarationInvalid, UrlRefused
-from snowmelt.functions.signature import Argument, Signature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
 from snowmelt.functions.urls import parse_url
-from snowmelt.functions.wire.headers import check_custom
+from snowmelt.functions.wire.headers import validate_custom_headers
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ _WHAT = "an external function"
 _TRANSLATORS = ("request_translator", "response_translator")
 # Words that set something by themselves: what they set, and to what.
 _PHRASES: tuple[tuple[str, str, object], ...] = (
-    ("RETURNS NULL ON NULL INPUT", "null_input", NullInput.STRICT),
-    ("CALLED ON NULL INPUT", "null_input", NullInput.CALLED),
-    ("STRICT", "null_input", NullInput.STRICT),
+    ("RETURNS NULL ON NULL INPUT", "null_input", NullInputAction.STRICT),
+    ("CALLED ON NULL INPUT", "null_input", NullInputAction.CALLED),
+    ("STRICT", "null_input", NullInputAction.STRICT),
     ("VOLATILE", "volatility", Volatility.VOLATILE),
     ("IMMUTABLE", "volatility", Volatility.IMMUTABLE),
     ("NOT NULL", "returns_null", False),
@@ -71,7 +71,7 @@ def read_create_function(
     cursor.expect("RETURNS")
     if cursor.ahead("TABLE"):
         raise cursor.error("An external function returns one value per row, no TABLE")
-    signature = Signature(written, arguments, read_sql_type(cursor))
+    signature = FunctionSignature(written, arguments, read_sql_type(cursor))
     settings = Settings(FUNCTION_CLAUSES, _WHAT)
     phrases: dict[str, Any] = {}
     while not cursor.ahead("AS"):
@@ -207,7 +207,7 @@ def _headers(cursor: Cursor) -> tuple[tuple[str, str], ...]:
         if names.count(name) > 1:
             raise cursor.error(f"HEADERS has {name!r} twice: case does not count in headers", at)
     try:
-        check_custom(dict(found))
+        validate_custom_headers(dict(found))
     except DeclarationInvalid as error:
         raise cursor.error(f"HEADERS: {error.fields['reason']}", at) from None
     return found
@@ -264,7 +264,7 @@ FUNCTION_CLAUSES = {
     "CONTEXT_HEADERS": Clause("context_headers", _context_headers, ()),
     "MAX_BATCH_ROWS": Clause("max_batch_rows", clauses.integer("a number of rows", 1, _MAX_ROWS)),
     "COMPRESSION": Clause(
-        "compression", clauses.choice(Compression, "COMPRESSION"), Compression.AUTO
+        "compression", clauses.choice(RequestCompression, "COMPRESSION"), RequestCompression.AUTO
     ),
     "REQUEST_TRANSLATOR": Clause("request_translator", _translator),
     "RESPONSE_TRANSLATOR": Clause("response_translator", _translator),
@@ -274,15 +274,17 @@ FUNCTION_CLAUSES = {
     "RATE_LIMIT": Clause(
         "rate_limit", clauses.number("a number of calls per second", _MAX_PER_SECOND)
     ),
-    "ROW_ERRORS": Clause("row_errors", clauses.choice(RowErrors, "ROW_ERRORS"), RowErrors.ABORT),
+    "ROW_ERRORS": Clause(
+        "row_errors", clauses.choice(RowErrorAction, "ROW_ERRORS"), RowErrorAction.ABORT
+    ),
     "CACHE": Clause("cache_bytes", _cache),
     "MAX_BATCH_SIZE": Clause(
         "max_batch_bytes", clauses.integer("a number of bytes", 1, _MAX_BYTES)
     ),
     "ON_BATCH_FAILURE": Clause(
         "on_batch_failure",
-        clauses.choice(BatchFailure, "ON_BATCH_FAILURE"),
-        BatchFailure.ABORT,
+        clauses.choice(BatchFailureAction, "ON_BATCH_FAILURE"),
+        BatchFailureAction.ABORT,
     ),
     "MAX_BATCH_RETRIES": Clause(
         "max_batch_retries", clauses.integer("a number of retries", 0, _MAX_RETRIES)
@@ -327,7 +329,7 @@ def read_overload(cursor: Cursor) -> Overload:
     return Overload(name, listed(cursor, read_sql_type, least=0))
 
 
-def read_arguments(cursor: Cursor) -> tuple[Argument, ...]:
+def read_arguments(cursor: Cursor) -> tuple[FunctionArgument, ...]:
     """Go past arguments in parentheses; those with defaults are the last ones.
 
     Raises:
@@ -336,7 +338,7 @@ def read_arguments(cursor: Cursor) -> tuple[Argument, ...]:
     if not cursor.ahead("("):
         raise cursor.error(f"Expected the arguments in parentheses here, or (), not {cursor.seen}")
     cursor.expect("(")
-    found: list[Argument] = []
+    found: list[FunctionArgument] = []
     while not cursor.accept(")"):
         if found:
             cursor.expect(",")
@@ -369,7 +371,7 @@ def read_sql_type(cursor: Cursor) -> SqlType:
         raise cursor.error(_sentence(str(error.fields["reason"])), first) from None
 
 
-def _argument(cursor: Cursor, before: list[Argument]) -> Argument:
+def _argument(cursor: Cursor, before: list[FunctionArgument]) -> FunctionArgument:
     at = cursor.token
     # Headers carry arguments in capitals, and Spark tells none apart by case.
     name = cursor.identifier("an argument").upper()
@@ -383,7 +385,7 @@ def _argument(cursor: Cursor, before: list[Argument]) -> Argument:
         raise cursor.error(
             f"Argument {name} needs a DEFAULT, too: {before[-1].name} before it has one", at
         )
-    return Argument(name, sql_type, default=default)
+    return FunctionArgument(name, sql_type, default=default)
 
 
 def _constant(cursor: Cursor, sql_type: SqlType) -> str:
@@ -396,20 +398,24 @@ def _constant(cursor: Cursor, sql_type: SqlType) -> str:
     if sql_type.kind is LogicalType.BOOLEAN:
         return cursor.expect_one_of("TRUE", "FALSE")
     if sql_type.kind in SEMI_STRUCTURED_TYPES:
-        raise cursor.error(f"The DEFAULT of {sql_type.bare} can only be NULL, not {cursor.seen}")
-    value = cursor.string(f"a constant of type {sql_type.bare}")
+        raise cursor.error(
+            f"The DEFAULT of {sql_type.base_name} can only be NULL, not {cursor.seen}"
+        )
+    value = cursor.string(f"a constant of type {sql_type.base_name}")
     try:
         _check_text(value, sql_type)
     except ValueError:
         raise cursor.error(f"{at.written} is no {sql_type.ddl}", at) from None
-    return quoted(value)
+    return quote_literal(value)
 
 
 def _number(cursor: Cursor, sql_type: SqlType) -> str:
     at = cursor.token
     sign = cursor.accept_one_of("-", "+")
     if cursor.token.kind is not TokenKind.NUMBER:
-        raise cursor.error(f"Expected a constant of type {sql_type.bare} here, not {cursor.seen}")
+        raise cursor.error(
+            f"Expected a constant of type {sql_type.base_name} here, not {cursor.seen}"
+        )
     digits = cursor.take().text
     text = f"-{digits}" if sign is not None and sign.text == "-" else digits
     scale, precision = sql_type.scale or 0, sql_type.precision or 0
@@ -469,7 +475,9 @@ def _handler(cursor: Cursor) -> str:
 
 
 _CLAUSES = {
-    "LANGUAGE": Clause("language", clauses.choice(Language, "LANGUAGE"), is_required=True),
+    "LANGUAGE": Clause(
+        "language", clauses.choice(TranslatorLanguage, "LANGUAGE"), is_required=True
+    ),
     "HANDLER": Clause("handler", _handler),
     "COMMENT": Clause("comment", clauses.text("a comment")),
     "RUNTIME_VERSION": Clause("runtime_version", clauses.text("a version")),
@@ -503,7 +511,7 @@ def read_create_translator(
     cursor.end("the source, which comes last")
     given = settings.fields()
     language, handler = given["language"], given.get("handler")
-    if (language is Language.PYTHON) != (handler is not None):
+    if (language is TranslatorLanguage.PYTHON) != (handler is not None):
         raise cursor.error(
             "LANGUAGE PYTHON needs HANDLER = '…', the name of the function in its source"
             if handler is None

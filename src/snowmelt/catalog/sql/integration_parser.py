@@ -25,7 +25,7 @@ from snowmelt.catalog.sql.ast import (
 from snowmelt.catalog.sql.clauses import Clause, Settings
 from snowmelt.catalog.sql.function_parser import read_changes
 from snowmelt.errors import InvalidPublicKey, StatementError
-from snowmelt.functions.definition import ApiIntegration, Authentication
+from snowmelt.functions.definition import ApiIntegration, AuthenticationMethod
 from snowmelt.functions.errors import UrlRefused
 from snowmelt.functions.urls import parse_prefix
 from snowmelt.schema.types import internal_name
@@ -95,8 +95,8 @@ _CLAUSES = {
     "API_KEY": Clause("api_key", _secret("API_KEY")),
     "AUTHENTICATION": Clause(
         "authentication",
-        clauses.choice(Authentication, "AUTHENTICATION"),
-        Authentication.NONE,
+        clauses.choice(AuthenticationMethod, "AUTHENTICATION"),
+        AuthenticationMethod.NONE,
     ),
     "USER": Clause("user", clauses.text("a user")),
     "SECRET": Clause("secret", _secret("SECRET")),

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
-    from snowmelt.functions.probe import Asker
-    from snowmelt.functions.proxy.relay import HttpServer
+    from snowmelt.functions.probe import ServiceProbe
+    from snowmelt.functions.proxy.relay import LoopbackHttpServer
     from snowmelt.functions.service import RemoteService
     from snowmelt.functions.service.asgi import AsgiApp
-    from snowmelt.functions.signature import Signature
+    from snowmelt.functions.signature import FunctionSignature
 
 NAME = "functions"
 SUMMARY = "host, try, record and disturb services that SQL calls"
@@ -163,7 +163,7 @@ def _hosted(options: argparse.Namespace) -> tuple[AsgiApp, str]:
         return service.asgi(), f"Service {service.name} with {names or 'no functions'}"
     import logging
 
-    from snowmelt.functions.service.cloud_handlers import Shape
+    from snowmelt.functions.service.cloud_handlers import EventFormat
     from snowmelt.functions.service.lambda_host import LambdaHost
 
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
@@ -173,7 +173,9 @@ def _hosted(options: argparse.Namespace) -> tuple[AsgiApp, str]:
     handler = getattr(_module(path), name, None)
     if not callable(handler):
         raise UserError(f"{path} has no function {name}.")
-    host = LambdaHost(handler, shape=Shape(options.events), at_once=options.at_once)
+    host = LambdaHost(
+        handler, event_format=EventFormat(options.events), max_concurrency=options.at_once
+    )
     return host.asgi(), f"Handler {name} of {path}"
 
 
@@ -216,7 +218,7 @@ def _sql(options: argparse.Namespace) -> int:
 def _call(options: argparse.Namespace) -> int:
     from snowmelt.cli.output import print_rows
     from snowmelt.clock import SystemClock
-    from snowmelt.functions.probe import Asker
+    from snowmelt.functions.probe import ServiceProbe
 
     with _lines(options.csv) as lines:
         rows = csv.reader(lines)
@@ -224,11 +226,11 @@ def _call(options: argparse.Namespace) -> int:
         if not columns:
             raise UserError(f"{options.csv} is empty; its first line must name the arguments.")
         signature = _signature(options, columns)
-        asker = Asker(
+        asker = ServiceProbe(
             options.url,
             signature,
             SystemClock(),
-            patience_s=options.patience,
+            timeout_s=options.patience,
             headers=dict(_header(text) for text in options.header),
             compress=options.gzip,
         )
@@ -254,11 +256,16 @@ def _header(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _signature(options: argparse.Namespace, columns: list[str]) -> Signature:
-    from snowmelt.functions.signature import Argument, Signature, arguments_of, parse_type
+def _signature(options: argparse.Namespace, columns: list[str]) -> FunctionSignature:
+    from snowmelt.functions.signature import (
+        FunctionArgument,
+        FunctionSignature,
+        parse_arguments,
+        parse_type,
+    )
 
     listed = "(" + ", ".join(f"{name} VARCHAR" for name in columns) + ")"
-    arguments = arguments_of(options.arguments or listed)
+    arguments = parse_arguments(options.arguments or listed)
     if arguments is None or len(arguments) != len(columns):
         raise UserError(
             f"--arguments must list {len(columns)} names with types, as the CSV has columns: "
@@ -266,17 +273,19 @@ def _signature(options: argparse.Namespace, columns: list[str]) -> Signature:
         )
     name = options.url.partition("?")[0].rstrip("/").rpartition("/")[2]
     returns = parse_type(options.returns)
-    return Signature(name, tuple(Argument(each, kind) for each, kind in arguments), returns)
+    return FunctionSignature(
+        name, tuple(FunctionArgument(each, kind) for each, kind in arguments), returns
+    )
 
 
 def _answers(
-    asker: Asker, signature: Signature, rows: Iterator[list[str]], size: int
+    asker: ServiceProbe, signature: FunctionSignature, rows: Iterator[list[str]], size: int
 ) -> Iterator[tuple[object, ...]]:
     from itertools import islice
 
-    from snowmelt.functions.wire.values import Formats, Mismatch, reader
+    from snowmelt.functions.wire.values import Formats, ValueMismatch, make_value_reader
 
-    readers = [reader(each.type, Formats()) for each in signature.arguments]
+    readers = [make_value_reader(each.type, Formats()) for each in signature.arguments]
     query_id = str(uuid.uuid4())
     for number in range(sys.maxsize):
         batch = list(islice(rows, size))
@@ -288,9 +297,9 @@ def _answers(
         ):
             try:
                 columns.append([None if text == "" else read(text) for text in texts])
-            except Mismatch as error:
+            except ValueMismatch as error:
                 raise UserError(f"Column {argument.name}: {error}.") from None
-        reply = asker.ask(len(batch), columns, query_id, number)
+        reply = asker.send_batch(len(batch), columns, query_id, number)
         for at, (row, value) in enumerate(zip(batch, reply.values, strict=True)):
             failure = reply.failures.get(at)
             yield (*row, value if failure is None else f"{failure.code}: {failure.message}")
@@ -298,19 +307,19 @@ def _answers(
 
 def _record(options: argparse.Namespace) -> int:
     from snowmelt.cli.connections import settings_of
-    from snowmelt.functions.proxy.recorder import Recorder
+    from snowmelt.functions.proxy.recorder import TrafficRecorder
     from snowmelt.storage.output_paths import CommandOutput, check_outputs
 
     output = CommandOutput("--out", options.out, appends=True)
     check_outputs([output], reserved=settings_of(options).deployment_paths())
-    recorder = Recorder(options.url, options.out, host=options.host, port=options.port)
+    recorder = TrafficRecorder(options.url, options.out, host=options.host, port=options.port)
     return _run(recorder.server, f"Recording {options.url} into {options.out}")
 
 
 def _replay(options: argparse.Namespace) -> int:
-    from snowmelt.functions.proxy.recorder import Replayer
+    from snowmelt.functions.proxy.recorder import TrafficReplayer
 
-    replayer = Replayer(options.file, host=options.host, port=options.port)
+    replayer = TrafficReplayer(options.file, host=options.host, port=options.port)
     return _run(replayer.server, f"Replaying {options.file}")
 
 
@@ -323,7 +332,7 @@ def _disturb(options: argparse.Namespace) -> int:
     return _run(proxy.server, f"Disturbing {options.url}")
 
 
-def _run(server: HttpServer, what: str) -> int:
+def _run(server: LoopbackHttpServer, what: str) -> int:
     with contextlib.suppress(KeyboardInterrupt), server:
         print(f"{what} on {server.url}", flush=True)
         server.wait()

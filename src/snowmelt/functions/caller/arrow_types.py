@@ -18,11 +18,11 @@ from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType
 if TYPE_CHECKING:
     from snowmelt.functions.signature import SqlType
 
-_MOST_DIGITS_OF_INT64 = 18
-_MICRO_DIGITS = 6
+_MAX_INT64_DIGITS = 18
+_MICROSECOND_DIGITS = 6
 # Spark's own zone names beside those of the time zone database.
-_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d\d))?\Z")
-_SIMPLE = {
+_UTC_OFFSET_PATTERN = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d\d))?\Z")
+_ARROW_TYPES = {
     LogicalType.REAL: pa.float64(),
     LogicalType.BOOLEAN: pa.bool_(),
     LogicalType.TEXT: pa.string(),
@@ -34,7 +34,7 @@ _SIMPLE = {
 }
 
 
-def arrow_form(sql_type: SqlType, zone: str = "UTC") -> pa.DataType:
+def to_arrow_type(sql_type: SqlType, zone: str = "UTC") -> pa.DataType:
     """Return the Arrow type of an argument or a result.
 
     NUMBER of up to 18 digits without fraction is int64, any other decimal128; VARIANT, ARRAY and
@@ -47,17 +47,17 @@ def arrow_form(sql_type: SqlType, zone: str = "UTC") -> pa.DataType:
     """
     if sql_type.kind is LogicalType.FIXED:
         precision, scale = sql_type.precision or MAX_PRECISION, sql_type.scale or 0
-        if scale == 0 and precision <= _MOST_DIGITS_OF_INT64:
+        if scale == 0 and precision <= _MAX_INT64_DIGITS:
             return pa.int64()
         return pa.decimal128(precision, scale)
-    return _SIMPLE.get(sql_type.kind) or pa.timestamp("us", zone)
+    return _ARROW_TYPES.get(sql_type.kind) or pa.timestamp("us", zone)
 
 
-def trying_form(sql_type: SqlType, zone: str = "UTC") -> pa.StructType:
+def to_try_result_arrow_type(sql_type: SqlType, zone: str = "UTC") -> pa.StructType:
     """Return the Arrow type of what a call that reports errors per row gives."""
     return pa.struct(
         [
-            ("value", arrow_form(sql_type, zone)),
+            ("value", to_arrow_type(sql_type, zone)),
             ("error", pa.string()),
             ("status", pa.int32()),
             ("batch_id", pa.string()),
@@ -65,16 +65,16 @@ def trying_form(sql_type: SqlType, zone: str = "UTC") -> pa.StructType:
     )
 
 
-def floor_micros(column: pa.Array, digits: int | None) -> pa.Array:
+def floor_to_fraction_digits(column: pa.Array, digits: int | None) -> pa.Array:
     """Return timestamps in microseconds without the digits of a fraction that a type has not.
 
     Args:
         column: Of any zone; before 1970, too, digits are dropped towards the past.
         digits: Of the type. None: all of them.
     """
-    if digits is None or digits >= _MICRO_DIGITS:
+    if digits is None or digits >= _MICROSECOND_DIGITS:
         return column
-    unit = 10 ** (_MICRO_DIGITS - digits)
+    unit = 10 ** (_MICROSECOND_DIGITS - digits)
     micros = column.view(pa.int64())
     rest = pc.subtract(micros, pc.multiply(pc.divide(micros, unit), unit))
     rest = pc.if_else(pc.less(rest, 0), pc.add(rest, unit), rest)
@@ -82,7 +82,7 @@ def floor_micros(column: pa.Array, digits: int | None) -> pa.Array:
 
 
 @lru_cache(maxsize=64)
-def zone_of(name: str) -> dt.tzinfo:
+def parse_time_zone(name: str) -> dt.tzinfo:
     """Return a session's time zone: a name of the time zone database, or an offset such as `+01:00`.
 
     Raises:
@@ -90,7 +90,7 @@ def zone_of(name: str) -> dt.tzinfo:
     """
     if name in {"Z", "UTC", "GMT", "UT"}:
         return dt.UTC
-    match = _OFFSET.match(name)
+    match = _UTC_OFFSET_PATTERN.match(name)
     try:
         if match is None:
             return ZoneInfo(name)
@@ -104,30 +104,39 @@ def zone_of(name: str) -> dt.tzinfo:
 # --- What stands around the values of a body: braces, brackets, and the numbers of rows.
 
 # Work by column costs 100 µs more before the first row, and less for each row (measured).
-FEW_ROWS = 500
+MIN_COLUMNAR_ROWS = 500
 
 
 @lru_cache(maxsize=64)
-def numbers(count: int) -> list[int]:
+def make_row_numbers(count: int) -> list[int]:
     """Return 0, 1, 2 … below a count; not to be changed."""
     return list(range(count))
 
 
-def leads(count: int, opening: str, closing: str, blank: str = "") -> pa.StringArray:
+def make_row_prefixes(
+    count: int, value_prefix: str, value_suffix: str, whitespace: str = ""
+) -> pa.StringArray:
     """Return what stands before the first value of each row, as `{"data":[[0,` and `],[1,`.
 
     Args:
         count: Of the rows.
-        opening: Follows each number: a quotation mark before a text.
-        closing: Ends each row but the last: likewise after a text.
-        blank: Follows each comma and colon.
+        value_prefix: Follows each number: a quotation mark before a text.
+        value_suffix: Ends each row but the last: likewise after a text.
+        whitespace: Follows each comma and colon.
     """
     # Counts vary, and most of what one needs serves the others.
-    return _leads(1 << (count - 1).bit_length(), opening, closing, blank).slice(0, count)
+    return _make_row_prefixes(
+        1 << (count - 1).bit_length(), value_prefix, value_suffix, whitespace
+    ).slice(0, count)
 
 
 @lru_cache(maxsize=16)
-def _leads(count: int, opening: str, closing: str, blank: str) -> pa.StringArray:
-    first = f'{{"data":{blank}[[0,{blank}{opening}'
-    others = (f"{closing}],{blank}[{number},{blank}{opening}" for number in range(1, count))
+def _make_row_prefixes(
+    count: int, value_prefix: str, value_suffix: str, whitespace: str
+) -> pa.StringArray:
+    first = f'{{"data":{whitespace}[[0,{whitespace}{value_prefix}'
+    others = (
+        f"{value_suffix}],{whitespace}[{number},{whitespace}{value_prefix}"
+        for number in range(1, count)
+    )
     return pa.array([first, *others], pa.string())

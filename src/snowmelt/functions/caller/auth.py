@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from snowmelt import config
-from snowmelt.functions.definition import Authentication
+from snowmelt.functions.definition import AuthenticationMethod
 from snowmelt.functions.errors import SecretMissing
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 # --- Secrets by reference: `env:NAME`, and `file:PATH` in one folder, read where they are used.
 
-_MAX_BYTES = 64 * 1024
+_MAX_SECRET_BYTES = 64 * 1024
 
 
-class Secrets:
+class SecretReader:
     """Looks secrets up; a file is read again when it has changed. No error tells a value."""
 
     def __init__(self, folder: str | Path | None = None) -> None:
@@ -35,9 +35,9 @@ class Secrets:
             folder: Of the files that may be read, wherever symbolic links lead. None: none may.
         """
         self._folder = None if folder is None else Path(folder)
-        self._read: dict[str, tuple[tuple[int, int, int], str]] = {}
+        self._file_cache: dict[str, tuple[tuple[int, int, int], str]] = {}
 
-    def value(self, reference: str) -> str:
+    def resolve(self, reference: str) -> str:
         """Return what a reference leads to, without the white space around it.
 
         Raises:
@@ -51,7 +51,7 @@ class Secrets:
                 if found is None:
                     raise SecretMissing(reference=reference, reason="the variable is not set")
             case "file":
-                found = self._from_file(reference, self._path(reference, name))
+                found = self._read_file(reference, self._resolve_path(reference, name))
             case _:
                 # Somebody may have put the secret itself here.
                 reason = "a reference begins with env: or file:"
@@ -61,7 +61,7 @@ class Secrets:
             raise SecretMissing(reference=reference, reason="it is empty, or has several lines")
         return found
 
-    def _path(self, reference: str, name: str) -> Path:
+    def _resolve_path(self, reference: str, name: str) -> Path:
         """Return the file that a reference leads to, without symbolic links.
 
         Whoever may create an integration chooses the path, and where its content is sent.
@@ -79,37 +79,37 @@ class Secrets:
             raise SecretMissing(reference=reference, reason=reason)
         return path
 
-    def _from_file(self, reference: str, path: Path) -> str:
+    def _read_file(self, reference: str, path: Path) -> str:
         try:
             stat = path.stat()
             version = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-            known = self._read.get(reference)
+            known = self._file_cache.get(reference)
             if known is not None and known[0] == version:
                 return known[1]
-            if stat.st_size > _MAX_BYTES:
+            if stat.st_size > _MAX_SECRET_BYTES:
                 raise SecretMissing(reference=reference, reason="the file is too large")
             text = path.read_text()
         except OSError as error:
             raise SecretMissing(reference=reference, reason=error.strerror) from None
         except ValueError:
             raise SecretMissing(reference=reference, reason="the file holds no text") from None
-        self._read[reference] = (version, text)
+        self._file_cache[reference] = (version, text)
         return text
 
 
-_AZURE_KEY = "ocp-apim-subscription-key"
-_KEY = "x-api-key"
-_AWS_HOST = re.compile(
+_AZURE_KEY_HEADER = "ocp-apim-subscription-key"
+_API_KEY_HEADER = "x-api-key"
+_AWS_HOST_PATTERN = re.compile(
     r"[^.]+\.(?:execute-api\.(?P<gateway>[a-z0-9-]+)\.(?:amazonaws\.com|api\.aws)(?:\.cn)?"
     r"|lambda-url\.(?P<function>[a-z0-9-]+)\.on\.aws)"
 )
 
 
-_MASK = "***"
+_REDACTION_MASK = "***"
 # Shorter ones are in every text by chance.
-_SHORTEST = 4
-_PUBLIC = frozenset({"x-amz-date", "x-amz-content-sha256", "host"})
-_CREDENTIAL = re.compile(
+_MIN_REDACTED_CHARS = 4
+_PUBLIC_HEADERS = frozenset({"x-amz-date", "x-amz-content-sha256", "host"})
+_CREDENTIAL_PATTERN = re.compile(
     r"""((?:authorization|api[-_]?key|subscription[-_]?key|password|passwd|secret|credential
     |(?:access|auth|refresh|security|session|id)?[-_]?token)["']?\s*[:=]\s*["']?
     (?:(?:basic|bearer)\s+)?)[^\s"',;&}]+""",
@@ -117,19 +117,22 @@ _CREDENTIAL = re.compile(
 )
 
 
-class Authenticator:
+class RequestAuthenticator:
     """Makes the headers of one integration's requests."""
 
-    def __init__(self, integration: ApiIntegration, secrets: Secrets | None = None) -> None:
+    def __init__(self, integration: ApiIntegration, secrets: SecretReader | None = None) -> None:
         self._integration = integration
-        self._secrets = secrets or Secrets()
-        self._said: frozenset[str] = frozenset()
-        self._key_name = _AZURE_KEY if "azure" in integration.provider.lower() else _KEY
+        self._secret_reader = secrets or SecretReader()
+        self._sent_secrets: frozenset[str] = frozenset()
+        self._api_key_header = (
+            _AZURE_KEY_HEADER if "azure" in integration.provider.lower() else _API_KEY_HEADER
+        )
         self.is_needed = (
-            integration.api_key is not None or integration.authentication is not Authentication.NONE
+            integration.api_key is not None
+            or integration.authentication is not AuthenticationMethod.NONE
         )
 
-    async def headers(self, method: str, url: str, body: bytes) -> Mapping[str, str]:
+    async def make_headers(self, method: str, url: str, body: bytes) -> Mapping[str, str]:
         """Return the headers that a request needs.
 
         Raises:
@@ -138,62 +141,66 @@ class Authenticator:
         integration = self._integration
         made: dict[str, str] = {}
         match integration.authentication:
-            case Authentication.NONE:
+            case AuthenticationMethod.NONE:
                 pass
-            case Authentication.BASIC:
-                pair = f"{integration.user or ''}:{self._secret()}"
+            case AuthenticationMethod.BASIC:
+                pair = f"{integration.user or ''}:{self._read_secret()}"
                 made["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
-            case Authentication.BEARER:
-                made["authorization"] = f"Bearer {self._secret()}"
-            case Authentication.SIGV4:
-                made |= await self._signed(method, url, body)
+            case AuthenticationMethod.BEARER:
+                made["authorization"] = f"Bearer {self._read_secret()}"
+            case AuthenticationMethod.SIGV4:
+                made |= await self._make_sigv4_headers(method, url, body)
         if integration.api_key is not None:
-            made[self._key_name] = self._secrets.value(integration.api_key)
-        self._remember(made)
+            made[self._api_key_header] = self._secret_reader.resolve(integration.api_key)
+        self._record_sent_secrets(made)
         return made
 
-    def without_secrets(self, text: str) -> str:
+    def redact_secrets(self, text: str) -> str:
         """Return a text without what a request said to prove who sends it.
 
         Services repeat headers in their errors. Besides what was sent here, whatever follows the
         name of a credential is left out.
         """
-        for each in sorted(self._said, key=len, reverse=True):
-            text = text.replace(each, _MASK)
-        return _CREDENTIAL.sub(rf"\1{_MASK}", text)
+        for each in sorted(self._sent_secrets, key=len, reverse=True):
+            text = text.replace(each, _REDACTION_MASK)
+        return _CREDENTIAL_PATTERN.sub(rf"\1{_REDACTION_MASK}", text)
 
-    def _remember(self, made: Mapping[str, str]) -> None:
-        values = {value for name, value in made.items() if name not in _PUBLIC}
+    def _record_sent_secrets(self, headers: Mapping[str, str]) -> None:
+        values = {value for name, value in headers.items() if name not in _PUBLIC_HEADERS}
         if self._integration.secret is not None:
-            values.add(self._secret())
+            values.add(self._read_secret())
         # A scheme stands before a token, and a signature has several parts.
         parts = {part for value in values for part in re.split(r"[\s,]+|\w+=", value)}
-        self._said = frozenset(each for each in values | parts if len(each) >= _SHORTEST)
+        self._sent_secrets = frozenset(
+            each for each in values | parts if len(each) >= _MIN_REDACTED_CHARS
+        )
 
-    def _secret(self) -> str:
+    def _read_secret(self) -> str:
         if self._integration.secret is None:
             reason = "the integration names none"
             raise SecretMissing(reference="of this integration", reason=reason)
-        return self._secrets.value(self._integration.secret)
+        return self._secret_reader.resolve(self._integration.secret)
 
-    async def _signed(self, method: str, url: str, body: bytes) -> dict[str, str]:
-        signing = _botocore("botocore.auth")
-        service, region = service_and_region(url, self._integration.region)
-        request = _botocore("botocore.awsrequest").AWSRequest(method, url, data=body)
+    async def _make_sigv4_headers(self, method: str, url: str, body: bytes) -> dict[str, str]:
+        signing = _import_botocore("botocore.auth")
+        service, region = parse_aws_service_and_region(url, self._integration.region)
+        request = _import_botocore("botocore.awsrequest").AWSRequest(method, url, data=body)
         digest = signing.SigV4Auth(None, service, region).payload(request)
         request.headers["x-amz-content-sha256"] = digest
-        signing.SigV4Auth(await self._credentials(), service, region).add_auth(request)
+        signing.SigV4Auth(await self._load_credentials(), service, region).add_auth(request)
         return {name.lower(): value for name, value in request.headers.items()}
 
-    async def _credentials(self) -> Any:
+    async def _load_credentials(self) -> Any:
         """Return the credentials as they are now; looking for them may ask other machines."""
         integration = self._integration
         if integration.user is not None:
-            return _botocore("botocore.credentials").Credentials(integration.user, self._secret())
-        return await asyncio.to_thread(_of_this_machine)
+            return _import_botocore("botocore.credentials").Credentials(
+                integration.user, self._read_secret()
+            )
+        return await asyncio.to_thread(_get_default_credentials)
 
 
-def service_and_region(url: str, region: str | None) -> tuple[str, str]:
+def parse_aws_service_and_region(url: str, region: str | None) -> tuple[str, str]:
     """Return which AWS service a signature is for, and where.
 
     Args:
@@ -204,7 +211,7 @@ def service_and_region(url: str, region: str | None) -> tuple[str, str]:
         SecretMissing: Nothing tells the region.
     """
     host = re.sub(r"^https?://([^/:?]+).*", r"\1", url.lower())
-    known = _AWS_HOST.fullmatch(host)
+    known = _AWS_HOST_PATTERN.fullmatch(host)
     service = "lambda" if known is not None and known["function"] else "execute-api"
     found = region or (known and (known["gateway"] or known["function"]))
     if not found:
@@ -213,25 +220,25 @@ def service_and_region(url: str, region: str | None) -> tuple[str, str]:
     return service, found
 
 
-_looking = threading.Lock()
+_credentials_lock = threading.Lock()
 
 
 @cache
-def _found_once() -> Any:
-    return _botocore("botocore.session").Session().get_credentials()
+def _find_default_credentials() -> Any:
+    return _import_botocore("botocore.session").Session().get_credentials()
 
 
-def _of_this_machine() -> Any:
+def _get_default_credentials() -> Any:
     """Return what boto3 finds, looked for once in a process; what expires it renews itself."""
-    with _looking:
-        found = _found_once()
+    with _credentials_lock:
+        found = _find_default_credentials()
     if found is None:
         reason = "neither the integration nor this machine has AWS credentials"
         raise SecretMissing(reference="of this integration", reason=reason)
     return found.get_frozen_credentials()
 
 
-def _botocore(module: str) -> Any:
+def _import_botocore(module: str) -> Any:
     try:
         return import_module(module)
     except ImportError:

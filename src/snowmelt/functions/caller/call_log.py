@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Protocol
 
 
-class Result(StrEnum):
+class BatchStatus(StrEnum):
     """What a batch came to."""
 
     OK = "ok"
@@ -43,14 +43,14 @@ class CallRecord:
     attempts: int = 0
     polls: int = 0
     status: int | None = None
-    outcome: str = Result.OK
+    outcome: str = BatchStatus.OK
     error: str | None = None
     started_at: str = ""
     ms_waiting: float = 0.0
     ms_calling: float = 0.0
 
 
-class Ledger(Protocol):
+class CallLog(Protocol):
     """Where records go; called once per batch, in the thread that yields its values."""
 
     def add(self, record: CallRecord) -> None:
@@ -58,7 +58,7 @@ class Ledger(Protocol):
 
 
 @dataclass(slots=True)
-class ListLedger:
+class InMemoryCallLog:
     """Keeps records in memory; for calls that somebody waits for."""
 
     records: list[CallRecord] = field(default_factory=list)

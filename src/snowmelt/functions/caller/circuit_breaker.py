@@ -13,34 +13,34 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.functions.caller.shared_files import HostFile, file_name, private_folder
+from snowmelt.functions.caller.shared_files import SharedFile, ensure_private_folder, make_file_name
 from snowmelt.functions.errors import CallFailed, CircuitOpen
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from snowmelt.clock import Clock
-    from snowmelt.functions.caller.plan import Place
+    from snowmelt.functions.caller.plan import QueryPosition
 
-_FAILURES = 5
-_PAUSE_S = 30.0
+_FAILURE_THRESHOLD = 5
+_OPEN_DURATION_S = 30.0
 # A service that says so is well; it is what was sent that it does not take.
-_OF_THE_BATCH = frozenset({400, 413, 422})
+_BATCH_ERROR_STATUSES = frozenset({400, 413, 422})
 _MAX_REASON_BYTES = 1_000
-_STATE = struct.Struct(f"=QddH{_MAX_REASON_BYTES}s")
+_STATE_FORMAT = struct.Struct(f"=QddH{_MAX_REASON_BYTES}s")
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
-    """`since` in seconds since 1970, `probe_at` monotonic; both 0 while the breaker is closed."""
+class _BreakerState:
+    """`opened_at` in seconds since 1970, `probe_at` monotonic; both 0 while the breaker is closed."""
 
-    failed: int = 0
-    since: float = 0.0
+    consecutive_failures: int = 0
+    opened_at: float = 0.0
     probe_at: float = 0.0
     reason: str = ""
 
 
-class Breaker:
+class CircuitBreaker:
     """What one URL's batches came to lately; for any number of threads and processes.
 
     It opens after so many batches in a row that failed for good. After the pause one batch goes
@@ -48,78 +48,96 @@ class Breaker:
     """
 
     def __init__(
-        self, clock: Clock, file: HostFile, *, failures: int = _FAILURES, pause_s: float = _PAUSE_S
+        self,
+        clock: Clock,
+        file: SharedFile,
+        *,
+        failure_threshold: int = _FAILURE_THRESHOLD,
+        open_duration_s: float = _OPEN_DURATION_S,
     ) -> None:
         self._clock = clock
         self._file = file
-        self._limit = failures
-        self._pause_s = pause_s
+        self._failure_threshold = failure_threshold
+        self._open_duration_s = open_duration_s
 
-    def check(self, function: str) -> None:
+    def check_call_allowed(self, function: str) -> None:
         """Let a batch through, or not.
 
         Raises:
             CircuitOpen: Too many have failed, and the pause is not over.
         """
-        if not self._read().since:
+        if not self._read_state().opened_at:
             return
-        with self._file.locked():
-            state = self._read()
-            if not state.since:
+        with self._file.locking():
+            state = self._read_state()
+            if not state.opened_at:
                 return
             now = self._clock.monotonic()
             if now >= state.probe_at:
                 # Others wait for the probe's outcome; one that never comes to an end does not
                 # keep them out for longer than another pause.
-                self._write(state.failed, state.since, now + self._pause_s, state.reason)
+                self._write_state(
+                    state.consecutive_failures,
+                    state.opened_at,
+                    now + self._open_duration_s,
+                    state.reason,
+                )
                 return
         raise CircuitOpen(
             function=function,
-            failures=state.failed,
-            since=dt.datetime.fromtimestamp(state.since, dt.UTC).isoformat(
+            failures=state.consecutive_failures,
+            since=dt.datetime.fromtimestamp(state.opened_at, dt.UTC).isoformat(
                 sep=" ", timespec="seconds"
             ),
             reason=state.reason,
             seconds=state.probe_at - now,
         )
 
-    def succeeded(self) -> None:
+    def record_success(self) -> None:
         """Count a batch that was answered."""
-        if self._read().failed:
-            with self._file.locked():
-                self._write(0, 0.0, 0.0, "")
+        if self._read_state().consecutive_failures:
+            with self._file.locking():
+                self._write_state(0, 0.0, 0.0, "")
 
-    def failed(self, reason: str, status: int | None = None) -> None:
+    def record_failure(self, reason: str, status: int | None = None) -> None:
         """Count a batch that failed for good, unless only this batch is to blame.
 
         Args:
             reason: It is shown for other batches, too.
             status: Of the last reply.
         """
-        if status in _OF_THE_BATCH:
+        if status in _BATCH_ERROR_STATUSES:
             return
-        with self._file.locked():
-            state = self._read()
-            failed, since, probe_at = state.failed + 1, state.since, state.probe_at
-            if failed >= self._limit:
+        with self._file.locking():
+            state = self._read_state()
+            failed, since, probe_at = (
+                state.consecutive_failures + 1,
+                state.opened_at,
+                state.probe_at,
+            )
+            if failed >= self._failure_threshold:
                 since = since or self._clock.now().timestamp()
-                probe_at = self._clock.monotonic() + self._pause_s
-            self._write(failed, since, probe_at, reason.rstrip("."))
+                probe_at = self._clock.monotonic() + self._open_duration_s
+            self._write_state(failed, since, probe_at, reason.rstrip("."))
 
-    def _read(self) -> _State:
-        failed, since, probe_at, size, reason = self._file.read(_STATE)
-        return _State(failed, since, probe_at, reason[:size].decode(errors="replace"))
+    def _read_state(self) -> _BreakerState:
+        failed, since, probe_at, size, reason = self._file.read_numbers(_STATE_FORMAT)
+        return _BreakerState(failed, since, probe_at, reason[:size].decode(errors="replace"))
 
-    def _write(self, failed: int, since: float, probe_at: float, reason: str) -> None:
+    def _write_state(
+        self, consecutive_failures: int, opened_at: float, probe_at: float, reason: str
+    ) -> None:
         text = reason.encode(errors="replace")[:_MAX_REASON_BYTES]
-        self._file.write(_STATE, failed, since, probe_at, len(text), text)
+        self._file.write_numbers(
+            _STATE_FORMAT, consecutive_failures, opened_at, probe_at, len(text), text
+        )
 
 
 # By process, because a fork shares its parent's position of locks.
-_breakers: dict[tuple[int, Path], Breaker] = {}
+_breakers: dict[tuple[int, Path], CircuitBreaker] = {}
 
 
-def breaker_of(url: str, clock: Clock, *, folder: Path | None = None) -> Breaker:
+def get_circuit_breaker(url: str, clock: Clock, *, folder: Path | None = None) -> CircuitBreaker:
     """Return the breaker that all calls of this machine and user to a URL share.
 
     Args:
@@ -127,9 +145,9 @@ def breaker_of(url: str, clock: Clock, *, folder: Path | None = None) -> Breaker
         clock: Of the process.
         folder: Where files are shared; this user's private one if None.
     """
-    path = (folder or private_folder()) / file_name("breaker", url)
+    path = (folder or ensure_private_folder()) / make_file_name("breaker", url)
     key = (os.getpid(), path)
-    return _breakers.get(key) or _breakers.setdefault(key, Breaker(clock, HostFile(path)))
+    return _breakers.get(key) or _breakers.setdefault(key, CircuitBreaker(clock, SharedFile(path)))
 
 
 # --- Batches that failed for good, so that a task's next attempt fails at once instead of calling.
@@ -137,60 +155,65 @@ def breaker_of(url: str, clock: Clock, *, folder: Path | None = None) -> Breaker
 # Spark ends a worker process whose task failed, so the memory is in files, one a batch. Only an
 # attempt after the first looks there: a query that is started anew asks anew.
 
-_KEPT_S = 600.0
-_MOST = 1000
+_FAILURE_TTL_S = 600.0
+_MAX_CACHED_FAILURES = 1000
 
 
-class Failures:
+class FailedBatchCache:
     """What the processes of this machine remember for one attempt at a task."""
 
     def __init__(
-        self, place: Place, clock: Clock, *, folder: Path | None = None, most: int = _MOST
+        self,
+        position: QueryPosition,
+        clock: Clock,
+        *,
+        folder: Path | None = None,
+        max_batches: int = _MAX_CACHED_FAILURES,
     ) -> None:
         """Prepare.
 
         Args:
-            place: Which attempt.
+            position: Which attempt.
             clock: Tells what is too old.
             folder: Where files are shared; this user's private one if None.
-            most: How many batches are remembered.
+            max_batches: How many batches are remembered.
         """
-        self._most = most
+        self._max_batches = max_batches
         self._clock = clock
-        self._folder = folder or private_folder()
-        task = (place.query_id, str(place.stage), str(place.partition))
-        self._prefix = file_name("failed", *task)
+        self._folder = folder or ensure_private_folder()
+        task = (position.query_id, str(position.stage), str(position.partition))
+        self._prefix = make_file_name("failed", *task)
         # Mostly there are none: then no batch costs a look.
         known = [*self._folder.glob(f"{self._prefix}-*")]
-        if place.attempt == 0:
+        if position.attempt == 0:
             for path in known:
                 path.unlink(missing_ok=True)
-        self._any = place.attempt > 0 and bool(known)
+        self._has_failures = position.attempt > 0 and bool(known)
 
-    def recall(self, batch_id: str) -> None:
+    def raise_cached_failure(self, batch_id: str) -> None:
         """Return if the batch may be sent.
 
         Raises:
             CallFailed: An earlier attempt on this machine sent it, and it failed for good.
         """
-        if not self._any:
+        if not self._has_failures:
             return
-        path = self._path(batch_id)
+        path = self._make_failure_path(batch_id)
         try:
-            if path.stat().st_mtime < self._clock.now().timestamp() - _KEPT_S:
+            if path.stat().st_mtime < self._clock.now().timestamp() - _FAILURE_TTL_S:
                 return
             fields = json.loads(path.read_bytes())
         except (FileNotFoundError, ValueError):
             return
         raise CallFailed(**fields)
 
-    def remember(self, batch_id: str, error: CallFailed) -> None:
+    def cache_failure(self, batch_id: str, error: CallFailed) -> None:
         """Keep why a batch failed, for ten minutes.
 
         What the error says lies in the file; it holds payload only if errors may show some.
         """
-        path = self._path(batch_id)
-        self._make_room(path.parent)
+        path = self._make_failure_path(batch_id)
+        self._evict_old_failures(path.parent)
         # As a whole or not at all: another attempt may be reading.
         draft = path.with_name(f"draft-{os.getpid()}-{path.name}")
         draft.write_text(json.dumps(error.fields))
@@ -198,10 +221,10 @@ class Failures:
         os.utime(draft, (now, now))
         draft.replace(path)
 
-    def _path(self, batch_id: str) -> Path:
-        return self._folder / f"{self._prefix}-{file_name('batch', batch_id)}"
+    def _make_failure_path(self, batch_id: str) -> Path:
+        return self._folder / f"{self._prefix}-{make_file_name('batch', batch_id)}"
 
-    def _make_room(self, folder: Path) -> None:
+    def _evict_old_failures(self, folder: Path) -> None:
         found = []
         # Drafts, too: those of a process that was killed.
         for path in folder.glob("*failed-*"):
@@ -209,8 +232,8 @@ class Failures:
                 found.append((path.stat().st_mtime, path))
             except FileNotFoundError:
                 continue
-        oldest = self._clock.now().timestamp() - _KEPT_S
+        oldest = self._clock.now().timestamp() - _FAILURE_TTL_S
         found.sort(reverse=True)
         for at, (written, path) in enumerate(found, start=2):
-            if at > self._most or written < oldest:
+            if at > self._max_batches or written < oldest:
                 path.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
 """Calls for the rows of one task: batches go out, several at a time, and values come back in order.
 
-`call` ends with the first error that its function's clauses do not make NULL; `call_trying` never
+`call_function` ends with the first error that its function's clauses do not make NULL; `try_call_function` never
 does, and says for each row why it has no value.
 """
 
@@ -12,27 +12,27 @@ import pyarrow as pa
 
 from snowmelt.clock import SystemClock
 from snowmelt.errors import RemoteError
-from snowmelt.functions.caller.arrow_types import arrow_form, trying_form
-from snowmelt.functions.caller.pipeline import Pipeline
-from snowmelt.functions.definition import BatchFailure, RowErrors
+from snowmelt.functions.caller.arrow_types import to_arrow_type, to_try_result_arrow_type
+from snowmelt.functions.caller.pipeline import CallPipeline
+from snowmelt.functions.definition import BatchFailureAction, RowErrorAction
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
     from snowmelt.clock import Clock
     from snowmelt.errors import SnowmeltError
-    from snowmelt.functions.caller.call_log import Ledger
-    from snowmelt.functions.caller.pipeline import Outcome, Part, Reader
-    from snowmelt.functions.caller.plan import CallPlan, Place
+    from snowmelt.functions.caller.call_log import CallLog
+    from snowmelt.functions.caller.pipeline import BatchOutcome, BatchPart, ValueConsumer
+    from snowmelt.functions.caller.plan import CallPlan, QueryPosition
 
 
-def call(
+def call_function(
     plan: CallPlan,
-    place: Place,
+    position: QueryPosition,
     batches: Iterable[pa.RecordBatch],
-    ledger: Ledger,
+    call_log: CallLog,
     clock: Clock | None = None,
-    reader: Reader | None = None,
+    consumer: ValueConsumer | None = None,
 ) -> Generator[pa.Array, None, None]:
     """Return the function's values, one for each row, in the rows' order.
 
@@ -43,12 +43,12 @@ def call(
 
     Args:
         plan: What is called, and how.
-        place: Where in a query the rows are.
+        position: Where in a query the rows are.
         batches: Arguments by position; columns beyond them are not sent. A function without
             arguments needs one that only says how many rows there are.
-        ledger: Told of each batch.
+        call_log: Told of each batch.
         clock: The machine's if None.
-        reader: Who reads values that were taken; None if that is who takes them. Where nobody
+        consumer: Who reads values that were taken; None if that is who takes them. Where nobody
             does any more, batches are called for one at a time.
 
     Raises:
@@ -58,80 +58,88 @@ def call(
         SnowmeltError: Nothing may be called: the budget is spent, the URL is refused, a secret is
             missing. No clause makes that NULL.
     """
-    pipeline = Pipeline(plan, place, ledger, clock or SystemClock(), reader)
-    form = arrow_form(plan.function.signature.returns, plan.zone)
+    pipeline = CallPipeline(plan, position, call_log, clock or SystemClock(), consumer)
+    form = to_arrow_type(plan.function.signature.returns, plan.zone)
     try:
-        for outcomes in pipeline.outcomes(batches):
+        for outcomes in pipeline.run_batches(batches):
             arrays = []
             for outcome in outcomes:
-                answers = _joined([_values(part, plan, pipeline) for part in outcome.parts], form)
-                arrays.append(outcome.work.restored(answers, outcome.work.known))
-            yield _joined(arrays, form)
+                answers = _concat_arrays(
+                    [_get_part_values(part, plan, pipeline) for part in outcome.parts], form
+                )
+                arrays.append(outcome.work.spread_to_rows(answers, outcome.work.cached_values))
+            yield _concat_arrays(arrays, form)
     finally:
         pipeline.close()
 
 
-def _values(part: Part, plan: CallPlan, pipeline: Pipeline) -> pa.Array:
+def _get_part_values(part: BatchPart, plan: CallPlan, pipeline: CallPipeline) -> pa.Array:
     error = part.error
-    if error is None and part.failures and plan.function.row_errors is RowErrors.ABORT:
+    if error is None and part.failures and plan.function.row_errors is RowErrorAction.ABORT:
         at, failure = next(iter(part.failures.items()))
-        error = part.failed(
+        error = part.make_error(
             f"row {at} of {part.request.rows}: {failure.code}"
             + (f": {failure.message}" if plan.options.debug_payload else "")
         )
-    elif plan.function.on_batch_failure is BatchFailure.RETURN_NULL and not _is_refusal(error):
+    elif plan.function.on_batch_failure is BatchFailureAction.RETURN_NULL and not _is_local_error(
+        error
+    ):
         error = None
     if error is not None:
-        pipeline.remember(part, error)
+        pipeline.cache_failure(part, error)
         raise error
     return part.values
 
 
-def _is_refusal(error: SnowmeltError | None) -> bool:
+def _is_local_error(error: SnowmeltError | None) -> bool:
     """Tell whether calls are not allowed, or not possible as they are asked for."""
     return error is not None and not isinstance(error, RemoteError)
 
 
-def call_trying(
+def try_call_function(
     plan: CallPlan,
-    place: Place,
+    position: QueryPosition,
     batches: Iterable[pa.RecordBatch],
-    ledger: Ledger,
+    call_log: CallLog,
     clock: Clock | None = None,
-    reader: Reader | None = None,
+    consumer: ValueConsumer | None = None,
 ) -> Generator[pa.StructArray, None, None]:
     """Return value, error, status and batch id of each row, in the rows' order.
 
     A row that was not sent, because STRICT found NULL in it, is NULL as a whole.
 
     Args:
-        plan: As for `call`.
-        place: As for `call`.
-        batches: As for `call`.
-        ledger: As for `call`.
-        clock: As for `call`.
-        reader: As for `call`.
+        plan: As for `call_function`.
+        position: As for `call_function`.
+        batches: As for `call_function`.
+        call_log: As for `call_function`.
+        clock: As for `call_function`.
+        consumer: As for `call_function`.
 
     Raises:
-        SnowmeltError: As for `call`, where nothing may be called at all.
+        SnowmeltError: As for `call_function`, where nothing may be called at all.
     """
-    pipeline = Pipeline(plan, place, ledger, clock or SystemClock(), reader)
-    form = trying_form(plan.function.signature.returns, plan.zone)
+    pipeline = CallPipeline(plan, position, call_log, clock or SystemClock(), consumer)
+    form = to_try_result_arrow_type(plan.function.signature.returns, plan.zone)
     try:
-        for outcomes in pipeline.outcomes(batches):
+        for outcomes in pipeline.run_batches(batches):
             arrays = []
             for outcome in outcomes:
-                answers = _joined([_tried(part, form) for part in outcome.parts], form)
-                arrays.append(outcome.work.restored(answers, _tried_before(outcome, form)))
-            yield _joined(arrays, form)
+                answers = _concat_arrays(
+                    [_make_try_results(part, form) for part in outcome.parts], form
+                )
+                arrays.append(
+                    outcome.work.spread_to_rows(answers, _make_cached_try_results(outcome, form))
+                )
+            yield _concat_arrays(arrays, form)
     finally:
         pipeline.close()
 
 
-def _tried(part: Part, form: pa.StructType) -> pa.StructArray:
+def _make_try_results(part: BatchPart, result_type: pa.StructType) -> pa.StructArray:
     rows = part.request.rows
     if part.error is not None:
-        if _is_refusal(part.error):
+        if _is_local_error(part.error):
             raise part.error
         errors = pa.repeat(pa.scalar(str(part.error), pa.string()), rows)
     elif part.failures:
@@ -143,18 +151,20 @@ def _tried(part: Part, form: pa.StructType) -> pa.StructArray:
         errors = pa.nulls(rows, pa.string())
     status = pa.repeat(pa.scalar(part.record.status, pa.int32()), rows)
     ids = pa.repeat(pa.scalar(part.request.batch_id, pa.string()), rows)
-    return pa.StructArray.from_arrays([part.values, errors, status, ids], fields=list(form))
+    return pa.StructArray.from_arrays([part.values, errors, status, ids], fields=list(result_type))
 
 
-def _tried_before(outcome: Outcome, form: pa.StructType) -> pa.StructArray | None:
-    known = outcome.work.known
+def _make_cached_try_results(
+    outcome: BatchOutcome, result_type: pa.StructType
+) -> pa.StructArray | None:
+    known = outcome.work.cached_values
     if known is None:
         return None
-    empty = [pa.nulls(len(known), field.type) for field in list(form)[1:]]
-    return pa.StructArray.from_arrays([known, *empty], fields=list(form))
+    empty = [pa.nulls(len(known), field.type) for field in list(result_type)[1:]]
+    return pa.StructArray.from_arrays([known, *empty], fields=list(result_type))
 
 
-def _joined(arrays: list[pa.Array], form: pa.DataType) -> pa.Array:
+def _concat_arrays(arrays: list[pa.Array], arrow_type: pa.DataType) -> pa.Array:
     if len(arrays) == 1:
         return arrays[0]
-    return pa.concat_arrays(arrays) if arrays else pa.nulls(0, form)
+    return pa.concat_arrays(arrays) if arrays else pa.nulls(0, arrow_type)

@@ -20,31 +20,31 @@ from typing import TYPE_CHECKING, Protocol, cast
 import httptools
 
 from snowmelt.functions.errors import (
-    ConnectionGone,
+    CallTimeout,
+    ConnectionLost,
     DeclarationInvalid,
-    TimedOut,
-    TlsRefused,
-    TooLarge,
+    PayloadTooLarge,
+    TlsUntrusted,
     TransportFailed,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from snowmelt.functions.urls import Address
+    from snowmelt.functions.urls import ServiceUrl
 
 # --- One HTTP/1.1 connection of a client: a request goes out, its reply comes in, then the next.
 
-_OK = 200
-_SWITCHING = 101
-_DONE = frozenset({200, 202})
+_HTTP_OK = 200
+_HTTP_SWITCHING_PROTOCOLS = 101
+_PROCESSED_STATUSES = frozenset({200, 202})
 # Nothing but its beginning is ever shown of a reply that is no answer.
-_MAX_OTHER_BYTES = 64 * 1024
+_MAX_ERROR_BODY_BYTES = 64 * 1024
 _MAX_HEAD_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class HttpResponse:
     """A reply as it came; header names are in lower case, the body is still compressed."""
 
     status: int
@@ -52,7 +52,7 @@ class Reply:
     body: bytes
 
 
-class Traffic(Protocol):
+class TrafficCounter(Protocol):
     """Where bytes are counted as HTTP sees them: heads and bodies, before TLS."""
 
     bytes_out: int
@@ -60,20 +60,20 @@ class Traffic(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class HttpLimits:
     """How long, in seconds, and how large, in bytes, things may be.
 
-    A reply may pause for `idle_s` between two of its bytes, and has to be there `reply_s` after
+    A reply may pause for `idle_timeout_s` between two of its bytes, and has to be there `response_timeout_s` after
     its request was handed over.
     """
 
-    connect_s: float = 10.0
-    idle_s: float = 60.0
-    reply_s: float = 300.0
-    reply_bytes: int = 10_000_000
+    connect_timeout_s: float = 10.0
+    idle_timeout_s: float = 60.0
+    response_timeout_s: float = 300.0
+    max_response_bytes: int = 10_000_000
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """Made by an event loop's `create_connection`; for one request at a time.
 
     Methods named `on_…` are called by the parser, in the order in which a reply has its parts.
@@ -82,26 +82,26 @@ class Connection(asyncio.Protocol):
     def __init__(self, host: str, loop: asyncio.AbstractEventLoop) -> None:
         self.idle_since = 0.0
         # Whether any byte came back since the last request.
-        self.replied = False
+        self.has_received_bytes = False
         self._host = host
-        self._bounds = Bounds()
+        self._limits = HttpLimits()
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         # Services written by hand end lines with a mere line feed.
         self._parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True)
-        self._waiting: asyncio.Future[Reply] | None = None
+        self._response_future: asyncio.Future[HttpResponse] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._reusable = True
-        self._begin()
+        self._reset_response()
 
-    def _begin(self) -> None:
+    def _reset_response(self) -> None:
         self._status = 0
         self._headers: dict[str, str] = {}
-        self._pieces: list[bytes] = []
-        self._size = 0
+        self._body_segments: list[bytes] = []
+        self._body_bytes = 0
         self._in_body = False
-        self._until_end = False
+        self._body_ends_at_eof = False
 
     @property
     def is_free(self) -> bool:
@@ -109,14 +109,14 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         return (
             self._reusable
-            and self._waiting is None
+            and self._response_future is None
             and transport is not None
             and not transport.is_closing()
             # Who answers before the whole request is there will not read the rest.
             and transport.get_write_buffer_size() == 0
         )
 
-    def has_bytes(self) -> bool:
+    def has_unexpected_bytes(self) -> bool:
         """Return True if anything can be read that no request asked for, or the other side ended.
 
         The event loop may not have come to read it yet. It would be taken for the next response.
@@ -129,36 +129,36 @@ class Connection(asyncio.Protocol):
         readable.register(socket.fileno(), select.POLLIN)
         return bool(readable.poll(0))
 
-    def send(
-        self, head: bytes, body: bytes, bounds: Bounds, traffic: Traffic
-    ) -> asyncio.Future[Reply]:
+    def send_request(
+        self, head: bytes, body: bytes, limits: HttpLimits, traffic: TrafficCounter
+    ) -> asyncio.Future[HttpResponse]:
         """Send a request; the result fails with TransportFailed or TooLarge.
 
         Whoever stops waiting for it has to `abort` the connection.
         """
         if self._transport is None:
             raise RuntimeError("the connection is not made yet")
-        self._bounds = bounds
+        self._limits = limits
         self._traffic = traffic
         self._head_bytes = 0
-        self.replied = False
-        self._waiting = self._loop.create_future()
-        self._deadline = self._loop.time() + bounds.reply_s
-        self._timer = self._loop.call_at(self._deadline, self._late)
+        self.has_received_bytes = False
+        self._response_future = self._loop.create_future()
+        self._deadline = self._loop.time() + limits.response_timeout_s
+        self._timer = self._loop.call_at(self._deadline, self._on_timeout)
         traffic.bytes_out += len(head) + len(body)
         if body:
             self._transport.writelines((head, body))
         else:
             self._transport.write(head)
-        return self._waiting
+        return self._response_future
 
     def abort(self) -> None:
         """Close at once; what is still to be sent is not, and who waits for a reply is told."""
         self._reusable = False
-        waiting = self._settled()
+        waiting = self._take_response_future()
         if waiting is not None and not waiting.done():
             waiting.set_exception(
-                ConnectionGone(host=self._host, reason="the connection was given up")
+                ConnectionLost(host=self._host, reason="the connection was given up")
             )
         if self._transport is not None:
             self._transport.abort()
@@ -170,54 +170,56 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read on in the reply."""
-        if self._waiting is None:
+        if self._response_future is None:
             self.abort()  # nobody asked
             return
         self._traffic.bytes_in += len(data)
-        self.replied = True
+        self.has_received_bytes = True
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._reusable = False
-            self._fail(TransportFailed(host=self._host, reason="the reply is not HTTP/1.1"))
-        if self._waiting is not None:
-            self._read_on(len(data))
+            self._fail_request(TransportFailed(host=self._host, reason="the reply is not HTTP/1.1"))
+        if self._response_future is not None:
+            self._restart_idle_timer(len(data))
 
-    def _read_on(self, count: int) -> None:
+    def _restart_idle_timer(self, received_bytes: int) -> None:
         if not self._in_body:
-            self._head_bytes += count
+            self._head_bytes += received_bytes
             if self._head_bytes > _MAX_HEAD_BYTES:
-                self._fail(
+                self._fail_request(
                     TransportFailed(host=self._host, reason="the head of the reply has no end")
                 )
                 return
         if self._timer is not None:
             self._timer.cancel()
-        due = min(self._deadline, self._loop.time() + self._bounds.idle_s)
-        self._timer = self._loop.call_at(due, self._late)
+        due = min(self._deadline, self._loop.time() + self._limits.idle_timeout_s)
+        self._timer = self._loop.call_at(due, self._on_timeout)
 
     def eof_received(self) -> None:
         """Take the end of the connection for that of a reply which has no other."""
-        if self._waiting is not None and self._until_end:
+        if self._response_future is not None and self._body_ends_at_eof:
             self.on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell who waits."""
         self._reusable = False
-        if self._waiting is None:
+        if self._response_future is None:
             return
-        if self._until_end and exc is None:
+        if self._body_ends_at_eof and exc is None:
             self.on_message_complete()
             return
         how = "closed" if exc is None else "reset"
-        when = "in the middle of the reply" if self.replied else "without a reply"
-        self._fail(ConnectionGone(host=self._host, reason=f"the connection was {how} {when}"))
+        when = "in the middle of the reply" if self.has_received_bytes else "without a reply"
+        self._fail_request(
+            ConnectionLost(host=self._host, reason=f"the connection was {how} {when}")
+        )
 
     def on_message_begin(self) -> None:
         """Begin a reply, or another one behind a mere notice."""
-        if self._waiting is None:
+        if self._response_future is None:
             self._reusable = False
-        self._begin()
+        self._reset_response()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header; those that come behind the body are left out."""
@@ -230,14 +232,20 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """Decide how the reply ends, and whether it may be as long as it says."""
         self._status = self._parser.get_status_code()
-        if 100 <= self._status < _OK:
-            if self._status == _SWITCHING:
-                self._fail(TransportFailed(host=self._host, reason="the reply is not HTTP/1.1"))
+        if 100 <= self._status < _HTTP_OK:
+            if self._status == _HTTP_SWITCHING_PROTOCOLS:
+                self._fail_request(
+                    TransportFailed(host=self._host, reason="the reply is not HTTP/1.1")
+                )
             return
         transport = self._transport
-        if self._status in _DONE and transport is not None and transport.get_write_buffer_size():
+        if (
+            self._status in _PROCESSED_STATUSES
+            and transport is not None
+            and transport.get_write_buffer_size()
+        ):
             # No service can have worked on what it has not read: this answers an earlier request.
-            self._fail(
+            self._fail_request(
                 TransportFailed(
                     host=self._host, reason="the reply began before the whole request was sent"
                 )
@@ -247,73 +255,77 @@ class Connection(asyncio.Protocol):
         self._reusable = self._reusable and self._parser.should_keep_alive()
         length = self._headers.get("content-length")
         chunked = "chunked" in self._headers.get("transfer-encoding", "").lower()
-        self._until_end = length is None and not chunked
-        if length is not None and int(length) > self._limit:
-            self._overflow()
+        self._body_ends_at_eof = length is None and not chunked
+        if length is not None and int(length) > self._max_body_bytes:
+            self._handle_oversized_body()
 
     @property
-    def _limit(self) -> int:
-        return self._bounds.reply_bytes if self._status == _OK else _MAX_OTHER_BYTES
+    def _max_body_bytes(self) -> int:
+        return (
+            self._limits.max_response_bytes if self._status == _HTTP_OK else _MAX_ERROR_BODY_BYTES
+        )
 
     def on_body(self, body: bytes) -> None:
         """Keep a piece of the body."""
-        if self._waiting is None:
+        if self._response_future is None:
             return
-        self._pieces.append(body)
-        self._size += len(body)
-        if self._size > self._limit:
-            self._overflow()
+        self._body_segments.append(body)
+        self._body_bytes += len(body)
+        if self._body_bytes > self._max_body_bytes:
+            self._handle_oversized_body()
 
-    def _overflow(self) -> None:
+    def _handle_oversized_body(self) -> None:
         self._reusable = False
-        if self._status == _OK:
-            limit = self._bounds.reply_bytes
-            self._fail(TooLarge(status=_OK, reason=f"the reply is larger than {limit} bytes"))
+        if self._status == _HTTP_OK:
+            limit = self._limits.max_response_bytes
+            self._fail_request(
+                PayloadTooLarge(status=_HTTP_OK, reason=f"the reply is larger than {limit} bytes")
+            )
         else:
             self.on_message_complete()
 
     def on_message_complete(self) -> None:
         """Hand the reply over, unless it is a notice that it will come."""
-        if self._status < _OK or self._waiting is None:
+        if self._status < _HTTP_OK or self._response_future is None:
             return
-        pieces = self._pieces
-        reply = Reply(
+        pieces = self._body_segments
+        reply = HttpResponse(
             self._status, self._headers, pieces[0] if len(pieces) == 1 else b"".join(pieces)
         )
-        waiting = self._settled()
+        waiting = self._take_response_future()
         if waiting is not None and not waiting.done():
             waiting.set_result(reply)
-        self._begin()  # and keep nothing while idle
+        self._reset_response()  # and keep nothing while idle
 
-    def _late(self) -> None:
-        self._fail(TimedOut(host=self._host, reason="Timeout was reached"))
+    def _on_timeout(self) -> None:
+        self._fail_request(CallTimeout(host=self._host, reason="Timeout was reached"))
 
-    def _fail(self, error: TransportFailed | TooLarge) -> None:
-        waiting = self._settled()
+    def _fail_request(self, error: TransportFailed | PayloadTooLarge) -> None:
+        waiting = self._take_response_future()
         if waiting is not None and not waiting.done():
             waiting.set_exception(error)
         self.abort()
 
-    def _settled(self) -> asyncio.Future[Reply] | None:
+    def _take_response_future(self) -> asyncio.Future[HttpResponse] | None:
         """Stop waiting; return what was waited for."""
-        waiting, self._waiting = self._waiting, None
+        waiting, self._response_future = self._response_future, None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         return waiting
 
 
-_KEEP_IDLE_S = 60.0
-_NAME = re.compile(r"[\x21-\x39\x3b-\x7e]+")
+_IDLE_CONNECTION_TTL_S = 60.0
+_HEADER_NAME_PATTERN = re.compile(r"[\x21-\x39\x3b-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class HttpOrigin:
     """What connections lead to; `ca_file` holds the certificates that are trusted instead."""
 
     host: str
     port: int
-    secure: bool
+    is_tls: bool
     ca_file: str | None = None
 
     def __str__(self) -> str:
@@ -322,28 +334,28 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class HttpTarget:
     """Where requests go: the connection's other end, and what the request's head says."""
 
-    origin: Origin
+    origin: HttpOrigin
     path: str
     authority: str
 
     @classmethod
-    def of(cls, address: Address, ca_file: str | None = None) -> Target:
+    def from_url(cls, url: ServiceUrl, ca_file: str | None = None) -> HttpTarget:
         """Return where the requests for an address go."""
-        origin = Origin(address.host, address.port, address.scheme == "https", ca_file)
-        return cls(origin, address.target, address.authority)
+        origin = HttpOrigin(url.host, url.port, url.scheme == "https", ca_file)
+        return cls(origin, url.request_target, url.authority)
 
 
-def header_lines(headers: Mapping[str, str]) -> bytes:
+def encode_header_lines(headers: Mapping[str, str]) -> bytes:
     """Return headers as they are sent.
 
     Raises:
         DeclarationInvalid: A value cannot be sent; names the header.
     """
     for name, value in headers.items():
-        if not (value.isascii() and value.isprintable() and _NAME.fullmatch(name)):
+        if not (value.isascii() and value.isprintable() and _HEADER_NAME_PATTERN.fullmatch(name)):
             raise DeclarationInvalid(reason=f"header {name!r} holds what a header cannot")
     return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("ascii")
 
@@ -358,24 +370,24 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 class HttpClient:
-    """Sends requests; for one event loop. `accepts` has what origins say they can decompress."""
+    """Sends requests; for one event loop. `accepted_encodings` has what origins say they can decompress."""
 
     def __init__(self) -> None:
         """Prepare; nothing is connected before it is needed."""
-        self.accepts: dict[Origin, str] = {}
-        self._idle: defaultdict[Origin, list[Connection]] = defaultdict(list)
-        self._busy: set[Connection] = set()
-        self._sweeping: asyncio.TimerHandle | None = None
+        self.accepted_encodings: dict[HttpOrigin, str] = {}
+        self._idle: defaultdict[HttpOrigin, list[HttpConnection]] = defaultdict(list)
+        self._busy: set[HttpConnection] = set()
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def ask(
+    async def send_request(
         self,
-        target: Target,
+        target: HttpTarget,
         head: bytes,
         body: bytes,
-        bounds: Bounds,
-        traffic: Traffic,
-    ) -> Reply:
+        limits: HttpLimits,
+        traffic: TrafficCounter,
+    ) -> HttpResponse:
         """Send a request and return its reply, whatever its status.
 
         Cancelling closes the request's connection. A connection that was kept and turns out to
@@ -383,9 +395,9 @@ class HttpClient:
 
         Args:
             target: Where to.
-            head: `request_head`'s bytes.
+            head: `encode_request_head`'s bytes.
             body: May be empty.
-            bounds: Of this request.
+            limits: Of this request.
             traffic: Counts what is sent and received, also by requests that fail.
 
         Raises:
@@ -393,53 +405,53 @@ class HttpClient:
             TooLarge: The reply is larger than the bounds let it be.
         """
         while True:
-            connection = self._kept(target.origin)
+            connection = self._take_idle_connection(target.origin)
             kept = connection is not None
             if connection is None:
-                connection = await self._connected(target.origin, bounds)
+                connection = await self._open_connection(target.origin, limits)
             self._busy.add(connection)
             try:
-                reply = await connection.send(head, body, bounds, traffic)
-            except ConnectionGone:
-                if connection.replied or not kept:
+                reply = await connection.send_request(head, body, limits, traffic)
+            except ConnectionLost:
+                if connection.has_received_bytes or not kept:
                     raise
             else:
                 shown = reply.headers.get("accept-encoding")
                 if shown is not None:
-                    self.accepts[target.origin] = shown
+                    self.accepted_encodings[target.origin] = shown
                 return reply
             finally:
-                self._free(target.origin, connection)
+                self._release_connection(target.origin, connection)
 
-    def _kept(self, origin: Origin) -> Connection | None:
+    def _take_idle_connection(self, origin: HttpOrigin) -> HttpConnection | None:
         idle = self._idle[origin]
         while idle:
             connection = idle.pop()
-            if connection.is_free and not connection.has_bytes():
+            if connection.is_free and not connection.has_unexpected_bytes():
                 return connection
             connection.abort()
         return None
 
-    async def _connected(self, origin: Origin, bounds: Bounds) -> Connection:
+    async def _open_connection(self, origin: HttpOrigin, limits: HttpLimits) -> HttpConnection:
         if self._closed:
             raise TransportFailed(host=origin, reason="the client is closed")
         loop = asyncio.get_running_loop()
-        tls = _trusting(origin.ca_file) if origin.secure else None
+        tls = _make_tls_context(origin.ca_file) if origin.is_tls else None
         try:
-            async with asyncio.timeout(bounds.connect_s):
+            async with asyncio.timeout(limits.connect_timeout_s):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(str(origin), loop),
+                    lambda: HttpConnection(str(origin), loop),
                     origin.host,
                     origin.port,
                     ssl=tls,
                 )
         except TimeoutError:
-            raise TimedOut(host=origin, reason="Timeout was reached while connecting") from None
+            raise CallTimeout(host=origin, reason="Timeout was reached while connecting") from None
         except OSError as error:
-            raise _unreachable(origin, error) from None
+            raise _make_connect_error(origin, error) from None
         return connection
 
-    def _free(self, origin: Origin, connection: Connection) -> None:
+    def _release_connection(self, origin: HttpOrigin, connection: HttpConnection) -> None:
         self._busy.discard(connection)
         if not connection.is_free or self._closed:
             connection.abort()
@@ -447,24 +459,28 @@ class HttpClient:
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
         self._idle[origin].append(connection)
-        if self._sweeping is None:
-            self._sweeping = loop.call_later(_KEEP_IDLE_S, self._sweep, loop)
+        if self._idle_timer is None:
+            self._idle_timer = loop.call_later(
+                _IDLE_CONNECTION_TTL_S, self._close_idle_connections, loop
+            )
 
-    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _close_idle_connections(self, loop: asyncio.AbstractEventLoop) -> None:
         """Close what was not used for a while; the last used are at the end."""
-        self._sweeping = None
-        since = loop.time() - _KEEP_IDLE_S
+        self._idle_timer = None
+        since = loop.time() - _IDLE_CONNECTION_TTL_S
         for idle in self._idle.values():
             while idle and (idle[0].idle_since <= since or not idle[0].is_free):
                 idle.pop(0).abort()
         if any(self._idle.values()):
-            self._sweeping = loop.call_later(_KEEP_IDLE_S, self._sweep, loop)
+            self._idle_timer = loop.call_later(
+                _IDLE_CONNECTION_TTL_S, self._close_idle_connections, loop
+            )
 
     async def close(self) -> None:
         """Close all connections; requests that are under way fail."""
         self._closed = True
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         idle = [connection for kept in self._idle.values() for connection in kept]
         self._idle.clear()
         for connection in (*idle, *self._busy):
@@ -472,26 +488,28 @@ class HttpClient:
         await asyncio.sleep(0)  # transports tell of their end in the loop's next round
 
 
-def request_head(method: str, target: Target, lines: bytes, length: int | None) -> bytes:
+def encode_request_head(
+    method: str, target: HttpTarget, header_lines: bytes, content_length: int | None
+) -> bytes:
     """Return a request's head.
 
     Args:
         method: GET or POST.
         target: Where to.
-        lines: `header_lines` of all but host and length.
-        length: Of the body in bytes; None for a request that has none.
+        header_lines: `encode_header_lines` of all but host and length.
+        content_length: Of the body in bytes; None for a request that has none.
     """
     first = f"{method} {target.path} HTTP/1.1\r\nhost: {target.authority}\r\n"
-    last = "\r\n" if length is None else f"content-length: {length}\r\n\r\n"
-    return first.encode("ascii") + lines + last.encode("ascii")
+    last = "\r\n" if content_length is None else f"content-length: {content_length}\r\n\r\n"
+    return first.encode("ascii") + header_lines + last.encode("ascii")
 
 
-def _unreachable(origin: Origin, error: OSError) -> TransportFailed:
+def _make_connect_error(origin: HttpOrigin, error: OSError) -> TransportFailed:
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = f"its certificate is not trusted: {error.verify_message}"
-        return TlsRefused(host=origin, reason=reason)
+        return TlsUntrusted(host=origin, reason=reason)
     if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
-        return TlsRefused(host=origin, reason=f"no TLS: {error.reason}")
+        return TlsUntrusted(host=origin, reason=f"no TLS: {error.reason}")
     # asyncio writes texts of its own; resolvers have numbers below zero, and texts.
     number = error.errno or 0
     known = os.strerror(number) if number > 0 else error.strerror
@@ -499,7 +517,7 @@ def _unreachable(origin: Origin, error: OSError) -> TransportFailed:
 
 
 @lru_cache(maxsize=16)
-def _trusting(ca_file: str | None) -> ssl.SSLContext:
+def _make_tls_context(ca_file: str | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca_file)
     except OSError as error:

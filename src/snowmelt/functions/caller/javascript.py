@@ -16,21 +16,21 @@ import quickjs
 
 from snowmelt.functions.wire import exact_json
 
-_MAX_SECONDS = 10.0
-_MAX_BYTES = 256 * 1024 * 1024
-_LARGEST = 2**53 - 1
+_MAX_CPU_S = 10.0
+_MAX_MEMORY_BYTES = 256 * 1024 * 1024
+_MAX_SAFE_INTEGER = 2**53 - 1
 
 # Which bytes may belong to a number that a double does not hold: 16 digits and more, or exponents.
-_KINDS = bytes(
+_BYTE_CLASSES = bytes(
     ord("1") if chr(byte) in "0123456789.+-" else ord("e") if chr(byte) in "eE" else ord(" ")
     for byte in range(256)
 )
-_LONG, _EXPONENT = b"1" * 16, b"1e1"
+_LONG_NUMBER, _EXPONENT_NUMBER = b"1" * 16, b"1e1"
 
 # `new Function` keeps the source apart from this one, whatever braces it has. A function's lines
 # begin after the two that it adds.
-_ADDED_LINES = 2
-_RUN = """
+_WRAPPER_LINES = 2
+_RUNNER_SOURCE = """
 (function (argument, source, mark) {
   BigInt.prototype.toJSON = function () { return mark + this.toString(); };
   const revive = (key, value) =>
@@ -49,11 +49,11 @@ _RUN = """
   };
 })
 """
-_KIND = re.compile(r"([A-Za-z]{0,40}Error)\b")
-_PLACE = re.compile(r"^    at (?:([\w$]{1,60}) \()?<input>:(\d+)\)?$", re.MULTILINE)
+_ERROR_NAME_PATTERN = re.compile(r"([A-Za-z]{0,40}Error)\b")
+_STACK_FRAME_PATTERN = re.compile(r"^    at (?:([\w$]{1,60}) \()?<input>:(\d+)\)?$", re.MULTILINE)
 
 
-class ScriptFailed(Exception):
+class ScriptError(Exception):
     """A script cannot be read or did not end well; the message holds nothing of its data.
 
     `detail` does: it is what the script's own error says.
@@ -64,7 +64,7 @@ class ScriptFailed(Exception):
         self.detail = detail
 
 
-class Script:
+class JavaScriptFunction:
     """One function; for any number of threads. It keeps nothing from one object to the next."""
 
     def __init__(
@@ -72,106 +72,108 @@ class Script:
         argument: str,
         source: str,
         *,
-        max_seconds: float = _MAX_SECONDS,
-        max_bytes: int = _MAX_BYTES,
+        max_cpu_s: float = _MAX_CPU_S,
+        max_memory_bytes: int = _MAX_MEMORY_BYTES,
     ) -> None:
         """Prepare; the source is not read before it is needed.
 
         Args:
             argument: The name under which the function finds its object; in capitals, too.
             source: The function's body.
-            max_seconds: Of the process's processing time for one object.
-            max_bytes: Of memory.
+            max_cpu_s: Of the process's processing time for one object.
+            max_memory_bytes: Of memory.
         """
-        self._max_seconds, self._max_bytes = max_seconds, max_bytes
+        self._max_cpu_s, self._max_memory_bytes = max_cpu_s, max_memory_bytes
         self._argument = argument
         self._source = source
         # No data can hold it by chance: it stands for "this text is an integer".
         self._mark = f"integer-{secrets.token_hex(12)}-"
-        self._marked = re.compile(b'"' + self._mark.encode() + b'(-?[0-9]+)"')
+        self._marked_integer_pattern = re.compile(b'"' + self._mark.encode() + b'(-?[0-9]+)"')
 
-    def run(self, body: bytes | None, others: bytes) -> str:
+    def run(self, body: bytes | None, other_fields: bytes) -> str:
         """Return the JSON text of what the function returns.
 
         Args:
             body: JSON that is the object's `body`, or a text that is none; None leaves it out.
-            others: The object without it, as JSON.
+            other_fields: The object without it, as JSON.
 
         Raises:
             ScriptFailed: The function did, or what it was given or returned cannot be taken.
         """
-        marked_body, large_body = (None, False) if body is None else self._marked_integers(body)
-        marked_others, large_others = self._marked_integers(others)
+        marked_body, large_body = (None, False) if body is None else self._mark_large_integers(body)
+        marked_others, large_others = self._mark_large_integers(other_fields)
         # One context for one object: what a script leaves behind, rows of other queries above all,
         # is not there for the next. A context takes 0.8 ms (measured).
         context = quickjs.Context()
-        context.set_memory_limit(self._max_bytes)
-        context.set_time_limit(self._max_seconds)
+        context.set_memory_limit(self._max_memory_bytes)
+        context.set_time_limit(self._max_cpu_s)
         try:
-            run = context.eval(_RUN)(self._argument, self._source, self._mark)
+            run = context.eval(_RUNNER_SOURCE)(self._argument, self._source, self._mark)
             result = run(marked_body, marked_others, large_body or large_others)
         except quickjs.JSException as error:
-            raise self._failure(error) from None
+            raise self._make_error(error) from None
         if not isinstance(result, str):
-            raise ScriptFailed("what it returned is not JSON")
+            raise ScriptError("what it returned is not JSON")
         return result
 
-    def exact(self, text: bytes) -> bytes:
+    def restore_integers(self, text: bytes) -> bytes:
         """Return a part of a result with all integers written as numbers."""
-        return self._marked.sub(rb"\1", text) if self._mark.encode() in text else text
+        return (
+            self._marked_integer_pattern.sub(rb"\1", text) if self._mark.encode() in text else text
+        )
 
-    def _marked_integers(self, text: bytes) -> tuple[str, bool]:
+    def _mark_large_integers(self, text: bytes) -> tuple[str, bool]:
         """Return JSON in which larger integers than JavaScript's are marked texts, if there are."""
         try:
             plain = text.decode()
         except UnicodeDecodeError as error:
-            raise ScriptFailed(f"byte {error.start} of what it is given is not UTF-8") from None
-        kinds = text.translate(_KINDS)
-        if _LONG not in kinds and _EXPONENT not in kinds:
+            raise ScriptError(f"byte {error.start} of what it is given is not UTF-8") from None
+        kinds = text.translate(_BYTE_CLASSES)
+        if _LONG_NUMBER not in kinds and _EXPONENT_NUMBER not in kinds:
             return plain, False
         try:
             value = exact_json.parse(text)
-        except exact_json.NotJson:
+        except exact_json.JsonSyntaxError:
             return plain, False
         try:
-            marked, large = self._with_marks(value)
+            marked, large = self._mark_value(value)
         except RecursionError:
-            raise ScriptFailed("what it is given nests too deeply") from None
-        return (exact_json.write(marked).decode(), True) if large else (plain, False)
+            raise ScriptError("what it is given nests too deeply") from None
+        return (exact_json.serialize(marked).decode(), True) if large else (plain, False)
 
-    def _with_marks(self, value: Any) -> tuple[Any, bool]:
+    def _mark_value(self, value: Any) -> tuple[Any, bool]:
         match value:
             case Decimal():
-                raise ScriptFailed(
+                raise ScriptError(
                     "it is given a number with more digits than JavaScript's numbers hold"
                 )
             case bool():
                 return value, False
-            case int() if not -_LARGEST <= value <= _LARGEST:
+            case int() if not -_MAX_SAFE_INTEGER <= value <= _MAX_SAFE_INTEGER:
                 return f"{self._mark}{value}", True
             case list():
-                pairs = [self._with_marks(each) for each in value]
+                pairs = [self._mark_value(each) for each in value]
                 return [each for each, _ in pairs], any(large for _, large in pairs)
             case dict():
-                pairs = [self._with_marks(each) for each in value.values()]
+                pairs = [self._mark_value(each) for each in value.values()]
                 marked = dict(zip(value, (each for each, _ in pairs), strict=True))
                 return marked, any(large for _, large in pairs)
             case _:
                 return value, False
 
-    def _failure(self, error: quickjs.JSException) -> ScriptFailed:
+    def _make_error(self, error: quickjs.JSException) -> ScriptError:
         text = str(error)
         first = text.partition("\n")[0]
         if first == "InternalError: interrupted":
-            return ScriptFailed(f"it took longer than {self._max_seconds:g} s")
+            return ScriptError(f"it took longer than {self._max_cpu_s:g} s")
         # Where there is no memory left for an error, the engine throws null.
         if first in {"InternalError: out of memory", "null"}:
-            return ScriptFailed(f"it needed more than {self._max_bytes} bytes, or threw null")
-        kind = _KIND.match(first)
+            return ScriptError(f"it needed more than {self._max_memory_bytes} bytes, or threw null")
+        kind = _ERROR_NAME_PATTERN.match(first)
         reason = kind[1] if kind else "an exception"
-        place = _PLACE.search(text)
+        place = _STACK_FRAME_PATTERN.search(text)
         if place is not None:
-            reason += f" in line {max(int(place[2]) - _ADDED_LINES, 1)}"
+            reason += f" in line {max(int(place[2]) - _WRAPPER_LINES, 1)}"
             if place[1] and place[1] != "anonymous":
                 reason += f", function {place[1]}"
-        return ScriptFailed(reason, first)
+        return ScriptError(reason, first)

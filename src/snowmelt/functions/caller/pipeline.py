@@ -10,89 +10,97 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from snowmelt.errors import RemoteError, SnowmeltError
-from snowmelt.functions.caller.arrow_types import arrow_form
-from snowmelt.functions.caller.attempts import Attempts, call_failed, shown_url
-from snowmelt.functions.caller.batcher import Batcher
-from snowmelt.functions.caller.call_log import CallRecord, Result
-from snowmelt.functions.caller.circuit_breaker import Failures, breaker_of
-from snowmelt.functions.caller.event_loop import Flights, background
-from snowmelt.functions.caller.http_request import Outgoing
-from snowmelt.functions.caller.limits import Budget, Limits
-from snowmelt.functions.caller.request_builder import Composer, Split, sizes_of
-from snowmelt.functions.caller.response_decoder import AnswerReader
-from snowmelt.functions.caller.translators import Translators
-from snowmelt.functions.caller.value_cache import cache_of
-from snowmelt.functions.definition import NullInput
-from snowmelt.functions.errors import CallFailed, ReplyInvalid, TooLarge, TranslatorFailed
+from snowmelt.functions.caller.arrow_types import to_arrow_type
+from snowmelt.functions.caller.attempts import RetryingSender, display_url, make_call_failed
+from snowmelt.functions.caller.batcher import CallBatcher
+from snowmelt.functions.caller.call_log import BatchStatus, CallRecord
+from snowmelt.functions.caller.circuit_breaker import FailedBatchCache, get_circuit_breaker
+from snowmelt.functions.caller.event_loop import InFlightCalls, get_event_loop_thread
+from snowmelt.functions.caller.http_request import OutgoingRequest
+from snowmelt.functions.caller.limits import CallBudget, RateLimiter
+from snowmelt.functions.caller.request_builder import RequestBuilder, SplitRequest, get_size_limits
+from snowmelt.functions.caller.response_decoder import ResponseDecoder
+from snowmelt.functions.caller.translators import TranslatorPair
+from snowmelt.functions.caller.value_cache import get_value_cache
+from snowmelt.functions.definition import NullInputAction
+from snowmelt.functions.errors import CallFailed, PayloadTooLarge, ResponseInvalid, TranslatorFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from snowmelt.clock import Clock
-    from snowmelt.functions.caller.call_log import Ledger
-    from snowmelt.functions.caller.event_loop import Flight
-    from snowmelt.functions.caller.event_loop import Work as Calling
-    from snowmelt.functions.caller.plan import CallPlan, Place
-    from snowmelt.functions.caller.request_builder import Request, Work
-    from snowmelt.functions.caller.response_decoder import Answers
+    from snowmelt.functions.caller.call_log import CallLog
+    from snowmelt.functions.caller.event_loop import CoroutineFactory as Calling
+    from snowmelt.functions.caller.event_loop import InFlightCall
+    from snowmelt.functions.caller.plan import CallPlan, QueryPosition
+    from snowmelt.functions.caller.request_builder import BatchRequest, BatchWork
+    from snowmelt.functions.caller.response_decoder import DecodedResponse
     from snowmelt.functions.wire.messages import RowFailure
 
 # --- What is said to a service about a batch, and what its reply says about the batch's rows.
 
 
-class Exchange:
+class ServiceExchange:
     """Requests and replies of one function at one place; for the thread of its task."""
 
-    def __init__(self, plan: CallPlan, place: Place, clock: Clock, budget: Budget) -> None:
+    def __init__(
+        self, plan: CallPlan, position: QueryPosition, clock: Clock, budget: CallBudget
+    ) -> None:
         function, options = plan.function, plan.options
-        self._composer = Composer(plan, place, cache_of(function))
-        self._reader = AnswerReader(
+        self._request_builder = RequestBuilder(plan, position, get_value_cache(function))
+        self._response_decoder = ResponseDecoder(
             function.signature.returns,
             plan.zone,
             binary=options.binary,
             nullable=function.returns_null,
             lenient=True,
         )
-        self._translators = Translators(plan)
-        self._attempts = Attempts(plan, background().client, clock, Limits(plan, clock), budget)
-        self.work = self._composer.work
-        self.halves = self._composer.halves
+        self._translators = TranslatorPair(plan)
+        self._sender = RetryingSender(
+            plan, get_event_loop_thread().client, clock, RateLimiter(plan, clock), budget
+        )
+        self.build_work = self._request_builder.build_work
+        self.split_request = self._request_builder.split_request
 
-    def keep(self, work: Work, answers: pa.Array) -> None:
+    def cache_values(self, work: BatchWork, response_values: pa.Array) -> None:
         """Keep answers for equal inputs to come."""
-        self._composer.keep(work, answers)
+        self._request_builder.cache_values(work, response_values)
 
     def close(self) -> None:
         """End what runs for this exchange alone."""
         self._translators.close()
 
-    def outgoing(self, request: Request) -> tuple[Outgoing, bytes | None]:
+    def translate_request(self, request: BatchRequest) -> tuple[OutgoingRequest, bytes | None]:
         """Return a request as it leaves, and what its translator keeps for the reply.
 
         Raises:
             TranslatorFailed: The request translator did.
         """
-        translated = self._translators.request(request.body)
-        outgoing = Outgoing(request.batch_id, translated.body, translated.url_suffix)
-        return outgoing, translated.data
+        translated = self._translators.translate_request(request.body)
+        outgoing = OutgoingRequest(request.batch_id, translated.body, translated.url_suffix)
+        return outgoing, translated.translator_data
 
-    def sending(self, outgoing: Outgoing, record: CallRecord) -> Calling:
+    def make_send_call(self, outgoing: OutgoingRequest, record: CallRecord) -> Calling:
         """Return what makes the call when it is started."""
-        return partial(self._attempts.ask, outgoing, record)
+        return partial(self._sender.send_batch, outgoing, record)
 
-    def answers(self, request: Request, kept: bytes | None, body: bytes) -> Answers:
+    def decode_response(
+        self, request: BatchRequest, translator_data: bytes | None, body: bytes
+    ) -> DecodedResponse:
         """Return the values in a reply.
 
         Args:
             request: What was asked.
-            kept: By the request's translator.
+            translator_data: By the request's translator.
             body: Of the reply.
 
         Raises:
             ReplyInvalid: It is not what the function's service should say.
             TranslatorFailed: The response translator did.
         """
-        return self._reader.read(self._translators.reply(body, kept), request.rows)
+        return self._response_decoder.decode(
+            self._translators.translate_response(body, translator_data), request.rows
+        )
 
 
 # --- How many batches may be asked for, going by who reads their values.
@@ -101,17 +109,17 @@ class Exchange:
 # seen some arrays later, which on a fast service would be many calls for nothing.
 
 # The last bytes of an array come with the next one, so it takes two until somebody can read one.
-_READABLE = 2
+_MIN_READABLE_ARRAYS = 2
 # Whoever has read so many wants many.
-_CAREFUL = 64
-_FIRST_REACTION_S = 0.01
-_REACTION_S = 0.001
-_REACTIONS = 1_000
+_PROBATION_ARRAYS = 64
+_FIRST_POLL_DELAY_S = 0.01
+_POLL_INTERVAL_S = 0.001
+_MAX_POLLS = 1_000
 # Who reads at all mostly does so at once: a moment's patience keeps as many in flight as may be.
-_PATIENCE = 3
+_GRACE_POLLS = 3
 
 
-class Reader(Protocol):
+class ValueConsumer(Protocol):
     """Whoever reads values after they were taken."""
 
     def is_open(self) -> bool:
@@ -128,248 +136,253 @@ class Demand:
     nobody reads any more.
     """
 
-    def __init__(self, most: int, clock: Clock, reader: Reader | None) -> None:
+    def __init__(self, max_in_flight: int, clock: Clock, consumer: ValueConsumer | None) -> None:
         """Prepare.
 
         Args:
-            most: Batches in flight.
+            max_in_flight: Batches in flight.
             clock: Tells how long to wait for a reaction: a second in all.
-            reader: None if whoever takes values is who reads them.
+            consumer: None if whoever takes values is who reads them.
         """
-        self.allowed = most
+        self.max_batches = max_in_flight
         # Whether many more values are wanted; until then an array is one batch.
-        self.is_sure = False
-        self._most = most
+        self.is_confirmed = False
+        self._max_in_flight = max_in_flight
         self._clock = clock
-        self._reader = reader
-        self._given = 0
-        self._unread = 0
-        self._reactions = _REACTIONS
+        self._consumer = consumer
+        self._taken_arrays = 0
+        self._unread_arrays = 0
+        self._remaining_polls = _MAX_POLLS
 
-    def gave(self) -> None:
+    def update_after_array(self) -> None:
         """Look who reads, after an array was taken."""
-        self._given += 1
-        if self._reader is None:
-            self.is_sure = True
-        elif self._given >= _READABLE:
-            is_wanted = self._is_wanted(self._reader)
-            self.is_sure = is_wanted and self._given > _CAREFUL
-            self.allowed = max(self._most - self._unread, 1) if is_wanted else 1
+        self._taken_arrays += 1
+        if self._consumer is None:
+            self.is_confirmed = True
+        elif self._taken_arrays >= _MIN_READABLE_ARRAYS:
+            is_wanted = self._is_more_wanted(self._consumer)
+            self.is_confirmed = is_wanted and self._taken_arrays > _PROBATION_ARRAYS
+            self.max_batches = max(self._max_in_flight - self._unread_arrays, 1) if is_wanted else 1
 
-    def _is_wanted(self, reader: Reader) -> bool:
-        if self._given > _CAREFUL:
-            self._unread = 0
-            return reader.is_open()
-        self._unread += 1
-        if self._given == _READABLE:
-            self._clock.sleep(_FIRST_REACTION_S)
-        enough = self._reactions - _PATIENCE
-        while reader.is_open():
-            if not reader.unread_bytes():
-                self._unread = 0
+    def _is_more_wanted(self, consumer: ValueConsumer) -> bool:
+        if self._taken_arrays > _PROBATION_ARRAYS:
+            self._unread_arrays = 0
+            return consumer.is_open()
+        self._unread_arrays += 1
+        if self._taken_arrays == _MIN_READABLE_ARRAYS:
+            self._clock.sleep(_FIRST_POLL_DELAY_S)
+        enough = self._remaining_polls - _GRACE_POLLS
+        while consumer.is_open():
+            if not consumer.unread_bytes():
+                self._unread_arrays = 0
                 return True
-            may_go_on = self._given > _READABLE and self._unread < self._most
-            if (may_go_on and self._reactions <= enough) or not self._reactions:
+            may_go_on = (
+                self._taken_arrays > _MIN_READABLE_ARRAYS
+                and self._unread_arrays < self._max_in_flight
+            )
+            if (may_go_on and self._remaining_polls <= enough) or not self._remaining_polls:
                 return True
-            self._reactions -= 1
-            self._clock.sleep(_REACTION_S)
+            self._remaining_polls -= 1
+            self._clock.sleep(_POLL_INTERVAL_S)
         return False
 
 
 # Bodies that were sent and whose answers were not taken yet.
-_MAX_BYTES_UNDER_WAY = 64 * 1024 * 1024
+_MAX_IN_FLIGHT_BYTES = 64 * 1024 * 1024
 # What takes the values has costs for each array.
-_TOGETHER_ROWS = 1_000
+_MAX_MERGED_ROWS = 1_000
 
 
 @dataclass(slots=True)
-class Part:
+class BatchPart:
     """One request of a batch, and what it came to: values, NULL for rows that have none."""
 
-    request: Request
+    request: BatchRequest
     record: CallRecord
     # Of its first row among those that the batch sends.
     first_row: int = 0
-    split: Split | None = None
-    flight: Flight | None = None
+    split: SplitRequest | None = None
+    in_flight_call: InFlightCall | None = None
     # What the request's translator keeps for the reply's.
-    kept: bytes | None = None
+    translator_data: bytes | None = None
     values: pa.Array | None = None
     failures: Mapping[int, RowFailure] = field(default_factory=dict)
     error: SnowmeltError | None = None
     # Whether the service's answer, or that there is none, made the error.
-    blames_service: bool = False
+    is_service_error: bool = False
 
     url: str = ""
 
-    def failed(self, reason: str) -> CallFailed:
+    def make_error(self, reason: str) -> CallFailed:
         """Return the error of this request."""
-        return call_failed(self.record, reason, self.url)
+        return make_call_failed(self.record, reason, self.url)
 
 
 @dataclass(slots=True)
-class Outcome:
+class BatchOutcome:
     """A batch and its requests: one, several if it was split, none if nothing was to be asked."""
 
-    work: Work
-    parts: list[Part]
+    work: BatchWork
+    parts: list[BatchPart]
     body_bytes: int = 0
 
     @property
-    def is_answered(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether nothing needs be waited for."""
-        return all(part.flight is None or part.flight.done for part in self.parts)
+        return all(part.in_flight_call is None or part.in_flight_call.done for part in self.parts)
 
 
-class Pipeline:
+class CallPipeline:
     """The batches of one task; used once, and closed."""
 
     def __init__(
         self,
         plan: CallPlan,
-        place: Place,
-        ledger: Ledger,
+        position: QueryPosition,
+        call_log: CallLog,
         clock: Clock,
-        reader: Reader | None = None,
+        consumer: ValueConsumer | None = None,
     ) -> None:
-        """Prepare; nothing is sent before `outcomes` is taken from.
+        """Prepare; nothing is sent before `run_batches` is taken from.
 
         Args:
             plan: What is called.
-            place: Where.
-            ledger: Told of each batch.
+            position: Where.
+            call_log: Told of each batch.
             clock: Tells the time.
-            reader: Who reads values that were taken; None if that is who takes them.
+            consumer: Who reads values that were taken; None if that is who takes them.
         """
         function, options = plan.function, plan.options
-        self._plan, self._place, self._ledger, self._clock = plan, place, ledger, clock
-        self._budget = Budget(plan, place, clock)
-        self._exchange = Exchange(plan, place, clock, self._budget)
-        self._form = arrow_form(function.signature.returns, plan.zone)
-        self._batcher = Batcher(
+        self._plan, self._position, self._call_log, self._clock = plan, position, call_log, clock
+        self._budget = CallBudget(plan, position, clock)
+        self._exchange = ServiceExchange(plan, position, clock, self._budget)
+        self._result_type = to_arrow_type(function.signature.returns, plan.zone)
+        self._batcher = CallBatcher(
             function.max_batch_rows or options.max_batch_rows,
             function.max_batch_bytes or options.max_batch_bytes,
-            strict=function.null_input is NullInput.STRICT,
+            skip_null_rows=function.null_input is NullInputAction.STRICT,
         )
         most = function.max_in_flight or options.max_in_flight
-        self._demand = Demand(most, clock, reader)
-        self._flights = Flights()
-        self._under_way: deque[Outcome] = deque()
-        self._bytes = 0
+        self._demand = Demand(most, clock, consumer)
+        self._calls = InFlightCalls()
+        self._in_flight: deque[BatchOutcome] = deque()
+        self._in_flight_bytes = 0
         # Ready to be sent once an answer is there; not before more values are surely wanted.
-        self._ahead: Work | None = None
-        self._sizes = sizes_of(function)
-        self._breaker = breaker_of(function.url, clock)
-        self._failures = Failures(place, clock)
-        self._url = shown_url(plan)
+        self._prepared_work: BatchWork | None = None
+        self._size_limits = get_size_limits(function)
+        self._circuit_breaker = get_circuit_breaker(function.url, clock)
+        self._failed_batches = FailedBatchCache(position, clock)
+        self._url = display_url(plan)
 
-    def outcomes(self, batches: Iterable[pa.RecordBatch]) -> Iterator[list[Outcome]]:
+    def run_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[list[BatchOutcome]]:
         """Return what batches came to, in order; small ones that were answered meanwhile together."""
-        works = map(self._exchange.work, self._batcher.batches(each.columns for each in batches))
+        works = map(
+            self._exchange.build_work, self._batcher.split_batches(each.columns for each in batches)
+        )
         while True:
-            self._fill(works)
-            if not self._under_way:
+            self._start_batches(works)
+            if not self._in_flight:
                 return
-            if self._demand.is_sure:
-                self._ahead = self._next(works)
-            yield self._finished(works)
-            self._look_who_reads(works)
+            if self._demand.is_confirmed:
+                self._prepared_work = self._next_work(works)
+            yield self._collect_finished(works)
+            self._update_demand(works)
 
-    def _fill(self, works: Iterator[Work]) -> None:
-        while self._has_room() and (work := self._next(works)) is not None:
-            self._begin(work)
+    def _start_batches(self, works: Iterator[BatchWork]) -> None:
+        while self._has_capacity() and (work := self._next_work(works)) is not None:
+            self._start_batch(work)
 
-    def _next(self, works: Iterator[Work]) -> Work | None:
-        ahead, self._ahead = self._ahead, None
+    def _next_work(self, works: Iterator[BatchWork]) -> BatchWork | None:
+        ahead, self._prepared_work = self._prepared_work, None
         return ahead or next(works, None)
 
-    def _look_who_reads(self, works: Iterator[Work]) -> None:
+    def _update_demand(self, works: Iterator[BatchWork]) -> None:
         # Without more rows there is nothing to decide, and nobody to wait for.
-        if not self._under_way:
-            self._ahead = self._next(works)
-        if self._under_way or self._ahead is not None:
-            self._demand.gave()
+        if not self._in_flight:
+            self._prepared_work = self._next_work(works)
+        if self._in_flight or self._prepared_work is not None:
+            self._demand.update_after_array()
 
-    def _finished(self, works: Iterator[Work]) -> list[Outcome]:
+    def _collect_finished(self, works: Iterator[BatchWork]) -> list[BatchOutcome]:
         """Wait for the next batch, and take those after it that need not be waited for."""
-        found: list[Outcome] = []
+        found: list[BatchOutcome] = []
         rows = 0
-        while self._under_way:
-            outcome = self._under_way[0]
-            if not outcome.is_answered:
+        while self._in_flight:
+            outcome = self._in_flight[0]
+            if not outcome.is_complete:
                 if found:
                     break
                 for part in outcome.parts:
-                    if part.flight is not None:
-                        self._flights.land(part.flight)
+                    if part.in_flight_call is not None:
+                        self._calls.wait_until_done(part.in_flight_call)
             if (
-                self._ahead is not None
-                and len(self._under_way) <= self._demand.allowed
-                and self._bytes < _MAX_BYTES_UNDER_WAY
+                self._prepared_work is not None
+                and len(self._in_flight) <= self._demand.max_batches
+                and self._in_flight_bytes < _MAX_IN_FLIGHT_BYTES
             ):
                 # Its place under way is free; reading the answer is not what it should wait for.
-                work, self._ahead = self._ahead, None
-                self._begin(work)
+                work, self._prepared_work = self._prepared_work, None
+                self._start_batch(work)
             rows += outcome.work.batch.rows
-            if found and rows > _TOGETHER_ROWS:
+            if found and rows > _MAX_MERGED_ROWS:
                 break
-            self._finish(outcome)
-            self._under_way.popleft()
-            self._bytes -= outcome.body_bytes
+            self._finish_batch(outcome)
+            self._in_flight.popleft()
+            self._in_flight_bytes -= outcome.body_bytes
             found.append(outcome)
-            if not self._demand.is_sure:
+            if not self._demand.is_confirmed:
                 break
             # The others are asked meanwhile, so that more may be there to go with these.
-            self._fill(works)
+            self._start_batches(works)
         return found
 
-    def remember(self, part: Part, error: SnowmeltError) -> None:
+    def cache_failure(self, part: BatchPart, error: SnowmeltError) -> None:
         """Keep an error that ends the task, so that its next attempt does not call in vain."""
         if isinstance(error, CallFailed):
-            self._failures.remember(part.request.batch_id, error)
+            self._failed_batches.cache_failure(part.request.batch_id, error)
 
     def close(self) -> None:
         """Cancel what is under way, and write down that it was."""
-        self._flights.close()
+        self._calls.close()
         self._budget.close()
         self._exchange.close()
-        for outcome in self._under_way:
+        for outcome in self._in_flight:
             for part in outcome.parts:
-                if part.flight is not None and part.values is None:
-                    self._write_down(part, Result.CANCELLED)
-        self._under_way.clear()
+                if part.in_flight_call is not None and part.values is None:
+                    self._log_part(part, BatchStatus.CANCELLED)
+        self._in_flight.clear()
 
-    def _has_room(self) -> bool:
-        return len(self._under_way) < self._demand.allowed and (
-            self._bytes < _MAX_BYTES_UNDER_WAY or not self._under_way
+    def _has_capacity(self) -> bool:
+        return len(self._in_flight) < self._demand.max_batches and (
+            self._in_flight_bytes < _MAX_IN_FLIGHT_BYTES or not self._in_flight
         )
 
-    def _begin(self, work: Work) -> None:
-        outcome = Outcome(work, [])
-        self._under_way.append(outcome)
+    def _start_batch(self, work: BatchWork) -> None:
+        outcome = BatchOutcome(work, [])
+        self._in_flight.append(outcome)
         request = work.request
         if request is None:
-            self._ledger.add(self._record(work, None))
+            self._call_log.add(self._make_call_record(work, None))
             return
         outcome.body_bytes = len(request.body)
-        self._bytes += outcome.body_bytes
-        part = Part(request, self._record(work, request), url=self._url)
-        if self._sizes.forbid(request):
-            outcome.parts.extend(self._small_enough(part))
+        self._in_flight_bytes += outcome.body_bytes
+        part = BatchPart(request, self._make_call_record(work, request), url=self._url)
+        if self._size_limits.is_too_large(request):
+            outcome.parts.extend(self._split_oversized(part))
         else:
             outcome.parts.append(part)
         for part in outcome.parts:
-            self._send(part, rows=part.request.rows)
+            self._send_part(part, rows=part.request.rows)
 
-    def _small_enough(self, part: Part) -> Iterator[Part]:
-        if self._sizes.forbid(part.request):
-            for half in self._halves(part, None):
-                yield from self._small_enough(half)
+    def _split_oversized(self, part: BatchPart) -> Iterator[BatchPart]:
+        if self._size_limits.is_too_large(part.request):
+            for half in self._split_part(part, None):
+                yield from self._split_oversized(half)
         else:
             yield part
 
-    def _record(self, work: Work, request: Request | None) -> CallRecord:
-        place, batch = self._place, work.batch
+    def _make_call_record(self, work: BatchWork, request: BatchRequest | None) -> CallRecord:
+        place, batch = self._position, work.batch
         record = CallRecord(
             self._plan.function.signature.name,
             place.query_id,
@@ -381,110 +394,128 @@ class Pipeline:
             cache_hits=work.cache_hits,
         )
         if request is None:
-            record.outcome = Result.NOT_SENT
+            record.outcome = BatchStatus.NOT_SENT
             record.started_at = self._clock.now().isoformat()
         else:
             record.rows_sent = request.rows
         return record
 
-    def _send(self, part: Part, *, rows: int) -> None:
+    def _send_part(self, part: BatchPart, *, rows: int) -> None:
         """Send a request; what forbids that is kept as its error, which is told in its turn."""
         if self._plan.options.dry_run:
             part.record.bytes_out = len(part.request.body)
             return
         try:
-            self._failures.recall(part.request.batch_id)
-            self._breaker.check(part.record.function)
+            self._failed_batches.raise_cached_failure(part.request.batch_id)
+            self._circuit_breaker.check_call_allowed(part.record.function)
             self._budget.spend(rows=rows)
-            outgoing, part.kept = self._exchange.outgoing(part.request)
+            outgoing, part.translator_data = self._exchange.translate_request(part.request)
         except TranslatorFailed as error:
-            part.error = part.failed(_without_function(error))
+            part.error = part.make_error(_format_translator_error(error))
             return
         except SnowmeltError as error:
             part.error = error
             return
-        part.flight = self._flights.start(self._exchange.sending(outgoing, part.record))
+        part.in_flight_call = self._calls.start(
+            self._exchange.make_send_call(outgoing, part.record)
+        )
 
-    def _finish(self, outcome: Outcome) -> None:
+    def _finish_batch(self, outcome: BatchOutcome) -> None:
         """Wait for the answers to a batch; requests that are too large become two."""
         parts, at = outcome.parts, 0
         while at < len(parts):
             part = parts[at]
             try:
-                self._answer(part)
-            except TooLarge as error:
+                self._receive_part(part)
+            except PayloadTooLarge as error:
                 if part.request.rows > 1:
-                    parts[at : at + 1] = halves = self._halves(part, error)
+                    parts[at : at + 1] = halves = self._split_part(part, error)
                     for half in halves:
-                        self._send(half, rows=0)
+                        self._send_part(half, rows=0)
                     continue
-                part.error = part.failed(f"row {part.first_row} alone is too large: {error}")
-                part.blames_service = True
-            self._settle(part)
+                part.error = part.make_error(f"row {part.first_row} alone is too large: {error}")
+                part.is_service_error = True
+            self._complete_part(part)
             at += 1
         work = outcome.work
-        if work.keys and len(parts) == 1 and parts[0].error is None and not parts[0].failures:
-            self._exchange.keep(work, parts[0].values)
+        if work.cache_keys and len(parts) == 1 and parts[0].error is None and not parts[0].failures:
+            self._exchange.cache_values(work, parts[0].values)
 
-    def _answer(self, part: Part) -> None:
+    def _receive_part(self, part: BatchPart) -> None:
         """Wait for a request's answer, and read it.
 
         Raises:
             TooLarge: Halves of it may do.
         """
-        if part.flight is None:
+        if part.in_flight_call is None:
             return
         try:
-            body = self._flights.wait(part.flight)
-            answers = self._exchange.answers(part.request, part.kept, body)
-        except TooLarge:
+            body = self._calls.wait_for_result(part.in_flight_call)
+            answers = self._exchange.decode_response(part.request, part.translator_data, body)
+        except PayloadTooLarge:
             raise
-        except ReplyInvalid as error:
-            part.error, part.blames_service = part.failed(str(error)), True
+        except ResponseInvalid as error:
+            part.error, part.is_service_error = part.make_error(str(error)), True
         except TranslatorFailed as error:
-            part.error = part.failed(_without_function(error))
+            part.error = part.make_error(_format_translator_error(error))
         except SnowmeltError as error:
-            part.error, part.blames_service = error, isinstance(error, RemoteError)
+            part.error, part.is_service_error = error, isinstance(error, RemoteError)
         else:
             part.values, part.failures = answers.values, answers.failures
 
-    def _settle(self, part: Part) -> None:
+    def _complete_part(self, part: BatchPart) -> None:
         if part.values is None:
-            part.values = pa.nulls(part.request.rows, self._form)
-        if part.flight is not None:
+            part.values = pa.nulls(part.request.rows, self._result_type)
+        if part.in_flight_call is not None:
             if part.error is None:
-                self._breaker.succeeded()
+                self._circuit_breaker.record_success()
                 if part.split is not None:
-                    part.split.half_answered()
-            elif part.blames_service:
-                self._breaker.failed(str(part.error), part.record.status)
+                    part.split.record_completed_half()
+            elif part.is_service_error:
+                self._circuit_breaker.record_failure(str(part.error), part.record.status)
         if part.error is not None:
             part.record.error = str(part.error)
-            self._write_down(part, Result.FAILED)
+            self._log_part(part, BatchStatus.FAILED)
         elif self._plan.options.dry_run:
-            self._write_down(part, Result.DRY_RUN)
+            self._log_part(part, BatchStatus.DRY_RUN)
         else:
             part.record.row_errors = len(part.failures)
-            self._write_down(part, Result.OK)
+            self._log_part(part, BatchStatus.OK)
 
-    def _write_down(self, part: Part, result: Result) -> None:
-        part.record.outcome = result
-        self._ledger.add(part.record)
+    def _log_part(self, part: BatchPart, status: BatchStatus) -> None:
+        part.record.outcome = status
+        self._call_log.add(part.record)
 
-    def _halves(self, part: Part, error: TooLarge | None) -> list[Part]:
+    def _split_part(self, part: BatchPart, error: PayloadTooLarge | None) -> list[BatchPart]:
         """Return two requests instead of one; what that cost is written down with the first."""
-        split = None if error is None else Split.of(part.request, error, self._sizes)
+        split = (
+            None
+            if error is None
+            else SplitRequest.from_error(part.request, error, self._size_limits)
+        )
         whole = part.record
-        first, second = self._exchange.halves(part.request)
+        first, second = self._exchange.split_request(part.request)
         middle = part.first_row + first.rows
         return [
-            Part(
-                first, self._half(whole, first, is_first=True), part.first_row, split, url=part.url
+            BatchPart(
+                first,
+                self._make_half_record(whole, first, is_first=True),
+                part.first_row,
+                split,
+                url=part.url,
             ),
-            Part(second, self._half(whole, second, is_first=False), middle, split, url=part.url),
+            BatchPart(
+                second,
+                self._make_half_record(whole, second, is_first=False),
+                middle,
+                split,
+                url=part.url,
+            ),
         ]
 
-    def _half(self, whole: CallRecord, request: Request, *, is_first: bool) -> CallRecord:
+    def _make_half_record(
+        self, whole: CallRecord, request: BatchRequest, *, is_first: bool
+    ) -> CallRecord:
         record = CallRecord(
             whole.function, whole.query_id, request.batch_id, whole.stage, whole.partition,
             whole.attempt, rows=request.rows, rows_sent=request.rows,
@@ -497,7 +528,7 @@ class Pipeline:
         return record
 
 
-def _without_function(error: TranslatorFailed) -> str:
+def _format_translator_error(error: TranslatorFailed) -> str:
     """The error of the batch names the function."""
     fields = error.fields
     return f"its {fields['which']} translator {fields['translator']} failed: {fields['reason']}"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from snowmelt.functions.definition import ApiIntegration, ExternalFunction, Translator
 
-    Translate: TypeAlias = Translator | Callable[[dict[str, object]], Mapping[str, object]]
+    TranslatorSource: TypeAlias = Translator | Callable[[dict[str, object]], Mapping[str, object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +66,17 @@ class CallPlan:
     zone: str
     context: Mapping[str, str] = field(default_factory=dict)
     options: CallerOptions = field(default_factory=CallerOptions)
-    request_translator: Translate | None = None
-    response_translator: Translate | None = None
+    request_translator: TranslatorSource | None = None
+    response_translator: TranslatorSource | None = None
     # Of the trace that the query belongs to, as W3C's header of that name.
     traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QueryPosition:
     """Where in a query rows are: the same again for each attempt at the same work.
 
-    `site` tells calls of one function in a statement or program apart. `task` is the attempt's own
+    `call_site` tells calls of one function in a statement or program apart. `task_attempt_id` is the attempt's own
     id: calls that share a site have numbers within it. Empty where a task makes one call only.
     """
 
@@ -84,5 +84,5 @@ class Place:
     stage: int
     partition: int
     attempt: int = 0
-    site: str = ""
-    task: str = ""
+    call_site: str = ""
+    task_attempt_id: str = ""

@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from snowmelt.functions.caller.arrow_types import arrow_form
-from snowmelt.functions.caller.batcher import BatchIds
-from snowmelt.functions.caller.request_encoder import ColumnWriter
-from snowmelt.functions.caller.value_cache import MISSING
+from snowmelt.functions.caller.arrow_types import to_arrow_type
+from snowmelt.functions.caller.batcher import BatchIdGenerator
+from snowmelt.functions.caller.request_encoder import RequestEncoder
+from snowmelt.functions.caller.value_cache import CACHE_MISS
 from snowmelt.functions.definition import Volatility
 
 if TYPE_CHECKING:
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from snowmelt.functions.caller.batcher import Batch
-    from snowmelt.functions.caller.plan import CallPlan, Place
+    from snowmelt.functions.caller.batcher import CallBatch
+    from snowmelt.functions.caller.plan import CallPlan, QueryPosition
     from snowmelt.functions.caller.value_cache import ValueCache
     from snowmelt.functions.definition import ExternalFunction
-    from snowmelt.functions.errors import TooLarge
+    from snowmelt.functions.errors import PayloadTooLarge
 
 if TYPE_CHECKING:
-    Integers: TypeAlias = NDArray[np.int64]
+    Int64Array: TypeAlias = NDArray[np.int64]
 
-_encoder = msgspec.json.Encoder(decimal_format="number")
-_SMALL = 16
+_json_encoder = msgspec.json.Encoder(decimal_format="number")
+_DEFAULT_VALUE_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class BatchRequest:
     """Rows as they are sent: one POST, and again with the same id until it is answered."""
 
     batch_id: str
@@ -47,143 +47,157 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class BatchWork:
     """A batch, what it asks, and how the answers become values of its rows.
 
-    `request` is None where there is nothing to ask. `known` holds values of earlier calls.
+    `request` is None where there is nothing to ask. `cached_values` holds values of earlier calls.
     """
 
-    batch: Batch
-    request: Request | None
-    known: pa.Array | None = None
-    keys: tuple[bytes, ...] = ()
-    indices: pa.Array | None = None
+    batch: CallBatch
+    request: BatchRequest | None
+    cached_values: pa.Array | None = None
+    cache_keys: tuple[bytes, ...] = ()
+    row_indices: pa.Array | None = None
 
     @property
     def cache_hits(self) -> int:
         """How many inputs needed no call."""
-        return 0 if self.known is None else len(self.known)
+        return 0 if self.cached_values is None else len(self.cached_values)
 
-    def restored(self, answers: pa.Array, known: pa.Array | None = None) -> pa.Array:
+    def spread_to_rows(self, values: pa.Array, cached_values: pa.Array | None = None) -> pa.Array:
         """Return one value for each row of the batch; NULL for rows that were not sent.
 
         Args:
-            answers: One for each row of the request, of any type.
-            known: Likewise for the work's `known`, of the same type.
+            values: One for each row of the request, of any type.
+            cached_values: Likewise for the work's `cached_values`, of the same type.
         """
-        if known is not None and len(known):
-            answers = pa.concat_arrays([answers, known])
-        return answers if self.indices is None else answers.take(self.indices)
+        if cached_values is not None and len(cached_values):
+            values = pa.concat_arrays([values, cached_values])
+        return values if self.row_indices is None else values.take(self.row_indices)
 
 
-class Composer:
+class RequestBuilder:
     """Makes requests of the batches of one function at one place of a query."""
 
-    def __init__(self, plan: CallPlan, place: Place, cache: ValueCache | None = None) -> None:
+    def __init__(
+        self, plan: CallPlan, position: QueryPosition, cache: ValueCache | None = None
+    ) -> None:
         """Prepare.
 
         Args:
             plan: Of the function.
-            place: In the query.
+            position: In the query.
             cache: Values of earlier calls; used where the function is IMMUTABLE.
         """
         function, options = plan.function, plan.options
-        self._writer = ColumnWriter(
+        self._request_encoder = RequestEncoder(
             function.signature.arguments,
             plan.zone,
             binary=options.binary,
             array_as_string=options.array_as_string,
         )
-        self._arguments = len(function.signature.arguments)
-        self._form = arrow_form(function.signature.returns, plan.zone)
-        self._ids = BatchIds(place, function)
-        self._scope = _scope(plan)
-        self._immutable = function.volatility is Volatility.IMMUTABLE
-        self._cache = cache if self._immutable else None
+        self._argument_count = len(function.signature.arguments)
+        self._result_type = to_arrow_type(function.signature.returns, plan.zone)
+        self._batch_ids = BatchIdGenerator(position, function)
+        self._scope = _compute_cache_scope(plan)
+        self._is_immutable = function.volatility is Volatility.IMMUTABLE
+        self._cache = cache if self._is_immutable else None
 
-    def work(self, batch: Batch) -> Work:
+    def build_work(self, batch: CallBatch) -> BatchWork:
         """Return what to ask for a batch.
 
         Raises:
             BatchInvalid: A column does not fit its argument.
         """
-        columns, rows = batch.columns[: self._arguments], batch.sent
-        index: Integers | None = None
-        if self._immutable and rows > 1:
-            first, index = distinct(columns, rows)
+        columns, rows = batch.columns[: self._argument_count], batch.sent_rows
+        index: Int64Array | None = None
+        if self._is_immutable and rows > 1:
+            first, index = find_distinct_rows(columns, rows)
             if index is not None:
-                columns, rows = _rows(columns, first), len(first)
+                columns, rows = _take_rows(columns, first), len(first)
         keys: list[bytes] = []
         known = None
         if self._cache is not None and rows:
-            keys, known, slots = self._look_up(columns, rows, self._cache)
+            keys, known, slots = self._find_cached_values(columns, rows, self._cache)
             if known is not None:
                 asked = np.flatnonzero(slots < len(keys))
-                columns, rows = _rows(columns, asked), len(asked)
+                columns, rows = _take_rows(columns, asked), len(asked)
                 index = slots if index is None else slots[index]
-        request = self._request(batch, columns, rows) if rows else None
-        return Work(batch, request, known, tuple(keys), _indices(batch, index))
+        request = self._make_request(batch, columns, rows) if rows else None
+        return BatchWork(batch, request, known, tuple(keys), _map_rows_to_values(batch, index))
 
-    def keep(self, work: Work, answers: pa.Array, failed: Collection[int] = ()) -> None:
+    def cache_values(
+        self, work: BatchWork, response_values: pa.Array, failed_rows: Collection[int] = ()
+    ) -> None:
         """Keep the answers to a request for later calls.
 
         Args:
-            work: What `work` returned.
-            answers: One for each row of the request.
-            failed: Rows of the request that have no answer.
+            work: What `build_work` returned.
+            response_values: One for each row of the request.
+            failed_rows: Rows of the request that have no answer.
         """
-        if self._cache is None or not work.keys:
+        if self._cache is None or not work.cache_keys:
             return
-        keys, values = list(work.keys), answers.to_pylist()
-        for at in sorted(failed, reverse=True):
+        keys, values = list(work.cache_keys), response_values.to_pylist()
+        for at in sorted(failed_rows, reverse=True):
             del keys[at], values[at]
-        sizes = [len(each) if isinstance(each, (str, bytes)) else _SMALL for each in values]
+        sizes = [
+            len(each) if isinstance(each, (str, bytes)) else _DEFAULT_VALUE_BYTES for each in values
+        ]
         self._cache.put_many(keys, values, sizes)
 
-    def halves(self, request: Request) -> tuple[Request, Request]:
+    def split_request(self, request: BatchRequest) -> tuple[BatchRequest, BatchRequest]:
         """Return two requests that ask what one does, which has two rows at least."""
         middle = request.rows // 2
         first = tuple(column.slice(0, middle) for column in request.columns)
         second = tuple(column.slice(middle) for column in request.columns)
         return (
-            self._part(f"{request.batch_id}/0", first, middle),
-            self._part(f"{request.batch_id}/1", second, request.rows - middle),
+            self._make_half_request(f"{request.batch_id}/0", first, middle),
+            self._make_half_request(f"{request.batch_id}/1", second, request.rows - middle),
         )
 
-    def _part(self, batch_id: str, columns: tuple[pa.Array, ...], rows: int) -> Request:
-        return Request(batch_id, self._writer.body(rows, columns), rows, columns)
+    def _make_half_request(
+        self, batch_id: str, columns: tuple[pa.Array, ...], rows: int
+    ) -> BatchRequest:
+        return BatchRequest(
+            batch_id, self._request_encoder.encode_body(rows, columns), rows, columns
+        )
 
-    def _request(self, batch: Batch, columns: tuple[pa.Array, ...], rows: int) -> Request:
-        body = self._writer.body(rows, columns)
-        return Request(self._ids.of(batch.ordinal, body), body, rows, columns)
+    def _make_request(
+        self, batch: CallBatch, columns: tuple[pa.Array, ...], rows: int
+    ) -> BatchRequest:
+        body = self._request_encoder.encode_body(rows, columns)
+        return BatchRequest(self._batch_ids.make_batch_id(batch.ordinal, body), body, rows, columns)
 
-    def _look_up(
+    def _find_cached_values(
         self, columns: Sequence[pa.Array], rows: int, cache: ValueCache
-    ) -> tuple[list[bytes], pa.Array | None, Integers]:
+    ) -> tuple[list[bytes], pa.Array | None, Int64Array]:
         """Return keys of rows that are not known, known values, and where each row's answer is."""
-        texts = self._writer.listed(columns)
-        encode, scope = _encoder.encode, self._scope
+        texts = self._request_encoder.to_json_values(columns)
+        encode, scope = _json_encoder.encode, self._scope
         keys = [scope + encode(row) for row in (zip(*texts, strict=True) if texts else [()] * rows)]
         found = cache.get_many(keys)
-        missing = [key for key, value in zip(keys, found, strict=True) if value is MISSING]
+        missing = [key for key, value in zip(keys, found, strict=True) if value is CACHE_MISS]
         if len(missing) == rows:
             return keys, None, np.arange(rows)
-        is_known = np.fromiter((value is not MISSING for value in found), np.bool_, rows)
+        is_known = np.fromiter((value is not CACHE_MISS for value in found), np.bool_, rows)
         slots = np.empty(rows, np.int64)
         slots[~is_known] = np.arange(len(missing))
         slots[is_known] = np.arange(len(missing), rows)
-        values = [value for value in found if value is not MISSING]
-        return missing, pa.array(values, self._form), slots
+        values = [value for value in found if value is not CACHE_MISS]
+        return missing, pa.array(values, self._result_type), slots
 
 
-def _scope(plan: CallPlan) -> bytes:
+def _compute_cache_scope(plan: CallPlan) -> bytes:
     """Return what values depend on besides the function and its arguments, as a digest."""
     options = plan.options
     spoken = [plan.zone, options.binary, options.array_as_string, sorted(plan.context.items())]
     return hashlib.blake2b(msgspec.json.encode(spoken), digest_size=12).digest()
 
 
-def distinct(columns: Sequence[pa.Array], rows: int) -> tuple[Integers, Integers | None]:
+def find_distinct_rows(
+    columns: Sequence[pa.Array], rows: int
+) -> tuple[Int64Array, Int64Array | None]:
     """Return the first of each set of equal rows, and which of those each row equals.
 
     The latter is None if no two rows are equal.
@@ -207,19 +221,21 @@ def distinct(columns: Sequence[pa.Array], rows: int) -> tuple[Integers, Integers
     return np.flatnonzero(is_first), codes
 
 
-def _rows(columns: Sequence[pa.Array], rows: Integers) -> tuple[pa.Array, ...]:
+def _take_rows(columns: Sequence[pa.Array], rows: Int64Array) -> tuple[pa.Array, ...]:
     indices = pa.array(rows)
     return tuple(column.take(indices) for column in columns)
 
 
-def _indices(batch: Batch, index: Integers | None) -> pa.Array | None:
+def _map_rows_to_values(batch: CallBatch, value_index: Int64Array | None) -> pa.Array | None:
     """Return where each row of a batch finds its answer; None where it is in the same place."""
-    if batch.places is None:
-        return None if index is None else pa.array(index)
+    if batch.sent_positions is None:
+        return None if value_index is None else pa.array(value_index)
     places = np.zeros(batch.rows, np.int64)
     missing = np.ones(batch.rows, np.bool_)
-    places[batch.places] = np.arange(batch.sent) if index is None else index
-    missing[batch.places] = False
+    places[batch.sent_positions] = (
+        np.arange(batch.sent_rows) if value_index is None else value_index
+    )
+    missing[batch.sent_positions] = False
     return pa.array(places, mask=missing)
 
 
@@ -227,57 +243,68 @@ def _indices(batch: Batch, index: Integers | None) -> pa.Array | None:
 
 
 @dataclass(slots=True)
-class Sizes:
+class RequestSizeLimits:
     """The smallest sizes of requests that had to be sent in halves; for any number of threads."""
 
-    rows: int | None = None
-    body_bytes: int | None = None
+    too_large_rows: int | None = None
+    too_large_body_bytes: int | None = None
 
-    def forbid(self, request: Request) -> bool:
+    def is_too_large(self, request: BatchRequest) -> bool:
         """Tell whether a request is as large as one that was too large."""
         return request.rows > 1 and (
-            (self.rows is not None and request.rows >= self.rows)
-            or (self.body_bytes is not None and len(request.body) >= self.body_bytes)
+            (self.too_large_rows is not None and request.rows >= self.too_large_rows)
+            or (
+                self.too_large_body_bytes is not None
+                and len(request.body) >= self.too_large_body_bytes
+            )
         )
 
 
 @dataclass(slots=True)
-class Split:
+class SplitRequest:
     """A request that was too large; its size counts once both halves were answered as they were.
 
     A single huge row says nothing about a size: the half that holds it is too large again, until
     the row is alone, and all that time the other half was not.
     """
 
-    sizes: Sizes
+    size_limits: RequestSizeLimits
     rows: int | None
     body_bytes: int | None
-    answered: int = 0
+    completed_halves: int = 0
 
     @classmethod
-    def of(cls, request: Request, error: TooLarge, sizes: Sizes) -> Split:
+    def from_error(
+        cls, request: BatchRequest, error: PayloadTooLarge, size_limits: RequestSizeLimits
+    ) -> SplitRequest:
         """Note what was too large: the reply, which has to do with rows, or the request."""
         if error.fields.get("status") == 200:
-            return cls(sizes, request.rows, None)
-        return cls(sizes, None, len(request.body))
+            return cls(size_limits, request.rows, None)
+        return cls(size_limits, None, len(request.body))
 
-    def half_answered(self) -> None:
+    def record_completed_half(self) -> None:
         """Count a half; with the second one, no request of this size is sent again."""
-        self.answered += 1
-        if self.answered == 2:
-            self.sizes.rows = _least(self.sizes.rows, self.rows)
-            self.sizes.body_bytes = _least(self.sizes.body_bytes, self.body_bytes)
+        self.completed_halves += 1
+        if self.completed_halves == 2:
+            self.size_limits.too_large_rows = _min_or_none(
+                self.size_limits.too_large_rows, self.rows
+            )
+            self.size_limits.too_large_body_bytes = _min_or_none(
+                self.size_limits.too_large_body_bytes, self.body_bytes
+            )
 
 
-def _least(known: int | None, found: int | None) -> int | None:
+def _min_or_none(known: int | None, found: int | None) -> int | None:
     if known is None or found is None:
         return known if found is None else found
     return min(known, found)
 
 
-_sizes: dict[tuple[int, str, str], Sizes] = {}
+_size_limits: dict[tuple[int, str, str], RequestSizeLimits] = {}
 
 
-def sizes_of(function: ExternalFunction) -> Sizes:
+def get_size_limits(function: ExternalFunction) -> RequestSizeLimits:
     """Return what this process knows about a function."""
-    return _sizes.setdefault((os.getpid(), function.url, function.signature.name), Sizes())
+    return _size_limits.setdefault(
+        (os.getpid(), function.url, function.signature.name), RequestSizeLimits()
+    )

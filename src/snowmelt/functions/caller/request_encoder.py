@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from snowmelt.functions.caller.arrow_types import (
-    FEW_ROWS,
-    arrow_form,
-    floor_micros,
-    leads,
-    numbers,
-    zone_of,
+    MIN_COLUMNAR_ROWS,
+    floor_to_fraction_digits,
+    make_row_numbers,
+    make_row_prefixes,
+    parse_time_zone,
+    to_arrow_type,
 )
 from snowmelt.functions.errors import BatchInvalid
 from snowmelt.functions.wire import exact_json as exact
@@ -34,18 +34,18 @@ from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, Logica
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from snowmelt.functions.signature import Argument
+    from snowmelt.functions.signature import FunctionArgument
 
-_UNQUOTED = frozenset({LogicalType.FIXED, LogicalType.BOOLEAN, *SEMI_STRUCTURED_TYPES})
-_UNCHECKED = pc.TakeOptions(boundscheck=False)
+_UNQUOTED_TYPES = frozenset({LogicalType.FIXED, LogicalType.BOOLEAN, *SEMI_STRUCTURED_TYPES})
+_UNCHECKED_TAKE = pc.TakeOptions(boundscheck=False)
 
 
-class ColumnWriter:
+class RequestEncoder:
     """Writes requests of one function from Arrow columns; for any number of threads."""
 
     def __init__(
         self,
-        arguments: Sequence[Argument],
+        arguments: Sequence[FunctionArgument],
         zone: str = "UTC",
         *,
         binary: BinaryForm = BinaryForm.HEX,
@@ -60,71 +60,87 @@ class ColumnWriter:
             array_as_string: Write an ARRAY as text that holds JSON, as the published format says
                 of all types but objects, instead of a JSON array.
         """
-        self._columns = [
-            _Column(each, zone, binary, array_as_string=array_as_string) for each in arguments
+        self._argument_encoders = [
+            _ArgumentEncoder(each, zone, binary, array_as_string=array_as_string)
+            for each in arguments
         ]
-        marks = [each.mark for each in self._columns]
+        marks = [each.quote for each in self._argument_encoders]
         between = [f"{mark},{after}" for mark, after in pairwise(marks)]
         # What is between the columns of a row, and after the last row.
-        self._between = pa.array([*between, *(f"{mark}]]}}" for mark in marks[-1:])], pa.string())
+        self._separators = pa.array(
+            [*between, *(f"{mark}]]}}" for mark in marks[-1:])], pa.string()
+        )
 
-    def listed(self, columns: Sequence[pa.Array]) -> list[list[Any]]:
+    def to_json_values(self, columns: Sequence[pa.Array]) -> list[list[Any]]:
         """Return what msgspec writes for each value, by argument.
 
         Raises:
             BatchInvalid: A column does not fit its argument.
         """
-        return [each.listed(column) for each, column in zip(self._columns, columns, strict=False)]
+        return [
+            each.to_json_values(column)
+            for each, column in zip(self._argument_encoders, columns, strict=False)
+        ]
 
-    def body(self, count: int, columns: Sequence[pa.Array]) -> bytes:
-        """Return the body of a batch of `count` rows.
+    def encode_body(self, row_count: int, columns: Sequence[pa.Array]) -> bytes:
+        """Return the body of a batch of `row_count` rows.
 
         Args:
-            count: Of the rows.
+            row_count: Of the rows.
             columns: By argument; a column beyond the arguments is not sent.
 
         Raises:
             BatchInvalid: A column does not fit its argument.
         """
-        if count >= FEW_ROWS and self._columns:
-            found = self._by_column(count, columns)
+        if row_count >= MIN_COLUMNAR_ROWS and self._argument_encoders:
+            found = self._encode_by_column(row_count, columns)
             if found is not None:
                 return found
-        return exact.write({"data": list(zip(numbers(count), *self.listed(columns), strict=True))})
+        return exact.serialize(
+            {
+                "data": list(
+                    zip(make_row_numbers(row_count), *self.to_json_values(columns), strict=True)
+                )
+            }
+        )
 
-    def _by_column(self, count: int, columns: Sequence[pa.Array]) -> bytes | None:
+    def _encode_by_column(self, row_count: int, columns: Sequence[pa.Array]) -> bytes | None:
         texts = []
-        for each, column in zip(self._columns, columns, strict=False):
-            found = each.fragments(column)
+        for each, column in zip(self._argument_encoders, columns, strict=False):
+            found = each.to_json_fragments(column)
             if found is None:
                 return None
-            if len(found) != count:
+            if len(found) != row_count:
                 raise ValueError("columns differ in their number of rows")
             texts.append(found)
-        before = leads(count, self._columns[0].mark, self._columns[-1].mark)
-        pieces = pa.concat_arrays([before, self._between, *texts])
-        body = pc.call_function("array_take", [pieces, _order(count, len(texts))], _UNCHECKED)
+        before = make_row_prefixes(
+            row_count, self._argument_encoders[0].quote, self._argument_encoders[-1].quote
+        )
+        pieces = pa.concat_arrays([before, self._separators, *texts])
+        body = pc.call_function(
+            "array_take", [pieces, _make_take_indices(row_count, len(texts))], _UNCHECKED_TAKE
+        )
         return body.buffers()[2].to_pybytes()  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=8)
-def _order(count: int, width: int) -> pa.Array:
+def _make_take_indices(row_count: int, column_count: int) -> pa.Array:
     """Return where the pieces of a body are: leads, what is between columns, and the columns."""
-    rows = np.arange(count, dtype=np.int32)
-    order = np.empty((count, 2 * width), np.int32)
+    rows = np.arange(row_count, dtype=np.int32)
+    order = np.empty((row_count, 2 * column_count), np.int32)
     order[:, 0] = rows
-    for column in range(width):
-        order[:, 2 * column + 1] = count + width + column * count + rows
+    for column in range(column_count):
+        order[:, 2 * column + 1] = row_count + column_count + column * row_count + rows
         if column:
-            order[:, 2 * column] = count + column - 1
-    return pa.array(np.append(order.ravel(), np.int32(count + width - 1)))
+            order[:, 2 * column] = row_count + column - 1
+    return pa.array(np.append(order.ravel(), np.int32(row_count + column_count - 1)))
 
 
-class _Column:
+class _ArgumentEncoder:
     """How one argument is written."""
 
     def __init__(
-        self, argument: Argument, zone: str, binary: BinaryForm, *, array_as_string: bool
+        self, argument: FunctionArgument, zone: str, binary: BinaryForm, *, array_as_string: bool
     ) -> None:
         self._name = argument.name
         self._type = sql_type = argument.type
@@ -133,41 +149,41 @@ class _Column:
             if array_as_string and sql_type.kind is LogicalType.ARRAY
             else sql_type.kind
         )
-        self._form = arrow_form(sql_type, zone)
-        self._write = writer(self._kind, zone, binary)
-        self.mark = "" if self._kind in _UNQUOTED else '"'
+        self._arrow_type = to_arrow_type(sql_type, zone)
+        self._format_column = get_column_formatter(self._kind, zone, binary)
+        self.quote = "" if self._kind in _UNQUOTED_TYPES else '"'
 
-    def fragments(self, column: pa.Array) -> pa.StringArray | None:
+    def to_json_fragments(self, column: pa.Array) -> pa.StringArray | None:
         """Return texts to stand between the marks; None where it takes a look at each value."""
         # A float that is whole would lose its point; only some of the texts would have marks.
-        if self._kind is LogicalType.REAL or (self.mark and column.null_count):
+        if self._kind is LogicalType.REAL or (self.quote and column.null_count):
             return None
-        found = self._texts(column)
+        found = self._format_texts(column)
         if self._kind is LogicalType.TEXT and needs_escapes(found):
             return None
         return found.fill_null("null") if found.null_count else found
 
-    def listed(self, column: pa.Array) -> list[Any]:
+    def to_json_values(self, column: pa.Array) -> list[Any]:
         """Return what msgspec writes for each value."""
         if self._kind is LogicalType.REAL:
-            return _floats(self._as_form(column))
+            return _floats_to_json_values(self._cast_column(column))
         if self._kind is LogicalType.BOOLEAN or column.type == pa.int64():
             return column.to_pylist()  # type: ignore[no-any-return]
-        texts = self._texts(column).to_pylist()
-        if self.mark:
+        texts = self._format_texts(column).to_pylist()
+        if self.quote:
             return texts  # type: ignore[no-any-return]
         return [None if text is None else msgspec.Raw(text) for text in texts]
 
-    def _texts(self, column: pa.Array) -> pa.StringArray:
-        column = self._as_form(column)
+    def _format_texts(self, column: pa.Array) -> pa.StringArray:
+        column = self._cast_column(column)
         if self._type.length is not None:
             self._check_length(column)
         if self._kind in TIMESTAMP_TYPES:
-            column = floor_micros(column, self._type.scale)
+            column = floor_to_fraction_digits(column, self._type.scale)
         try:
-            return self._write(column)
+            return self._format_column(column)
         except pa.ArrowException as error:
-            raise self._refusal(column) from error
+            raise self._make_type_error(column) from error
 
     def _check_length(self, column: pa.Array) -> None:
         is_text = self._kind is LogicalType.TEXT
@@ -178,11 +194,11 @@ class _Column:
             unit = "characters" if is_text else "bytes"
             raise BatchInvalid(
                 reason=f"argument {self._name} of row {row} has {longest} {unit}, more than "
-                f"{self._type.full()}"
+                f"{self._type.format_full()}"
             )
 
-    def _as_form(self, column: pa.Array) -> pa.Array:
-        kind, form = column.type, self._form
+    def _cast_column(self, column: pa.Array) -> pa.Array:
+        kind, form = column.type, self._arrow_type
         if kind == form:
             return column
         if self._kind is LogicalType.FIXED and (
@@ -194,13 +210,15 @@ class _Column:
         try:
             return column.cast(form)
         except pa.ArrowException as error:
-            raise self._refusal(column) from error
+            raise self._make_type_error(column) from error
 
-    def _refusal(self, column: pa.Array) -> BatchInvalid:
-        return BatchInvalid(reason=f"argument {self._name} is {column.type}, not {self._form}")
+    def _make_type_error(self, column: pa.Array) -> BatchInvalid:
+        return BatchInvalid(
+            reason=f"argument {self._name} is {column.type}, not {self._arrow_type}"
+        )
 
 
-def _floats(column: pa.Array) -> list[Any]:
+def _floats_to_json_values(column: pa.Array) -> list[Any]:
     values = column.to_pylist()
     finite = pc.is_finite(column)
     if pc.all(finite).as_py() is False:
@@ -213,31 +231,31 @@ def _floats(column: pa.Array) -> list[Any]:
 # --- Arrow columns as JSON text, type by type, through kernels that see a whole column at once.
 
 if TYPE_CHECKING:
-    Write: TypeAlias = Callable[[pa.Array], pa.StringArray]
+    ColumnFormatter: TypeAlias = Callable[[pa.Array], pa.StringArray]
 
-_NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
-_BLANK = 32
-_TEXT = pa.string()
-_INT32 = Struct("<i")
-_TO_TEXT = pc.CastOptions(target_type=_TEXT)
+_NUMBER_PATTERN = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
+_SPACE_BYTE = 32
+_STRING_TYPE = pa.string()
+_INT32_FORMAT = Struct("<i")
+_CAST_TO_STRING = pc.CastOptions(target_type=_STRING_TYPE)
 _SECOND_US = 1_000_000
 _MINUTE_US = 60 * _SECOND_US
 _MINUTE = dt.timedelta(minutes=1)
 # Arrow does not apply the rule by which a zone goes on after its last listed change, in 2037.
-_LAST_KNOWN_US = 2_114_380_800 * _SECOND_US  # 2037-01-01
+_LAST_LISTED_ZONE_CHANGE_US = 2_114_380_800 * _SECOND_US  # 2037-01-01
 
 
-def writer(kind: LogicalType, zone: str, binary: BinaryForm) -> Write:
+def get_column_formatter(kind: LogicalType, zone: str, binary: BinaryForm) -> ColumnFormatter:
     """Return what gives the texts of a type; FLOAT has none.
 
     A text lacks the quotation marks that JSON wants for types other than NUMBER, BOOLEAN and
     those that are JSON already. NULL stays NULL.
     """
     if kind is LogicalType.BINARY:
-        return _hex if binary is BinaryForm.HEX else _base64
+        return _encode_hex if binary is BinaryForm.HEX else _encode_base64
     if kind in {LogicalType.TIMESTAMP_LTZ, LogicalType.TIMESTAMP_TZ}:
-        return lambda column: _instants(column, zone)
-    return _WRITERS.get(kind, _themselves)
+        return lambda column: _format_zoned_timestamps(column, zone)
+    return _COLUMN_FORMATTERS.get(kind, _return_unchanged)
 
 
 def needs_escapes(column: pa.StringArray) -> bool:
@@ -245,48 +263,48 @@ def needs_escapes(column: pa.StringArray) -> bool:
     _, offsets, data = column.buffers()
     if data is None or not len(column):
         return False
-    first, last = (_offset(offsets, column.offset + at) for at in (0, len(column)))
+    first, last = (_read_offset(offsets, column.offset + at) for at in (0, len(column)))
     written = data.slice(first, last - first).to_pybytes()
     if not written:
         return False
     return (
         b'"' in written
         or b"\\" in written
-        or int(np.minimum.reduce(np.frombuffer(written, np.uint8))) < _BLANK
+        or int(np.minimum.reduce(np.frombuffer(written, np.uint8))) < _SPACE_BYTE
     )
 
 
-def _offset(offsets: pa.Buffer, at: int) -> int:
-    return int(_INT32.unpack_from(offsets, 4 * at)[0])
+def _read_offset(offsets: pa.Buffer, index: int) -> int:
+    return int(_INT32_FORMAT.unpack_from(offsets, 4 * index)[0])
 
 
-def _themselves(column: pa.Array) -> pa.StringArray:
+def _return_unchanged(column: pa.Array) -> pa.StringArray:
     return column
 
 
-def _plainly(column: pa.Array) -> pa.StringArray:
-    return pc.call_function("cast", [column], _TO_TEXT)
+def _cast_to_text(column: pa.Array) -> pa.StringArray:
+    return pc.call_function("cast", [column], _CAST_TO_STRING)
 
 
-def _fixed(column: pa.Array) -> pa.StringArray:
-    if column.type != _TEXT:
-        return _plainly(column)
-    if pc.all(pc.match_substring_regex(column, _NUMBER)).as_py() is False:
+def _format_numbers(column: pa.Array) -> pa.StringArray:
+    if column.type != _STRING_TYPE:
+        return _cast_to_text(column)
+    if pc.all(pc.match_substring_regex(column, _NUMBER_PATTERN)).as_py() is False:
         raise pa.ArrowInvalid("it holds text that is no number")
     return column
 
 
-def _times(column: pa.Array) -> pa.StringArray:
-    return _with_fraction_if_any(column, pa.time32("s"))
+def _format_times(column: pa.Array) -> pa.StringArray:
+    return _format_optional_fraction(column, pa.time32("s"))
 
 
-def _timestamps(column: pa.Array) -> pa.StringArray:
-    return _with_fraction_if_any(column, pa.timestamp("s"))
+def _format_timestamps(column: pa.Array) -> pa.StringArray:
+    return _format_optional_fraction(column, pa.timestamp("s"))
 
 
-def _with_fraction_if_any(column: pa.Array, seconds: pa.DataType) -> pa.StringArray:
+def _format_optional_fraction(column: pa.Array, second_type: pa.DataType) -> pa.StringArray:
     try:
-        return column.cast(seconds).cast(pa.string())
+        return column.cast(second_type).cast(pa.string())
     except pa.ArrowInvalid:
         pass  # some have a fraction
     texts = column.cast(pa.string())
@@ -295,31 +313,33 @@ def _with_fraction_if_any(column: pa.Array, seconds: pa.DataType) -> pa.StringAr
     return texts
 
 
-def _instants(column: pa.Array, zone: str) -> pa.StringArray:
+def _format_zoned_timestamps(column: pa.Array, zone: str) -> pa.StringArray:
     """Return texts `YYYY-MM-DD HH:MM:SS[.fraction] +HHMM` in the zone.
 
     Offsets of local mean time have seconds, which the format cannot say: they are rounded to
     minutes, and the time of day with them, so that the instant is the same.
     """
     utc = column.view(pa.int64())
-    minutes = _offsets(utc, zone)
+    minutes = _compute_utc_offsets(utc, zone)
     local = pc.add(utc, pc.multiply(minutes, _MINUTE_US)).view(pa.timestamp("us"))
     distinct = minutes.dictionary_encode()
     offsets = pa.array(
-        [_offset_text(each) for each in distinct.dictionary.to_pylist()], pa.string()
+        [_format_utc_offset(each) for each in distinct.dictionary.to_pylist()], pa.string()
     )
-    return pc.binary_join_element_wise(_timestamps(local), offsets.take(distinct.indices), " ")
+    return pc.binary_join_element_wise(
+        _format_timestamps(local), offsets.take(distinct.indices), " "
+    )
 
 
-def _offsets(utc: pa.Array, zone: str) -> pa.Array:
+def _compute_utc_offsets(utc: pa.Array, zone: str) -> pa.Array:
     """Return the zone's distance from UTC at each instant, in whole minutes."""
-    found = zone_of(zone)
+    found = parse_time_zone(zone)
     fixed = found.utcoffset(None)
     if fixed is not None:
         minutes = pa.scalar(round(fixed / _MINUTE), pa.int64())
         return pc.if_else(utc.is_valid(), minutes, pa.scalar(None, pa.int64()))
     latest = pc.max(utc).as_py()
-    if latest is not None and latest >= _LAST_KNOWN_US:
+    if latest is not None and latest >= _LAST_LISTED_ZONE_CHANGE_US:
         instants = utc.view(pa.timestamp("us")).cast(pa.timestamp("us", "UTC")).to_pylist()
         offsets = [
             None if each is None else each.astimezone(found).utcoffset() for each in instants
@@ -331,27 +351,27 @@ def _offsets(utc: pa.Array, zone: str) -> pa.Array:
     return pc.round(pc.divide(seconds.cast(pa.float64()), 60.0)).cast(pa.int64())
 
 
-def _offset_text(minutes: int | None) -> str | None:
+def _format_utc_offset(minutes: int | None) -> str | None:
     if minutes is None:
         return None
     hours, rest = divmod(abs(minutes), 60)
     return f"{'-' if minutes < 0 else '+'}{hours:02}{rest:02}"
 
 
-def _hex(column: pa.Array) -> pa.StringArray:
+def _encode_hex(column: pa.Array) -> pa.StringArray:
     texts = [None if each is None else each.hex().upper() for each in column.to_pylist()]
     return pa.array(texts, pa.string())
 
 
-def _base64(column: pa.Array) -> pa.StringArray:
+def _encode_base64(column: pa.Array) -> pa.StringArray:
     texts = [None if each is None else b64encode(each).decode() for each in column.to_pylist()]
     return pa.array(texts, pa.string())
 
 
-_WRITERS: dict[LogicalType, Write] = {
-    LogicalType.FIXED: _fixed,
-    LogicalType.BOOLEAN: _plainly,
-    LogicalType.DATE: _plainly,
-    LogicalType.TIME: _times,
-    LogicalType.TIMESTAMP_NTZ: _timestamps,
+_COLUMN_FORMATTERS: dict[LogicalType, ColumnFormatter] = {
+    LogicalType.FIXED: _format_numbers,
+    LogicalType.BOOLEAN: _cast_to_text,
+    LogicalType.DATE: _cast_to_text,
+    LogicalType.TIME: _format_times,
+    LogicalType.TIMESTAMP_NTZ: _format_timestamps,
 }

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
     from snowmelt.clock import Clock
 
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 # Locks of slots lie beyond everything that is ever written.
-_SLOTS_AT = 1 << 20
+_SLOT_LOCKS_OFFSET_BYTES = 1 << 20
 
 
-def private_folder(parent: Path | None = None) -> Path:
+def ensure_private_folder(parent: Path | None = None) -> Path:
     """Return the folder of this user, made if there is none.
 
     Args:
@@ -49,15 +49,15 @@ def private_folder(parent: Path | None = None) -> Path:
     return folder
 
 
-def file_name(kind: str, *keys: str) -> str:
+def make_file_name(kind: str, *keys: str) -> str:
     """Return the name of the file that is shared by all who give the same keys."""
-    digest = hashlib.sha256("\0".join((_boot_id(), *keys)).encode())
+    digest = hashlib.sha256("\0".join((_read_boot_id(), *keys)).encode())
     return f"{kind}-{digest.hexdigest()[:32]}"
 
 
-def remove_old(folder: Path, kind: str, clock: Clock, kept_s: float) -> None:
+def delete_stale_files(folder: Path, kind: str, clock: Clock, max_age_s: float) -> None:
     """Delete the files of a kind that no process has written to for so long."""
-    oldest = clock.now().timestamp() - kept_s
+    oldest = clock.now().timestamp() - max_age_s
     for path in folder.glob(f"{kind}-*"):
         try:
             if path.stat().st_mtime < oldest:
@@ -67,14 +67,14 @@ def remove_old(folder: Path, kind: str, clock: Clock, kept_s: float) -> None:
 
 
 @lru_cache(maxsize=1)
-def _boot_id() -> str:
+def _read_boot_id() -> str:
     try:
-        return _BOOT.read_text()
+        return _BOOT_ID_PATH.read_text()
     except OSError:
         return ""
 
 
-class HostFile:
+class SharedFile:
     """A few numbers that processes share, and locks that die with their holder.
 
     Closing any descriptor of a file lets go of all slots that this process holds there, so a
@@ -85,52 +85,56 @@ class HostFile:
         """Open the file, made if there is none; reading what was never written gives zeros."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(path, flags, 0o600)
-        self._threads = threading.Lock()
+        self._thread_lock = threading.Lock()
 
     def close(self) -> None:
         """Close it; only for files without slots."""
         os.close(self._descriptor)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locking(self) -> Iterator[None]:
         """Keep other threads and processes out; for microseconds only."""
-        with self._threads:
+        with self._thread_lock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
             try:
                 yield
             finally:
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
-    def read(self, form: struct.Struct, at: int = 0) -> tuple[Any, ...]:
+    def read_numbers(self, layout: struct.Struct, offset_bytes: int = 0) -> tuple[Any, ...]:
         """Return the numbers that lie at a place."""
-        found = os.pread(self._descriptor, form.size, at)
-        return form.unpack(found.ljust(form.size, b"\0"))
+        found = os.pread(self._descriptor, layout.size, offset_bytes)
+        return layout.unpack(found.ljust(layout.size, b"\0"))
 
-    def write(self, form: struct.Struct, *values: float | bytes, at: int = 0) -> None:
+    def write_numbers(
+        self, layout: struct.Struct, *values: float | bytes, offset_bytes: int = 0
+    ) -> None:
         """Put numbers at a place; one of up to 4096 bytes is there as a whole or not at all."""
-        os.pwrite(self._descriptor, form.pack(*values), at)
+        os.pwrite(self._descriptor, layout.pack(*values), offset_bytes)
 
-    def count(self, key: bytes) -> int:
+    def append_key(self, key: bytes) -> int:
         """Add a key to the file's list; return how often it was there before.
 
         Args:
             key: As long as all others of the file.
         """
-        with self.locked():
+        with self.locking():
             end = os.fstat(self._descriptor).st_size
             listed = os.pread(self._descriptor, end, 0)
             os.pwrite(self._descriptor, key, end - end % len(key))
         keys = (listed[at : at + len(key)] for at in range(0, end, len(key)))
         return sum(each == key for each in keys)
 
-    def hold(self, slot: int) -> bool:
+    def try_lock_slot(self, slot: int) -> bool:
         """Take a slot unless another process holds it; tell whether it is ours."""
         try:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _SLOTS_AT + slot)
+            fcntl.lockf(
+                self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _SLOT_LOCKS_OFFSET_BYTES + slot
+            )
         except OSError:
             return False
         return True
 
-    def let_go(self, slot: int) -> None:
+    def unlock_slot(self, slot: int) -> None:
         """Give a slot back."""
-        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _SLOTS_AT + slot)
+        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _SLOT_LOCKS_OFFSET_BYTES + slot)

@@ -25,12 +25,12 @@ import msgspec
 
 from snowmelt.errors import MissingExtra
 from snowmelt.functions.caller.translator_runtime import (
-    Translated,
-    TranslatorFailure,
-    TranslatorRun,
-    translator_run,
+    TranslatorError,
+    TranslatorOutput,
+    TranslatorRunner,
+    make_translator_runner,
 )
-from snowmelt.functions.definition import Language, Translator
+from snowmelt.functions.definition import Translator, TranslatorLanguage
 
 # Of processing time, for one object; the engine's own limit of 10 s comes first where it reaches.
 _MAX_CPU_S = 11.0
@@ -38,10 +38,10 @@ _MAX_CPU_S = 11.0
 _MAX_WALL_S = 60.0
 # Of address space, beside which a script has 256 MiB in its engine.
 _MAX_PROCESS_BYTES = 2 * 1024 * 1024 * 1024
-_MOST_IDLE = 4
-_LENGTH_BYTES = 8
-_END_S = 5.0
-_START = """
+_MAX_IDLE_PROCESSES = 4
+_LENGTH_PREFIX_BYTES = 8
+_EXIT_TIMEOUT_S = 5.0
+_CHILD_PROGRAM = """
 import sys
 descriptor, sys.path[:] = int(sys.argv[1]), sys.argv[2:]
 from snowmelt.functions.caller.translator_process import serve
@@ -50,43 +50,43 @@ serve(descriptor)
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _TranslatorJob:
     translator: Translator
     body: bytes | None
     others: bytes
     max_cpu_s: float
 
 
-class _Done(msgspec.Struct, tag=True):
+class _JobResult(msgspec.Struct, tag=True):
     body: bytes | None
     url_suffix: str
     data: bytes | None
 
 
-class _Failed(msgspec.Struct, tag=True):
+class _JobFailure(msgspec.Struct, tag=True):
     reason: str
     detail: str
 
 
-_Result: TypeAlias = _Done | _Failed
+_JobOutcome: TypeAlias = _JobResult | _JobFailure
 
 
-class _Child:
+class _ChildProcess:
     """One process; for one object at a time. One that failed is not used again."""
 
     def __init__(self) -> None:
         ours, its = socket.socketpair()
         with its:
             process = subprocess.Popen(  # noqa: S603 - this interpreter, and a program of ours
-                [sys.executable, "-c", _START, str(its.fileno()), *sys.path],
+                [sys.executable, "-c", _CHILD_PROGRAM, str(its.fileno()), *sys.path],
                 pass_fds=[its.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
         self._socket, self._process = ours, process
-        self._end = weakref.finalize(self, _end, process, ours)
+        self._finalizer = weakref.finalize(self, _kill_process, process, ours)
 
-    def run(self, job: _Job, max_wall_s: float) -> _Result:
+    def run(self, job: _TranslatorJob, max_wall_s: float) -> _JobOutcome:
         """Return what a translator makes of an object.
 
         Raises:
@@ -94,20 +94,20 @@ class _Child:
         """
         self._socket.settimeout(max_wall_s)
         try:
-            _send(self._socket, msgspec.msgpack.encode(job))
-            answer = _receive(self._socket)
+            _send_message(self._socket, msgspec.msgpack.encode(job))
+            answer = _receive_message(self._socket)
         except TimeoutError:
-            raise TranslatorFailure(f"it took longer than {max_wall_s:g} s") from None
+            raise TranslatorError(f"it took longer than {max_wall_s:g} s") from None
         except OSError:
             answer = None
         if answer is None:
-            raise TranslatorFailure(self._how_it_ended(job))
-        result: _Result = msgspec.msgpack.decode(answer, type=_Result)
+            raise TranslatorError(self._describe_exit(job))
+        result: _JobOutcome = msgspec.msgpack.decode(answer, type=_JobOutcome)
         return result
 
-    def _how_it_ended(self, job: _Job) -> str:
+    def _describe_exit(self, job: _TranslatorJob) -> str:
         try:
-            code = self._process.wait(_END_S)
+            code = self._process.wait(_EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             return "its process closed the connection"
         if code == -signal.SIGPROF:
@@ -121,56 +121,56 @@ class _Child:
 
     def close(self) -> None:
         """Stop the process."""
-        self._end()
+        self._finalizer()
 
 
-def _end(process: subprocess.Popen[bytes], connection: socket.socket) -> None:
+def _kill_process(process: subprocess.Popen[bytes], connection: socket.socket) -> None:
     connection.close()
     process.kill()
     process.wait()
 
 
 # By process: a fork shares no children with its parent.
-_idle: dict[int, list[_Child]] = {}
-_lock = threading.Lock()
+_idle_processes: dict[int, list[_ChildProcess]] = {}
+_idle_lock = threading.Lock()
 
 
 def run_script(
     translator: Translator,
     body: bytes | None,
-    others: bytes,
+    other_fields: bytes,
     *,
     max_cpu_s: float = _MAX_CPU_S,
     max_wall_s: float = _MAX_WALL_S,
-) -> Translated:
+) -> TranslatorOutput:
     """Return what a translator in JavaScript makes of an object.
 
     Args:
         translator: In JavaScript.
         body: JSON, or a text that is none; None leaves it out.
-        others: The object without it, as JSON.
+        other_fields: The object without it, as JSON.
         max_cpu_s: Of the processing time of its process.
         max_wall_s: From the request to the answer.
 
     Raises:
         TranslatorFailure: It failed, or took more than it may.
     """
-    with _lock:
-        idle = _idle.setdefault(os.getpid(), [])
+    with _idle_lock:
+        idle = _idle_processes.setdefault(os.getpid(), [])
         child = idle.pop() if idle else None
-    child = child or _Child()
+    child = child or _ChildProcess()
     try:
-        result = child.run(_Job(translator, body, others, max_cpu_s), max_wall_s)
+        result = child.run(_TranslatorJob(translator, body, other_fields, max_cpu_s), max_wall_s)
     except BaseException:
         child.close()
         raise
-    with _lock:
-        kept = isinstance(result, _Done) and len(idle) < _MOST_IDLE
+    with _idle_lock:
+        kept = isinstance(result, _JobResult) and len(idle) < _MAX_IDLE_PROCESSES
         if kept:
             idle.append(child)
     if not kept:
         child.close()
-    return _translated(result)
+    return _unwrap_outcome(result)
 
 
 class TranslatorProcess:
@@ -185,25 +185,25 @@ class TranslatorProcess:
     ) -> None:
         self._translator = translator
         self._max_cpu_s, self._max_wall_s = max_cpu_s, max_wall_s
-        self._child: _Child | None = None
+        self._child: _ChildProcess | None = None
         self._lock = threading.Lock()
 
-    def __call__(self, body: bytes | None, others: bytes) -> Translated:
+    def __call__(self, body: bytes | None, other_fields: bytes) -> TranslatorOutput:
         """Return what it makes of an object: `body`, and the others as JSON.
 
         Raises:
             TranslatorFailure: It failed, or took more than it may.
         """
-        job = _Job(self._translator, body, others, self._max_cpu_s)
+        job = _TranslatorJob(self._translator, body, other_fields, self._max_cpu_s)
         with self._lock:
-            child = self._child = self._child or _Child()
+            child = self._child = self._child or _ChildProcess()
             try:
                 result = child.run(job, self._max_wall_s)
             except BaseException:
                 self._child = None
                 child.close()
                 raise
-        return _translated(result)
+        return _unwrap_outcome(result)
 
     def close(self) -> None:
         """Stop the process."""
@@ -213,19 +213,22 @@ class TranslatorProcess:
             child.close()
 
 
-def _translated(result: _Result) -> Translated:
-    if isinstance(result, _Failed):
-        raise TranslatorFailure(result.reason, result.detail)
-    return Translated(result.body, result.url_suffix, result.data)
+def _unwrap_outcome(outcome: _JobOutcome) -> TranslatorOutput:
+    if isinstance(outcome, _JobFailure):
+        raise TranslatorError(outcome.reason, outcome.detail)
+    return TranslatorOutput(outcome.body, outcome.url_suffix, outcome.data)
 
 
-def check_engine(translator: Translator) -> None:
+def require_engine(translator: Translator) -> None:
     """Check that what a translator needs is installed.
 
     Raises:
         MissingExtra: It is JavaScript, and the engine is not installed.
     """
-    if translator.language is Language.JAVASCRIPT and importlib.util.find_spec("quickjs") is None:
+    if (
+        translator.language is TranslatorLanguage.JAVASCRIPT
+        and importlib.util.find_spec("quickjs") is None
+    ):
         raise MissingExtra(what="A translator in JavaScript", package="quickjs", extra="functions")
 
 
@@ -242,48 +245,48 @@ def serve(descriptor: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_PROCESS_BYTES, _MAX_PROCESS_BYTES))
     # The parent's own log is where what a translator prints belongs.
     os.dup2(2, 1)
-    jobs = msgspec.msgpack.Decoder(_Job)
+    jobs = msgspec.msgpack.Decoder(_TranslatorJob)
     with socket.socket(fileno=descriptor) as connection:
-        while (text := _receive(connection)) is not None:
+        while (text := _receive_message(connection)) is not None:
             job = jobs.decode(text)
             # Its default action ends the process, whatever the engine is doing.
             signal.setitimer(signal.ITIMER_PROF, job.max_cpu_s)
-            result = _result(job)
+            result = _run_job(job)
             signal.setitimer(signal.ITIMER_PROF, 0)
-            _send(connection, msgspec.msgpack.encode(result))
+            _send_message(connection, msgspec.msgpack.encode(result))
 
 
-def _result(job: _Job) -> _Result:
+def _run_job(job: _TranslatorJob) -> _JobOutcome:
     try:
-        found = _run_of(job.translator)(job.body, job.others)
-    except TranslatorFailure as failure:
-        return _Failed(str(failure), failure.detail)
+        found = _get_translator_runner(job.translator)(job.body, job.others)
+    except TranslatorError as failure:
+        return _JobFailure(str(failure), failure.detail)
     except MemoryError:
-        return _Failed("it needed too much memory", "")
-    return _Done(found.body, found.url_suffix, found.data)
+        return _JobFailure("it needed too much memory", "")
+    return _JobResult(found.body, found.url_suffix, found.translator_data)
 
 
 @lru_cache(maxsize=64)
-def _run_of(translator: Translator) -> TranslatorRun:
-    return translator_run(translator)
+def _get_translator_runner(translator: Translator) -> TranslatorRunner:
+    return make_translator_runner(translator)
 
 
-def _send(connection: socket.socket, text: bytes) -> None:
-    connection.sendall(len(text).to_bytes(_LENGTH_BYTES) + text)
+def _send_message(connection: socket.socket, message: bytes) -> None:
+    connection.sendall(len(message).to_bytes(_LENGTH_PREFIX_BYTES) + message)
 
 
-def _receive(connection: socket.socket) -> bytes | None:
+def _receive_message(connection: socket.socket) -> bytes | None:
     """Return what the other end sent; None where it ended."""
-    head = _exactly(connection, _LENGTH_BYTES)
-    return None if head is None else _exactly(connection, int.from_bytes(head))
+    head = _receive_exactly(connection, _LENGTH_PREFIX_BYTES)
+    return None if head is None else _receive_exactly(connection, int.from_bytes(head))
 
 
-def _exactly(connection: socket.socket, count: int) -> bytes | None:
+def _receive_exactly(connection: socket.socket, size_bytes: int) -> bytes | None:
     pieces = []
-    while count:
-        piece = connection.recv(min(count, 1 << 20))
+    while size_bytes:
+        piece = connection.recv(min(size_bytes, 1 << 20))
         if not piece:
             return None
         pieces.append(piece)
-        count -= len(piece)
+        size_bytes -= len(piece)
     return b"".join(pieces)

@@ -13,29 +13,29 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 import msgspec
 
 from snowmelt.errors import MissingExtra
-from snowmelt.functions.definition import Language, Translator
+from snowmelt.functions.definition import Translator, TranslatorLanguage
 from snowmelt.functions.wire import exact_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from snowmelt.functions.caller.javascript import Script
+    from snowmelt.functions.caller.javascript import JavaScriptFunction
 
-    Handler: TypeAlias = Callable[[dict[str, object]], Mapping[str, object]]
+    TranslatorHandler: TypeAlias = Callable[[dict[str, object]], Mapping[str, object]]
 
-_FILE = "<translator>"
+_SOURCE_FILE_NAME = "<translator>"
 
 
 @dataclass(frozen=True, slots=True)
-class Translated:
-    """What a request becomes; `data` is JSON for the reply's translator."""
+class TranslatorOutput:
+    """What a request becomes; `translator_data` is JSON for the reply's translator."""
 
     body: bytes | None
     url_suffix: str = ""
-    data: bytes | None = None
+    translator_data: bytes | None = None
 
 
-class TranslatorFailure(Exception):
+class TranslatorError(Exception):
     """A translator failed; `detail` may hold payload, the message does not."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
@@ -43,10 +43,10 @@ class TranslatorFailure(Exception):
         self.detail = detail
 
 
-class TranslatorRun(Protocol):
+class TranslatorRunner(Protocol):
     """Runs a translator."""
 
-    def __call__(self, body: bytes | None, others: bytes) -> Translated:
+    def __call__(self, body: bytes | None, other_fields: bytes) -> TranslatorOutput:
         """Return what it makes of an object: `body`, and the others as JSON.
 
         Raises:
@@ -54,7 +54,7 @@ class TranslatorRun(Protocol):
         """
 
 
-def translator_run(translator: Translator) -> TranslatorRun:
+def make_translator_runner(translator: Translator) -> TranslatorRunner:
     """Return what runs a translator in this process.
 
     A script keeps nothing from one object to the next. A Python module keeps its globals.
@@ -62,145 +62,147 @@ def translator_run(translator: Translator) -> TranslatorRun:
     Raises:
         MissingExtra: It is JavaScript, and the engine is not installed.
     """
-    if translator.language is Language.PYTHON:
+    if translator.language is TranslatorLanguage.PYTHON:
         source, name = translator.body, translator.handler or ""
-        return PythonRun(cache(lambda: _loaded(source, name)))
-    return JavaScriptRun(_script(translator.argument, translator.body))
+        return PythonTranslatorRunner(cache(lambda: _load_source(source, name)))
+    return JavaScriptTranslatorRunner(_load_script(translator.argument, translator.body))
 
 
-class PythonRun:
+class PythonTranslatorRunner:
     """A callable, or a function of a source that is loaded when it is first needed."""
 
-    def __init__(self, load: Callable[[], Handler]) -> None:
-        self._load = load
+    def __init__(self, load_handler: Callable[[], TranslatorHandler]) -> None:
+        self._load_handler = load_handler
 
-    def __call__(self, body: bytes | None, others: bytes) -> Translated:
+    def __call__(self, body: bytes | None, other_fields: bytes) -> TranslatorOutput:
         """Return what it makes of an object."""
-        event = cast("dict[str, object]", exact_json.parse(others))
+        event = cast("dict[str, object]", exact_json.parse(other_fields))
         if body is not None:
-            event["body"] = _parsed(body)
+            event["body"] = _parse_body(body)
         try:
-            found = self._load()(event)
+            found = self._load_handler()(event)
         except Exception as error:
-            raise TranslatorFailure(_place(error), str(error)) from error
+            raise TranslatorError(_describe_error(error), str(error)) from error
         if not isinstance(found, dict):
-            raise TranslatorFailure("it returned no object as it must be")
+            raise TranslatorError("it returned no object as it must be")
         body_found, data = found.get("body"), found.get("translatorData")
-        return Translated(
-            body_found.encode() if isinstance(body_found, str) else _written(body_found, "body"),
-            _suffix(found.get("urlSuffix")),
-            _written(data, "translatorData"),
+        return TranslatorOutput(
+            body_found.encode()
+            if isinstance(body_found, str)
+            else _encode_field(body_found, "body"),
+            _validate_url_suffix(found.get("urlSuffix")),
+            _encode_field(data, "translatorData"),
         )
 
 
-def _parsed(body: bytes) -> object:
+def _parse_body(body: bytes) -> object:
     try:
         return exact_json.parse(body, lenient=True)
-    except exact_json.NotJson:
+    except exact_json.JsonSyntaxError:
         pass
     try:
         return body.decode()
     except UnicodeDecodeError as error:
-        raise TranslatorFailure(f"byte {error.start} of what it is given is not UTF-8") from None
+        raise TranslatorError(f"byte {error.start} of what it is given is not UTF-8") from None
 
 
-def _written(value: object, what: str) -> bytes | None:
+def _encode_field(value: object, field_name: str) -> bytes | None:
     if value is None:
         return None
     try:
-        return exact_json.write(value)
+        return exact_json.serialize(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise TranslatorFailure(f"its {what} cannot be written as JSON") from error
+        raise TranslatorError(f"its {field_name} cannot be written as JSON") from error
 
 
-def _loaded(source: str, name: str) -> Handler:
+def _load_source(source: str, handler_name: str) -> TranslatorHandler:
     module: dict[str, Any] = {"__name__": "translator"}
-    exec(compile(source, _FILE, "exec"), module)  # noqa: S102 - who may create it decides
-    handler = module.get(name)
+    exec(compile(source, _SOURCE_FILE_NAME, "exec"), module)  # noqa: S102 - who may create it decides
+    handler = module.get(handler_name)
     if not callable(handler):
-        raise TranslatorFailure(f"its source has no function {name}")
-    return cast("Handler", handler)
+        raise TranslatorError(f"its source has no function {handler_name}")
+    return cast("TranslatorHandler", handler)
 
 
-def _place(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """Return an exception's kind and place; its text may hold payload."""
-    if isinstance(error, TranslatorFailure):
+    if isinstance(error, TranslatorError):
         return str(error)
     reason = type(error).__name__
     if isinstance(error, SyntaxError):
         return f"{reason} in line {error.lineno}"
     # The first frame is this module's own.
     frames = traceback.extract_tb(error.__traceback__)[1:]
-    own = [frame for frame in frames if frame.filename == _FILE] or frames[-1:]
+    own = [frame for frame in frames if frame.filename == _SOURCE_FILE_NAME] or frames[-1:]
     if not own:
         return reason
     return f"{reason} in line {own[-1].lineno}, function {own[-1].name}"
 
 
-_NULL = msgspec.Raw(b"null")
+_RAW_NULL = msgspec.Raw(b"null")
 
 
-class _Returned(msgspec.Struct, rename="camel"):
+class _ScriptResult(msgspec.Struct, rename="camel"):
     """What a script returns; whatever else it has does not count."""
 
-    body: msgspec.Raw = _NULL
+    body: msgspec.Raw = _RAW_NULL
     url_suffix: str | None = None
-    translator_data: msgspec.Raw = _NULL
+    translator_data: msgspec.Raw = _RAW_NULL
 
 
-_returned = msgspec.json.Decoder(_Returned)
-_text = msgspec.json.Decoder(str)
+_result_decoder = msgspec.json.Decoder(_ScriptResult)
+_string_decoder = msgspec.json.Decoder(str)
 
 
-class JavaScriptRun:
+class JavaScriptTranslatorRunner:
     """A script."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: JavaScriptFunction) -> None:
         self._script = script
 
-    def __call__(self, body: bytes | None, others: bytes) -> Translated:
+    def __call__(self, body: bytes | None, other_fields: bytes) -> TranslatorOutput:
         """Return what it makes of an object."""
-        from snowmelt.functions.caller.javascript import ScriptFailed
+        from snowmelt.functions.caller.javascript import ScriptError
 
         try:
-            result = self._script.run(body, others)
-        except ScriptFailed as error:
-            raise TranslatorFailure(str(error), error.detail) from None
+            result = self._script.run(body, other_fields)
+        except ScriptError as error:
+            raise TranslatorError(str(error), error.detail) from None
         try:
-            found = _returned.decode(result)
+            found = _result_decoder.decode(result)
         except msgspec.ValidationError as error:
-            raise TranslatorFailure(f"it returned no object as it must be: {error}") from None
+            raise TranslatorError(f"it returned no object as it must be: {error}") from None
         except (msgspec.DecodeError, RecursionError):
-            raise TranslatorFailure("what it returned nests too deeply") from None
-        return Translated(
-            self._bytes(found.body, is_text_as_it_is=True),
+            raise TranslatorError("what it returned nests too deeply") from None
+        return TranslatorOutput(
+            self._decode_field(found.body, unquote_text=True),
             found.url_suffix or "",
-            self._bytes(found.translator_data, is_text_as_it_is=False),
+            self._decode_field(found.translator_data, unquote_text=False),
         )
 
-    def _bytes(self, raw: msgspec.Raw, *, is_text_as_it_is: bool) -> bytes | None:
+    def _decode_field(self, raw: msgspec.Raw, *, unquote_text: bool) -> bytes | None:
         found = bytes(raw)
         if found == b"null":
             return None
-        if is_text_as_it_is and found.startswith(b'"'):
-            found = _text.decode(found).encode()
-        return self._script.exact(found)
+        if unquote_text and found.startswith(b'"'):
+            found = _string_decoder.decode(found).encode()
+        return self._script.restore_integers(found)
 
 
 @lru_cache(maxsize=64)
-def _script(argument: str, source: str) -> Script:
+def _load_script(argument: str, source: str) -> JavaScriptFunction:
     try:
-        from snowmelt.functions.caller.javascript import Script
+        from snowmelt.functions.caller.javascript import JavaScriptFunction
     except ImportError as error:
         raise MissingExtra(
             what="A translator in JavaScript", package="quickjs", extra="functions"
         ) from error
-    return Script(argument, source)
+    return JavaScriptFunction(argument, source)
 
 
-def _suffix(value: object) -> str:
+def _validate_url_suffix(value: object) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise TranslatorFailure("its urlSuffix is no text")
+        raise TranslatorError("its urlSuffix is no text")
     return value

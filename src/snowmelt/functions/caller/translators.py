@@ -14,22 +14,30 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from snowmelt.functions.caller.translator_process import TranslatorProcess, check_engine, run_script
-from snowmelt.functions.caller.translator_runtime import PythonRun, Translated, TranslatorFailure
-from snowmelt.functions.definition import Language, Translator
+from snowmelt.functions.caller.translator_process import (
+    TranslatorProcess,
+    require_engine,
+    run_script,
+)
+from snowmelt.functions.caller.translator_runtime import (
+    PythonTranslatorRunner,
+    TranslatorError,
+    TranslatorOutput,
+)
+from snowmelt.functions.definition import Translator, TranslatorLanguage
 from snowmelt.functions.errors import TranslatorFailed, UrlRefused
-from snowmelt.functions.urls import is_extended, parse_url
+from snowmelt.functions.urls import is_extension, parse_url
 from snowmelt.functions.wire import exact_json
 
 if TYPE_CHECKING:
     from snowmelt.functions.caller.plan import CallPlan
-    from snowmelt.functions.caller.translator_runtime import Handler, TranslatorRun
+    from snowmelt.functions.caller.translator_runtime import TranslatorHandler, TranslatorRunner
 
-_CONTEXT = "SF_CONTEXT_"
-_SHOWN = 200  # characters of an error's own text, where payload may be shown
+_CONTEXT_HEADER_PREFIX = "SF_CONTEXT_"
+_MAX_DETAIL_CHARS = 200  # characters of an error's own text, where payload may be shown
 
 
-class Translators:
+class TranslatorPair:
     """Both translators of a function, either of which may be missing; for any number of threads."""
 
     def __init__(self, plan: CallPlan) -> None:
@@ -41,66 +49,68 @@ class Translators:
         self._function = plan.function.signature.name
         self._url = plan.function.url
         self._shows_payload = plan.options.debug_payload
-        self._request = _runner(plan.request_translator)
-        self._response = _runner(plan.response_translator)
+        self._request_runner = _make_runner(plan.request_translator)
+        self._response_runner = _make_runner(plan.response_translator)
         self._names = {
-            "request": _name(plan.request_translator),
-            "response": _name(plan.response_translator),
+            "request": _get_translator_name(plan.request_translator),
+            "response": _get_translator_name(plan.response_translator),
         }
-        self._surroundings = exact_json.write(
+        self._request_fields = exact_json.serialize(
             {
                 "serviceUrl": plan.function.url,
-                "contextHeaders": {_CONTEXT + key: text for key, text in plan.context.items()},
+                "contextHeaders": {
+                    _CONTEXT_HEADER_PREFIX + key: text for key, text in plan.context.items()
+                },
             }
         )
 
     def close(self) -> None:
         """End the processes of translators in Python."""
-        for run in (self._request, self._response):
+        for run in (self._request_runner, self._response_runner):
             if isinstance(run, TranslatorProcess):
                 run.close()
 
-    def request(self, body: bytes) -> Translated:
+    def translate_request(self, body: bytes) -> TranslatorOutput:
         """Return what is sent instead of a body.
 
         Raises:
             TranslatorFailed: The translator did, or its suffix leads away from the function's URL.
         """
-        if self._request is None:
-            return Translated(body)
+        if self._request_runner is None:
+            return TranslatorOutput(body)
         try:
-            translated = self._request(body, self._surroundings)
+            translated = self._request_runner(body, self._request_fields)
             if translated.url_suffix:
-                _check_suffix(self._url, translated.url_suffix)
-        except TranslatorFailure as failure:
-            raise self._failed("request", failure) from failure
+                _check_url_suffix(self._url, translated.url_suffix)
+        except TranslatorError as failure:
+            raise self._make_translator_failed("request", failure) from failure
         return translated
 
-    def reply(self, body: bytes, data: bytes | None) -> bytes:
+    def translate_response(self, body: bytes, translator_data: bytes | None) -> bytes:
         """Return what a reply's body means.
 
         Args:
             body: Of the reply.
-            data: What the request's translator left for it.
+            translator_data: What the request's translator left for it.
 
         Raises:
             TranslatorFailed: The translator did.
         """
-        if self._response is None:
+        if self._response_runner is None:
             return body
-        others = b"{}" if data is None else b'{"translatorData":%b}' % data
+        others = b"{}" if translator_data is None else b'{"translatorData":%b}' % translator_data
         try:
-            translated = self._response(body, others)
-        except TranslatorFailure as failure:
-            raise self._failed("response", failure) from failure
+            translated = self._response_runner(body, others)
+        except TranslatorError as failure:
+            raise self._make_translator_failed("response", failure) from failure
         if translated.body is None:
-            raise self._failed("response", TranslatorFailure("it returned no body"))
+            raise self._make_translator_failed("response", TranslatorError("it returned no body"))
         return translated.body
 
-    def _failed(self, which: str, failure: TranslatorFailure) -> TranslatorFailed:
+    def _make_translator_failed(self, which: str, failure: TranslatorError) -> TranslatorFailed:
         reason = str(failure)
         if self._shows_payload and failure.detail:
-            reason = f"{reason}: {failure.detail[:_SHOWN]}"
+            reason = f"{reason}: {failure.detail[:_MAX_DETAIL_CHARS]}"
         return TranslatorFailed(
             function=self._function,
             which=which,
@@ -109,31 +119,31 @@ class Translators:
         )
 
 
-def _runner(translator: Translator | Handler | None) -> TranslatorRun | None:
+def _make_runner(translator: Translator | TranslatorHandler | None) -> TranslatorRunner | None:
     if translator is None:
         return None
     if not isinstance(translator, Translator):
-        return PythonRun(lambda: translator)
-    check_engine(translator)
-    if translator.language is Language.PYTHON:
+        return PythonTranslatorRunner(lambda: translator)
+    require_engine(translator)
+    if translator.language is TranslatorLanguage.PYTHON:
         return TranslatorProcess(translator)
     return partial(run_script, translator)
 
 
-def _name(translator: Translator | Handler | None) -> str:
+def _get_translator_name(translator: Translator | TranslatorHandler | None) -> str:
     if isinstance(translator, Translator):
         return translator.name
     return getattr(translator, "__qualname__", type(translator).__name__)
 
 
-def _check_suffix(url: str, suffix: str) -> None:
+def _check_url_suffix(url: str, suffix: str) -> None:
     """Refuse a suffix that changes what is before it; prefixes are checked when it is called."""
     try:
         base, whole = parse_url(url), parse_url(url + suffix)
     except UrlRefused as error:
-        raise TranslatorFailure(f"the URL with its urlSuffix {error.fields['reason']}") from None
-    if not is_extended(whole, base):
-        raise TranslatorFailure(
+        raise TranslatorError(f"the URL with its urlSuffix {error.fields['reason']}") from None
+    if not is_extension(whole, base):
+        raise TranslatorError(
             "its urlSuffix leads away from the function's URL: it begins with / or ?, "
             "or with & where the URL has a query"
         )

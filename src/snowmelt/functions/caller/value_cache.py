@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from snowmelt.functions.definition import ExternalFunction
 
 
-class Missing:
+class CacheMiss:
     """What stands for a value that is not there; None is a value."""
 
 
-MISSING: Final = Missing()
-Cached: TypeAlias = object
+CACHE_MISS: Final = CacheMiss()
+CachedValue: TypeAlias = object
 
 # Objects and table slots of an entry, besides its key's and value's own bytes.
-_ENTRY_BYTES = 200
+_ENTRY_OVERHEAD_BYTES = 200
 
 
 class ValueCache:
@@ -29,7 +29,7 @@ class ValueCache:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._bytes = 0
-        self._entries: dict[bytes, tuple[Cached, int]] = {}
+        self._entries: dict[bytes, tuple[CachedValue, int]] = {}
         self._lock = threading.Lock()
 
     @property
@@ -37,35 +37,35 @@ class ValueCache:
         """What it holds, with an estimate of what Python needs for it."""
         return self._bytes
 
-    def get_many(self, keys: Iterable[bytes]) -> list[Cached]:
+    def get_many(self, keys: Iterable[bytes]) -> list[CachedValue]:
         """Return a value, or MISSING, for each key."""
         entries = self._entries
-        found: list[Cached] = []
+        found: list[CachedValue] = []
         with self._lock:
             for key in keys:
                 entry = entries.pop(key, None)
                 if entry is None:
-                    found.append(MISSING)
+                    found.append(CACHE_MISS)
                 else:
                     entries[key] = entry  # the end of the dict is what was used last
                     found.append(entry[0])
         return found
 
     def put_many(
-        self, keys: Sequence[bytes], values: Sequence[Cached], sizes: Sequence[int]
+        self, keys: Sequence[bytes], values: Sequence[CachedValue], sizes_bytes: Sequence[int]
     ) -> None:
         """Keep values; one that is larger than an eighth of the cache is not worth its place.
 
         Args:
             keys: Encoded arguments.
             values: Whatever is to be had back; it must not be changed afterwards.
-            sizes: Bytes of each value.
+            sizes_bytes: Bytes of each value.
         """
         entries = self._entries
         largest = self._max_bytes // 8
         with self._lock:
-            for key, value, size in zip(keys, values, sizes, strict=True):
-                whole = size + len(key) + _ENTRY_BYTES
+            for key, value, size in zip(keys, values, sizes_bytes, strict=True):
+                whole = size + len(key) + _ENTRY_OVERHEAD_BYTES
                 if whole > largest:
                     continue
                 before = entries.pop(key, None)
@@ -79,10 +79,10 @@ class ValueCache:
 
 
 _caches: dict[tuple[int, str], ValueCache] = {}
-_MOST_FUNCTIONS = 64
+_MAX_CACHED_FUNCTIONS = 64
 
 
-def cache_of(function: ExternalFunction) -> ValueCache | None:
+def get_value_cache(function: ExternalFunction) -> ValueCache | None:
     """Return the cache that all calls of this process to a function share.
 
     A function that is changed has another version and begins with an empty one. None where the
@@ -93,7 +93,7 @@ def cache_of(function: ExternalFunction) -> ValueCache | None:
     key = (os.getpid(), function.version)
     found = _caches.get(key)
     if found is None:
-        while len(_caches) >= _MOST_FUNCTIONS:
+        while len(_caches) >= _MAX_CACHED_FUNCTIONS:
             _caches.pop(next(iter(_caches)), None)
         found = _caches.setdefault(key, ValueCache(function.cache_bytes))
     return found

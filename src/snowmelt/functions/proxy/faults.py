@@ -9,32 +9,36 @@ from typing import TYPE_CHECKING, Any
 
 from snowmelt.errors import UserError
 from snowmelt.functions.errors import BatchInvalid
-from snowmelt.functions.proxy.http1 import MAX_BODY_BYTES, Message
+from snowmelt.functions.proxy.http1 import MAX_BODY_BYTES, HttpMessage
 from snowmelt.functions.wire import compression, exact_json
 from snowmelt.functions.wire import headers as names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_HTML = b"<html><body>Sign in, please.</body></html>"
-_LARGE = 11_000_000
+_HTML_BODY = b"<html><body>Sign in, please.</body></html>"
+_LARGE_BODY_BYTES = 11_000_000
 
 # Answers that are made up; the service never sees the request.
-MADE_UP: dict[str, Message] = {
-    "202": Message("HTTP/1.1 202 Accepted", {"content-type": "text/plain"}, b"working on it"),
-    "204": Message("HTTP/1.1 204 No Content"),
-    "302": Message("HTTP/1.1 302 Found", {"location": "http://192.0.2.1/elsewhere"}),
-    "400": Message("HTTP/1.1 400 Bad Request", {}, b'{"message":"made up by the proxy"}'),
-    "403": Message("HTTP/1.1 403 Forbidden", {}, b'{"message":"Forbidden"}'),
-    "404": Message("HTTP/1.1 404 Not Found", {}, b'{"message":"made up by the proxy"}'),
-    "413": Message("HTTP/1.1 413 Content Too Large", {}, b'{"message":"made up by the proxy"}'),
-    "429": Message("HTTP/1.1 429 Too Many Requests", {}, b'{"message":"made up by the proxy"}'),
-    "500": Message("HTTP/1.1 500 Internal Server Error", {}, b'{"message":"made up by the proxy"}'),
-    "503": Message("HTTP/1.1 503 Service Unavailable", {}, b'{"message":"made up by the proxy"}'),
-    "html": Message("HTTP/1.1 200 OK", {"content-type": "text/html"}, _HTML),
+SYNTHETIC_RESPONSES: dict[str, HttpMessage] = {
+    "202": HttpMessage("HTTP/1.1 202 Accepted", {"content-type": "text/plain"}, b"working on it"),
+    "204": HttpMessage("HTTP/1.1 204 No Content"),
+    "302": HttpMessage("HTTP/1.1 302 Found", {"location": "http://192.0.2.1/elsewhere"}),
+    "400": HttpMessage("HTTP/1.1 400 Bad Request", {}, b'{"message":"made up by the proxy"}'),
+    "403": HttpMessage("HTTP/1.1 403 Forbidden", {}, b'{"message":"Forbidden"}'),
+    "404": HttpMessage("HTTP/1.1 404 Not Found", {}, b'{"message":"made up by the proxy"}'),
+    "413": HttpMessage("HTTP/1.1 413 Content Too Large", {}, b'{"message":"made up by the proxy"}'),
+    "429": HttpMessage("HTTP/1.1 429 Too Many Requests", {}, b'{"message":"made up by the proxy"}'),
+    "500": HttpMessage(
+        "HTTP/1.1 500 Internal Server Error", {}, b'{"message":"made up by the proxy"}'
+    ),
+    "503": HttpMessage(
+        "HTTP/1.1 503 Service Unavailable", {}, b'{"message":"made up by the proxy"}'
+    ),
+    "html": HttpMessage("HTTP/1.1 200 OK", {"content-type": "text/html"}, _HTML_BODY),
 }
 # What happens to the connection: before the service sees the request, or with its reply.
-CONNECTION = {
+CONNECTION_FAULTS = {
     "drop": "close the connection; the service never sees the request",
     "lose": "close the connection instead of passing on the reply",
     "reset": "reset the connection in the middle of the reply",
@@ -44,12 +48,12 @@ CONNECTION = {
 }
 
 
-def _swap(rows: list[Any]) -> list[Any]:
+def _swap_first_rows(rows: list[Any]) -> list[Any]:
     return [*rows[1::-1], *rows[2:]]
 
 
-_ROWS: dict[str, Callable[[list[Any]], Any]] = {
-    "order": _swap,
+_ROW_FAULTS: dict[str, Callable[[list[Any]], Any]] = {
+    "order": _swap_first_rows,
     "missing": lambda rows: rows[:-1],
     "extra": lambda rows: [*rows, [len(rows), None]],
     "duplicate": lambda rows: [*rows[:1], *rows[:1], *rows[2:]],
@@ -57,24 +61,30 @@ _ROWS: dict[str, Callable[[list[Any]], Any]] = {
     "three-elements": lambda rows: [[*row, None] for row in rows],
     "data-object": lambda rows: {str(at): row for at, row in enumerate(rows)},
 }
-_BODIES: dict[str, Callable[[bytes], bytes]] = {
+_BODY_FAULTS: dict[str, Callable[[bytes], bytes]] = {
     "no-data": lambda _: b'{"result":[]}',
     "not-json": lambda body: body[: len(body) // 2],
     "trailing-comma": lambda body: body[:-1] + b",}",
     "bom": lambda body: b"\xef\xbb\xbf" + body,
     "nan": lambda _: b'{"data":[[0,NaN]]}',
-    "large": lambda body: body + b" " * max(_LARGE - len(body), 0),
+    "large": lambda body: body + b" " * max(_LARGE_BODY_BYTES - len(body), 0),
     "empty": lambda _: b"",
 }
-_HEADERS: dict[str, dict[str, str]] = {
-    "md5": {"content-md5": compression.md5(b"something else")},
+_HEADER_FAULTS: dict[str, dict[str, str]] = {
+    "md5": {"content-md5": compression.compute_content_md5(b"something else")},
     "gzip-lie": {"content-encoding": "gzip"},
 }
-KINDS = (*MADE_UP, *CONNECTION, *_ROWS, *_BODIES, *_HEADERS)
+FAULT_KINDS = (
+    *SYNTHETIC_RESPONSES,
+    *CONNECTION_FAULTS,
+    *_ROW_FAULTS,
+    *_BODY_FAULTS,
+    *_HEADER_FAULTS,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class When:
+class FaultTrigger:
     """Which requests a fault is for; all that are set must hold.
 
     `on` is a method or `any`; `first` the first so many requests, `after` those behind so many,
@@ -87,7 +97,7 @@ class When:
     every: int | None = None
     each: int | None = None
 
-    def holds(self, request: int, attempt: int) -> bool:
+    def is_due(self, request: int, attempt: int) -> bool:
         """Tell whether it is for a request, counted from 1, and attempt, counted from 1."""
         return (
             (self.first is None or request <= self.first)
@@ -102,72 +112,75 @@ class Fault:
     """One kind of fault; counts the requests it looked at. For any number of threads."""
 
     kind: str
-    when: When = field(default_factory=When)
+    trigger: FaultTrigger = field(default_factory=FaultTrigger)
     seconds: float = 1.0
     retry_after: str | None = None
-    happened: int = 0
-    _seen: int = 0
+    applied_count: int = 0
+    _request_count: int = 0
     _attempts: Counter[str] = field(default_factory=Counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise UserError(f"There is no fault {self.kind}; there are {', '.join(KINDS)}.")
+        if self.kind not in FAULT_KINDS:
+            raise UserError(f"There is no fault {self.kind}; there are {', '.join(FAULT_KINDS)}.")
 
-    def strikes(self, request: Message) -> bool:
+    def should_apply(self, request: HttpMessage) -> bool:
         """Count a request, and tell whether the fault happens to it."""
-        if self.when.on not in {"any", request.method}:
+        if self.trigger.on not in {"any", request.method}:
             return False
         with self._lock:
-            self._seen += 1
+            self._request_count += 1
             batch = request.headers.get(names.BATCH_ID, "")
             self._attempts[batch] += 1
-            strikes = self.when.holds(self._seen, self._attempts[batch])
-            self.happened += strikes
+            strikes = self.trigger.is_due(self._request_count, self._attempts[batch])
+            self.applied_count += strikes
             return strikes
 
-    def made_up(self) -> Message | None:
+    def get_synthetic_response(self) -> HttpMessage | None:
         """Return the answer that is given instead of the service's, if it is that kind."""
-        answer = MADE_UP.get(self.kind)
+        answer = SYNTHETIC_RESPONSES.get(self.kind)
         if answer is None or self.retry_after is None:
             return answer
         return replace(answer, headers={**answer.headers, "retry-after": self.retry_after})
 
-    def applied(self, reply: Message) -> Message:
+    def apply_to_response(self, response: HttpMessage) -> HttpMessage:
         """Return a reply with what this fault does to headers and body."""
-        if self.kind in _HEADERS:
-            return replace(_plain(reply), headers={**_plain(reply).headers, **_HEADERS[self.kind]})
-        if self.kind in _BODIES:
-            plain = _plain(reply)
-            return replace(plain, body=_BODIES[self.kind](plain.body))
-        if self.kind in _ROWS:
-            return self._with_rows(_plain(reply))
-        return reply
+        if self.kind in _HEADER_FAULTS:
+            return replace(
+                _decompress_response(response),
+                headers={**_decompress_response(response).headers, **_HEADER_FAULTS[self.kind]},
+            )
+        if self.kind in _BODY_FAULTS:
+            plain = _decompress_response(response)
+            return replace(plain, body=_BODY_FAULTS[self.kind](plain.body))
+        if self.kind in _ROW_FAULTS:
+            return self._apply_to_rows(_decompress_response(response))
+        return response
 
-    def _with_rows(self, reply: Message) -> Message:
+    def _apply_to_rows(self, response: HttpMessage) -> HttpMessage:
         try:
-            top = exact_json.parse(reply.body, lenient=True)
-        except exact_json.NotJson:
-            return reply
+            top = exact_json.parse(response.body, lenient=True)
+        except exact_json.JsonSyntaxError:
+            return response
         rows = top.get("data") if isinstance(top, dict) else None
         if not isinstance(rows, list):
-            return reply
-        return replace(reply, body=exact_json.write({"data": _ROWS[self.kind](rows)}))
+            return response
+        return replace(response, body=exact_json.serialize({"data": _ROW_FAULTS[self.kind](rows)}))
 
 
-def _plain(reply: Message) -> Message:
+def _decompress_response(response: HttpMessage) -> HttpMessage:
     """Return a reply decompressed, without its checksum."""
-    headers = dict(reply.headers)
+    headers = dict(response.headers)
     encoding = headers.pop("content-encoding", None)
     headers.pop("content-md5", None)
     try:
-        body = compression.decoded(reply.body, encoding, limit=MAX_BODY_BYTES)
+        body = compression.decompress(response.body, encoding, max_bytes=MAX_BODY_BYTES)
     except BatchInvalid:
-        return reply
-    return Message(reply.first, headers, body)
+        return response
+    return HttpMessage(response.start_line, headers, body)
 
 
-_SETTINGS: dict[str, Callable[[str], Any]] = {
+_SETTING_PARSERS: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("first", "after", "every", "each"), int),
     "seconds": float,
     "retry-after": str,
@@ -186,7 +199,7 @@ def parse_fault(text: str) -> Fault:
     others: dict[str, Any] = {}
     for piece in filter(None, settings.split(",")):
         name, _, value = piece.partition("=")
-        convert = _SETTINGS.get(name.strip())
+        convert = _SETTING_PARSERS.get(name.strip())
         try:
             settled = None if convert is None else convert(value)
         except ValueError:
@@ -198,5 +211,5 @@ def parse_fault(text: str) -> Fault:
             )
         kept = numbers if convert is int else others
         kept[name.strip().replace("-", "_")] = settled
-    when = When(on=others.pop("on", "POST"), **numbers)
+    when = FaultTrigger(on=others.pop("on", "POST"), **numbers)
     return Fault(kind.strip(), when, **others)

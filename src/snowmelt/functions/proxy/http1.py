@@ -13,42 +13,44 @@ if TYPE_CHECKING:
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 256 * 1024 * 1024
-_HOP_BY_HOP = frozenset(
+_HOP_BY_HOP_HEADERS = frozenset(
     {"connection", "keep-alive", "transfer-encoding", "content-length", "expect"}
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """A request or a response; `first` is its first line, header names are in lower case."""
+class HttpMessage:
+    """A request or a response; `start_line` is its first line, header names are in lower case."""
 
-    first: str
+    start_line: str
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
 
     @property
     def method(self) -> str:
         """A request's method."""
-        return self.first.split(" ")[0]
+        return self.start_line.split(" ")[0]
 
     @property
     def target(self) -> str:
         """A request's path with its query."""
-        return self.first.split(" ")[1]
+        return self.start_line.split(" ")[1]
 
     @property
     def status(self) -> int:
         """A response's status."""
-        return int(self.first.split(" ")[1])
+        return int(self.start_line.split(" ")[1])
 
-    def lasting_headers(self) -> dict[str, str]:
+    def get_end_to_end_headers(self) -> dict[str, str]:
         """Return the headers that are not about one connection."""
-        return {name: value for name, value in self.headers.items() if name not in _HOP_BY_HOP}
+        return {
+            name: value for name, value in self.headers.items() if name not in _HOP_BY_HOP_HEADERS
+        }
 
 
-async def read(
+async def read_message(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter | None = None
-) -> Message | None:
+) -> HttpMessage | None:
     """Return the next message, None at the connection's end.
 
     Args:
@@ -77,14 +79,16 @@ async def read(
         headers[name.strip().lower()] = value.strip()
     if writer is not None and headers.get("expect", "").lower() == "100-continue":
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    return Message(first, headers, await _body(reader, headers, is_request=writer is not None))
+    return HttpMessage(
+        first, headers, await _read_body(reader, headers, is_request=writer is not None)
+    )
 
 
-async def _body(
+async def _read_body(
     reader: asyncio.StreamReader, headers: Mapping[str, str], *, is_request: bool
 ) -> bytes:
     if "chunked" in headers.get("transfer-encoding", "").lower():
-        return await _chunks(reader)
+        return await _read_chunked_body(reader)
     length = headers.get("content-length")
     if length is not None:
         if not length.isdigit():
@@ -95,7 +99,7 @@ async def _body(
     return b"" if is_request else await reader.read(MAX_BODY_BYTES)
 
 
-async def _chunks(reader: asyncio.StreamReader) -> bytes:
+async def _read_chunked_body(reader: asyncio.StreamReader) -> bytes:
     pieces: list[bytes] = []
     size = 0
     while True:
@@ -115,9 +119,9 @@ async def _chunks(reader: asyncio.StreamReader) -> bytes:
         await reader.readexactly(2)
 
 
-def written(message: Message, *, length: int | None = None) -> bytes:
-    """Return a message's bytes; `length` is announced instead of the true one."""
-    headers = message.lasting_headers()
-    headers["content-length"] = str(len(message.body) if length is None else length)
-    lines = [message.first, *(f"{name}: {value}" for name, value in headers.items())]
+def encode_message(message: HttpMessage, *, content_length: int | None = None) -> bytes:
+    """Return a message's bytes; `content_length` is announced instead of the true one."""
+    headers = message.get_end_to_end_headers()
+    headers["content-length"] = str(len(message.body) if content_length is None else content_length)
+    lines = [message.start_line, *(f"{name}: {value}" for name, value in headers.items())]
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + message.body

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from snowmelt.errors import UserError
 from snowmelt.functions.proxy import http1
-from snowmelt.functions.proxy.http1 import Message
-from snowmelt.functions.proxy.relay import HttpServer, Upstream
+from snowmelt.functions.proxy.http1 import HttpMessage
+from snowmelt.functions.proxy.relay import LoopbackHttpServer, UpstreamService
 from snowmelt.functions.wire import compression
 from snowmelt.functions.wire import headers as names
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     import asyncio
 
 # Never written down.
-_SECRET = frozenset({
+_SECRET_HEADERS = frozenset({
     "authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key",
     "ocp-apim-subscription-key", "x-amz-security-token", "x-functions-key",
 })  # fmt: skip
-_UNKNOWN = Message(
+_NOT_RECORDED_RESPONSE = HttpMessage(
     "HTTP/1.1 404 Not Found", {}, b'{"message":"This request is not among the recorded ones."}'
 )
 
 
-class Recorder:
+class TrafficRecorder:
     """Passes requests on, and appends each with its reply to a file. Secrets are left out."""
 
     def __init__(
@@ -37,19 +37,22 @@ class Recorder:
     ) -> None:
         self._path = Path(path)
         self._lock = threading.Lock()
-        self._upstream = Upstream(url)
-        self.server = HttpServer(self._answer, host=host, port=port)
+        self._upstream = UpstreamService(url)
+        self.server = LoopbackHttpServer(self._handle_request, host=host, port=port)
 
-    async def _answer(self, request: Message, writer: asyncio.StreamWriter) -> bool:
-        reply = await self._upstream.ask(request)
-        line = json.dumps({"request": _kept(request), "reply": _kept(reply)}, ensure_ascii=False)
+    async def _handle_request(self, request: HttpMessage, writer: asyncio.StreamWriter) -> bool:
+        reply = await self._upstream.forward_request(request)
+        line = json.dumps(
+            {"request": _message_to_json(request), "reply": _message_to_json(reply)},
+            ensure_ascii=False,
+        )
         with self._lock, self._path.open("a") as file:
             file.write(line + "\n")
-        writer.write(http1.written(reply))
+        writer.write(http1.encode_message(reply))
         return True
 
 
-class Replayer:
+class TrafficReplayer:
     """Answers from a recording, in the recorded order; the last reply is repeated.
 
     A batch is recognised by path and body, so another query with the same rows is answered alike;
@@ -62,57 +65,65 @@ class Replayer:
         Raises:
             UserError: A line is not one of a recording; names it.
         """
-        self._replies: dict[tuple[str, str, object], list[Message]] = defaultdict(list)
-        self._recorded: dict[tuple[str, bytes], str] = {}
-        self._same: dict[str, str] = {}
+        self._responses: dict[tuple[str, str, object], list[HttpMessage]] = defaultdict(list)
+        self._recorded_batch_ids: dict[tuple[str, bytes], str] = {}
+        self._replayed_batch_ids: dict[str, str] = {}
         with Path(path).open() as lines:
             for number, line in enumerate(lines, 1):
-                self._add(line, f"{path}, line {number}")
-        self.server = HttpServer(self._answer, host=host, port=port)
+                self._add_recorded_line(line, f"{path}, line {number}")
+        self.server = LoopbackHttpServer(self._handle_request, host=host, port=port)
 
-    def _add(self, line: str, where: str) -> None:
+    def _add_recorded_line(self, line: str, location: str) -> None:
         try:
             pair = json.loads(line)
-            request, reply = _message(pair["request"]), _message(pair["reply"])
+            request, reply = _message_from_json(pair["request"]), _message_from_json(pair["reply"])
         except (ValueError, KeyError, TypeError):
-            raise UserError(f"{where} is no line of a recording.") from None
+            raise UserError(f"{location} is no line of a recording.") from None
         batch = request.headers.get(names.BATCH_ID, "")
-        body = _plain_body(request)
+        body = _decompress_body(request)
         if request.method == "POST":
-            self._recorded.setdefault((request.target, body), batch)
-        self._replies[self._key(request, body, batch)].append(reply)
+            self._recorded_batch_ids.setdefault((request.target, body), batch)
+        self._responses[self._make_response_key(request, body, batch)].append(reply)
 
     @staticmethod
-    def _key(request: Message, body: bytes, batch: str) -> tuple[str, str, object]:
+    def _make_response_key(
+        request: HttpMessage, body: bytes, batch: str
+    ) -> tuple[str, str, object]:
         said = body if request.method == "POST" else batch
         return request.method, request.target, said
 
-    async def _answer(self, request: Message, writer: asyncio.StreamWriter) -> bool:
+    async def _handle_request(self, request: HttpMessage, writer: asyncio.StreamWriter) -> bool:
         batch = request.headers.get(names.BATCH_ID, "")
-        body = _plain_body(request)
+        body = _decompress_body(request)
         if request.method == "POST":
-            self._same[batch] = self._recorded.get((request.target, body), batch)
-        replies = self._replies.get(self._key(request, body, self._same.get(batch, batch)))
+            self._replayed_batch_ids[batch] = self._recorded_batch_ids.get(
+                (request.target, body), batch
+            )
+        replies = self._responses.get(
+            self._make_response_key(request, body, self._replayed_batch_ids.get(batch, batch))
+        )
         if not replies:
-            writer.write(http1.written(_UNKNOWN))
+            writer.write(http1.encode_message(_NOT_RECORDED_RESPONSE))
         else:
-            writer.write(http1.written(replies.pop(0) if len(replies) > 1 else replies[0]))
+            writer.write(http1.encode_message(replies.pop(0) if len(replies) > 1 else replies[0]))
         return True
 
 
-def _plain_body(message: Message) -> bytes:
+def _decompress_body(message: HttpMessage) -> bytes:
     encoding = message.headers.get("content-encoding")
-    return compression.decoded(message.body, encoding, limit=http1.MAX_BODY_BYTES)
+    return compression.decompress(message.body, encoding, max_bytes=http1.MAX_BODY_BYTES)
 
 
-def _kept(message: Message) -> dict[str, Any]:
+def _message_to_json(message: HttpMessage) -> dict[str, Any]:
     """Return a message as JSON can say it: decompressed, and in base64 if it is no text."""
     headers = {
-        name: value for name, value in message.lasting_headers().items() if name not in _SECRET
+        name: value
+        for name, value in message.get_end_to_end_headers().items()
+        if name not in _SECRET_HEADERS
     }
-    body = _plain_body(message)
+    body = _decompress_body(message)
     headers.pop("content-encoding", None)
-    kept: dict[str, Any] = {"first": message.first, "headers": headers}
+    kept: dict[str, Any] = {"first": message.start_line, "headers": headers}
     try:
         kept["body"] = body.decode()
     except UnicodeDecodeError:
@@ -120,6 +131,6 @@ def _kept(message: Message) -> dict[str, Any]:
     return kept
 
 
-def _message(kept: dict[str, Any]) -> Message:
-    body = kept["body"].encode() if "body" in kept else base64.b64decode(kept["base64"])
-    return Message(kept["first"], kept["headers"], body)
+def _message_from_json(fields: dict[str, Any]) -> HttpMessage:
+    body = fields["body"].encode() if "body" in fields else base64.b64decode(fields["base64"])
+    return HttpMessage(fields["first"], fields["headers"], body)

@@ -12,25 +12,25 @@ from urllib.parse import urlsplit
 from snowmelt.errors import UserError
 from snowmelt.functions.errors import BatchInvalid, BatchTooLarge
 from snowmelt.functions.proxy import http1
-from snowmelt.functions.proxy.http1 import Message
+from snowmelt.functions.proxy.http1 import HttpMessage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from snowmelt.functions.proxy.faults import Fault
 
-_UNREACHABLE = Message(
+_BAD_GATEWAY_RESPONSE = HttpMessage(
     "HTTP/1.1 502 Bad Gateway", {}, b'{"message":"The service behind the proxy does not answer."}'
 )
-_DRIPS = 20
+_DRIP_WRITES = 20
 
 
-class HttpServer:
+class LoopbackHttpServer:
     """Listens on loopback and hands each connection's requests to `answer`."""
 
     def __init__(
         self,
-        answer: Callable[[Message, asyncio.StreamWriter], Awaitable[bool]],
+        handle_request: Callable[[HttpMessage, asyncio.StreamWriter], Awaitable[bool]],
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -38,11 +38,11 @@ class HttpServer:
         """Prepare; `start` listens.
 
         Args:
-            answer: Writes the answer to a request; false ends the connection.
+            handle_request: Writes the answer to a request; false ends the connection.
             host: To listen on.
             port: To listen on; 0 is any free one.
         """
-        self._answer = answer
+        self._handle_request = handle_request
         self._address = (host, port)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
@@ -56,7 +56,9 @@ class HttpServer:
             UserError: The address cannot be listened on.
         """
         self._thread.start()
-        opening = asyncio.start_server(self._connected, *self._address, limit=http1.MAX_HEAD_BYTES)
+        opening = asyncio.start_server(
+            self._serve_connection, *self._address, limit=http1.MAX_HEAD_BYTES
+        )
         try:
             self._server = asyncio.run_coroutine_threadsafe(opening, self._loop).result()
         except OSError as error:
@@ -74,19 +76,19 @@ class HttpServer:
     def close(self) -> None:
         """Stop, and end all connections."""
         if self._thread.is_alive():
-            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+            asyncio.run_coroutine_threadsafe(self._cancel_connections(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
 
-    def __enter__(self) -> HttpServer:
+    def __enter__(self) -> LoopbackHttpServer:
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    async def _end(self) -> None:
+    async def _cancel_connections(self) -> None:
         if self._server is not None:
             self._server.close()
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
@@ -94,10 +96,12 @@ class HttpServer:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         try:
-            while (request := await http1.read(reader, writer)) is not None:
-                if not await self._answer(request, writer):
+            while (request := await http1.read_message(reader, writer)) is not None:
+                if not await self._handle_request(request, writer):
                     break
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError, BatchInvalid, BatchTooLarge):
@@ -110,7 +114,7 @@ class HttpServer:
                 await writer.wait_closed()
 
 
-class Upstream:
+class UpstreamService:
     """The service behind a proxy."""
 
     def __init__(self, url: str) -> None:
@@ -123,25 +127,25 @@ class Upstream:
         self._prefix = parts.path.rstrip("/")
         self._authority = parts.netloc.rpartition("@")[2]
 
-    async def ask(self, request: Message) -> Message:
+    async def forward_request(self, request: HttpMessage) -> HttpMessage:
         """Pass a request on over a connection of its own, and return the reply."""
         target = self._prefix + request.target
         headers = {**request.headers, "host": self._authority}
-        sent = Message(f"{request.method} {target} HTTP/1.1", headers, request.body)
+        sent = HttpMessage(f"{request.method} {target} HTTP/1.1", headers, request.body)
         try:
             reader, writer = await asyncio.open_connection(
                 self._host, self._port, ssl=self._tls, limit=http1.MAX_HEAD_BYTES
             )
         except OSError:
-            return _UNREACHABLE
+            return _BAD_GATEWAY_RESPONSE
         try:
-            writer.write(http1.written(sent))
-            reply = await http1.read(reader)
+            writer.write(http1.encode_message(sent))
+            reply = await http1.read_message(reader)
         except (OSError, asyncio.IncompleteReadError):
-            return _UNREACHABLE
+            return _BAD_GATEWAY_RESPONSE
         finally:
             writer.close()
-        return reply or _UNREACHABLE
+        return reply or _BAD_GATEWAY_RESPONSE
 
 
 class FaultProxy:
@@ -159,9 +163,9 @@ class FaultProxy:
             port: To listen on; 0 is any free one.
         """
         self.faults = list(faults)
-        self.requests: list[Message] = []
-        self._upstream = Upstream(url)
-        self.server = HttpServer(self._answer, host=host, port=port)
+        self.requests: list[HttpMessage] = []
+        self._upstream = UpstreamService(url)
+        self.server = LoopbackHttpServer(self._handle_request, host=host, port=port)
 
     @property
     def url(self) -> str:
@@ -175,39 +179,41 @@ class FaultProxy:
     def __exit__(self, *_: object) -> None:
         self.server.close()
 
-    async def _answer(self, request: Message, writer: asyncio.StreamWriter) -> bool:
+    async def _handle_request(self, request: HttpMessage, writer: asyncio.StreamWriter) -> bool:
         self.requests.append(request)
-        striking = [fault for fault in list(self.faults) if fault.strikes(request)]
+        striking = [fault for fault in list(self.faults) if fault.should_apply(request)]
         kinds = {fault.kind: fault for fault in striking}
         if "delay" in kinds:
             await asyncio.sleep(kinds["delay"].seconds)
         if "drop" in kinds:
             return False
-        reply = next((made for fault in striking if (made := fault.made_up())), None)
+        reply = next((made for fault in striking if (made := fault.get_synthetic_response())), None)
         if reply is None:
-            reply = await self._upstream.ask(request)
+            reply = await self._upstream.forward_request(request)
             for fault in striking:
-                reply = fault.applied(reply)
-        return await _pass_on(reply, kinds, writer)
+                reply = fault.apply_to_response(reply)
+        return await _send_faulty_response(reply, kinds, writer)
 
 
-async def _pass_on(reply: Message, kinds: dict[str, Fault], writer: asyncio.StreamWriter) -> bool:
-    if "lose" in kinds:
+async def _send_faulty_response(
+    response: HttpMessage, faults_by_kind: dict[str, Fault], writer: asyncio.StreamWriter
+) -> bool:
+    if "lose" in faults_by_kind:
         return False
-    data = http1.written(reply)
-    middle = len(data) - max(len(reply.body) // 2, 1)
-    if "truncate" in kinds or "reset" in kinds:
+    data = http1.encode_message(response)
+    middle = len(data) - max(len(response.body) // 2, 1)
+    if "truncate" in faults_by_kind or "reset" in faults_by_kind:
         writer.write(data[:middle])
         await writer.drain()
-        if "reset" in kinds:
+        if "reset" in faults_by_kind:
             writer.transport.abort()
         return False
-    if "drip" in kinds:
-        piece = max(len(data) // _DRIPS, 1)
+    if "drip" in faults_by_kind:
+        piece = max(len(data) // _DRIP_WRITES, 1)
         for at in range(0, len(data), piece):
             writer.write(data[at : at + piece])
             await writer.drain()
-            await asyncio.sleep(kinds["drip"].seconds / _DRIPS)
+            await asyncio.sleep(faults_by_kind["drip"].seconds / _DRIP_WRITES)
         return True
     writer.write(data)
     return True

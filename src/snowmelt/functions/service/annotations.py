@@ -17,9 +17,9 @@ from typing import Annotated, Any, Union
 
 from snowmelt.functions.errors import DeclarationInvalid
 from snowmelt.functions.service.context import Context
-from snowmelt.functions.signature import Argument, Signature, SqlType, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, SqlType, parse_type
 
-_TYPES: dict[Any, str] = {
+_SQL_TYPES: dict[Any, str] = {
     int: "NUMBER(38,0)",
     float: "FLOAT",
     str: "VARCHAR",
@@ -36,24 +36,24 @@ _TYPES: dict[Any, str] = {
     Any: "VARIANT",
     object: "VARIANT",
 }
-_COLUMNS = (list, tuple, Sequence)
-_POSITIONAL = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+_COLUMN_TYPES = (list, tuple, Sequence)
+_POSITIONAL_KINDS = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
 
 
-def signature_of(
+def infer_signature(
     function: Callable[..., object],
     name: str,
     *,
-    columns: bool,
+    is_columnar: bool,
     arguments: Sequence[str] | None = None,
     returns: str | None = None,
-) -> tuple[Signature, int | None]:
+) -> tuple[FunctionSignature, int | None]:
     """Return a function's signature, and which of its arguments is the context, from 0.
 
     Args:
         function: Whose annotations are read.
         name: In SQL.
-        columns: Annotations are of whole columns: `list[str]` is a column of VARCHAR.
+        is_columnar: Annotations are of whole columns: `list[str]` is a column of VARCHAR.
         arguments: SQL types instead of annotations.
         returns: SQL type instead of the annotation of the result.
 
@@ -71,7 +71,7 @@ def signature_of(
     for parameter in inspect.signature(function).parameters.values():
         if hints.get(parameter.name) is Context:
             context_at = len(names)
-        elif parameter.kind in _POSITIONAL:
+        elif parameter.kind in _POSITIONAL_KINDS:
             names.append(parameter.name)
         else:
             raise DeclarationInvalid(
@@ -84,52 +84,56 @@ def signature_of(
     found = []
     for at, each in enumerate(names):
         if arguments is not None:
-            found.append(Argument(each, parse_type(arguments[at])))
+            found.append(FunctionArgument(each, parse_type(arguments[at])))
             continue
-        sql_type, nullable = _type(hints.get(each), f"{each} of {name}", columns=columns)
-        found.append(Argument(each, sql_type, nullable))
+        sql_type, nullable = _infer_sql_type(
+            hints.get(each), f"{each} of {name}", is_columnar=is_columnar
+        )
+        found.append(FunctionArgument(each, sql_type, nullable))
     if returns is not None:
         result = parse_type(returns)
     else:
-        result, _ = _type(hints.get("return"), f"the result of {name}", columns=columns)
-    return Signature(name, tuple(found), result), context_at
+        result, _ = _infer_sql_type(
+            hints.get("return"), f"the result of {name}", is_columnar=is_columnar
+        )
+    return FunctionSignature(name, tuple(found), result), context_at
 
 
-def _type(annotation: Any, what: str, *, columns: bool) -> tuple[SqlType, bool]:
+def _infer_sql_type(annotation: Any, subject: str, *, is_columnar: bool) -> tuple[SqlType, bool]:
     if annotation is None:
         raise DeclarationInvalid(
-            reason=f"{what} has no annotation; write one, such as `str`, or give its SQL type"
+            reason=f"{subject} has no annotation; write one, such as `str`, or give its SQL type"
         )
-    if columns and typing.get_origin(annotation) is not Annotated:
-        annotation = _element(annotation, what)
+    if is_columnar and typing.get_origin(annotation) is not Annotated:
+        annotation = _infer_element_type(annotation, subject)
     said = None
     if typing.get_origin(annotation) is Annotated:
         annotation, *extras = typing.get_args(annotation)
         said = next((each for each in extras if isinstance(each, str)), None)
-        if columns and said is None:
-            annotation = _element(annotation, what)
-    annotation, nullable = _without_none(annotation)
+        if is_columnar and said is None:
+            annotation = _infer_element_type(annotation, subject)
+    annotation, nullable = _strip_optional(annotation)
     if typing.get_origin(annotation) is Annotated:
         annotation, *extras = typing.get_args(annotation)
         said = next((each for each in extras if isinstance(each, str)), said)
     if said is not None:
         return parse_type(said), nullable
-    return parse_type(_name(annotation, what)), nullable
+    return parse_type(_find_sql_type_name(annotation, subject)), nullable
 
 
-def _element(annotation: Any, what: str) -> Any:
+def _infer_element_type(annotation: Any, subject: str) -> Any:
     """Return what a column holds: `str` of `list[str]`."""
     origin = typing.get_origin(annotation) or annotation
-    if origin not in _COLUMNS:
+    if origin not in _COLUMN_TYPES:
         raise DeclarationInvalid(
-            reason=f"{what} is a column: annotate it as `list[str]`, or any other column as "
+            reason=f"{subject} is a column: annotate it as `list[str]`, or any other column as "
             '`Annotated[numpy.ndarray, "FLOAT"]`'
         )
     inner = typing.get_args(annotation)
     return inner[0] if inner else Any
 
 
-def _without_none(annotation: Any) -> tuple[Any, bool]:
+def _strip_optional(annotation: Any) -> tuple[Any, bool]:
     if typing.get_origin(annotation) not in {Union, types.UnionType}:
         # VARIANT may be anything, so a function that takes anything also takes NULL.
         return annotation, annotation in {Any, object}
@@ -139,18 +143,18 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
     return (rest[0] if len(rest) == 1 else Any), nullable or len(rest) > 1
 
 
-def _name(annotation: Any, what: str) -> str:
+def _find_sql_type_name(annotation: Any, subject: str) -> str:
     origin = typing.get_origin(annotation) or annotation
     if origin is Decimal:
         raise DeclarationInvalid(
-            reason=f"{what} is a Decimal of unknown digits: annotate it as "
+            reason=f"{subject} is a Decimal of unknown digits: annotate it as "
             '`Annotated[Decimal, "NUMBER(12,2)"]`'
         )
     if typing.is_typeddict(origin):
         return "OBJECT"
     try:
-        return _TYPES[origin]
+        return _SQL_TYPES[origin]
     except (KeyError, TypeError):
         raise DeclarationInvalid(
-            reason=f'{what} has no SQL type of its own: annotate it as `Annotated[…, "VARCHAR"]`'
+            reason=f'{subject} has no SQL type of its own: annotate it as `Annotated[…, "VARCHAR"]`'
         ) from None

@@ -6,44 +6,49 @@ from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from snowmelt.functions.errors import BatchTooLarge
-from snowmelt.functions.service.messages import Request, Response, problem
+from snowmelt.functions.service.messages import ServiceRequest, ServiceResponse, error_to_response
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-_Message = MutableMapping[str, Any]
+_AsgiMessage = MutableMapping[str, Any]
 
 
 class AsgiApp:
     """Answers HTTP, and the start and end of a server."""
 
-    def __init__(self, answer: Callable[[Request], Awaitable[Response]], *, limit: int) -> None:
-        self._answer = answer
-        self._limit = limit
+    def __init__(
+        self,
+        handle_request: Callable[[ServiceRequest], Awaitable[ServiceResponse]],
+        *,
+        max_body_bytes: int,
+    ) -> None:
+        self._handle_request = handle_request
+        self._max_body_bytes = max_body_bytes
 
     async def __call__(
         self,
-        scope: _Message,
-        receive: Callable[[], Awaitable[_Message]],
-        send: Callable[[_Message], Awaitable[None]],
+        scope: _AsgiMessage,
+        receive: Callable[[], Awaitable[_AsgiMessage]],
+        send: Callable[[_AsgiMessage], Awaitable[None]],
     ) -> None:
         """Answer one request, or the lifespan."""
         if scope["type"] == "lifespan":
-            await _live(receive, send)
+            await _run_lifespan(receive, send)
             return
         if scope["type"] != "http":
             return
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
-        body = await _body(receive, self._limit)
+        body = await _read_body(receive, self._max_body_bytes)
         if body is None:
-            refused = problem(BatchTooLarge(what="request", limit=self._limit))
-            response = Response(refused.status, refused.body, {"connection": "close"})
+            refused = error_to_response(BatchTooLarge(what="request", limit=self._max_body_bytes))
+            response = ServiceResponse(refused.status, refused.body, {"connection": "close"})
         else:
             query = scope.get("query_string", b"").decode("latin-1")
-            response = await self._answer(
-                Request(scope["method"], scope["path"], headers, body, query)
+            response = await self._handle_request(
+                ServiceRequest(scope["method"], scope["path"], headers, body, query)
             )
         sent = [
             (name.encode(), value.encode("latin-1")) for name, value in response.headers.items()
@@ -53,24 +58,26 @@ class AsgiApp:
         await send({"type": "http.response.body", "body": response.body})
 
 
-async def _body(receive: Callable[[], Awaitable[_Message]], limit: int) -> bytes | None:
+async def _read_body(
+    receive: Callable[[], Awaitable[_AsgiMessage]], max_body_bytes: int
+) -> bytes | None:
     """Return the body; None when it is larger than the limit, in bytes."""
     message = await receive()
     body: bytes = message.get("body", b"")
     if not message.get("more_body", False):
-        return body if len(body) <= limit else None
+        return body if len(body) <= max_body_bytes else None
     pieces, size = [body], len(body)
     while message.get("more_body", False):
         message = await receive()
         pieces.append(message.get("body", b""))
         size += len(pieces[-1])
-        if size > limit:
+        if size > max_body_bytes:
             return None
     return b"".join(pieces)
 
 
-async def _live(
-    receive: Callable[[], Awaitable[_Message]], send: Callable[[_Message], Awaitable[None]]
+async def _run_lifespan(
+    receive: Callable[[], Awaitable[_AsgiMessage]], send: Callable[[_AsgiMessage], Awaitable[None]]
 ) -> None:
     while True:
         message = await receive()

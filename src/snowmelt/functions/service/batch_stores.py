@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
 
 DEFAULT_MEMORY_STORE_BYTES = 64 * 1024 * 1024
-_ENTRY_BYTES = 400  # of an entry without its body, roughly
+_ENTRY_OVERHEAD_BYTES = 400  # of an entry without its body, roughly
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +98,15 @@ class MemoryStore:
     def find(self, key: str) -> Known | None:
         """Return what is known of a batch."""
         with self._lock:
-            return self._running.get(key) or self._fresh(key)
+            return self._running.get(key) or self._find_unexpired(key)
 
     def begin(self, key: str, fingerprint: bytes) -> Known | None:
         """Claim a batch."""
         with self._lock:
-            known = self._running.get(key) or self._fresh(key)
+            known = self._running.get(key) or self._find_unexpired(key)
             if known is not None and not known.failed:
                 return known
-            self._forget(key)
+            self._evict(key)
             self._running[key] = Known(fingerprint)
             return None
 
@@ -114,17 +114,17 @@ class MemoryStore:
         """Keep the answer; the oldest ones make room."""
         with self._lock:
             self._running.pop(key, None)
-            self._forget(key)
+            self._evict(key)
             self._finished[key] = (known, self._clock.monotonic() + keep_s)
-            self._bytes += len(known.body) + _ENTRY_BYTES
+            self._bytes += len(known.body) + _ENTRY_OVERHEAD_BYTES
             while self._bytes > self._max_bytes and self._finished:
-                self._forget(next(iter(self._finished)))
+                self._evict(next(iter(self._finished)))
 
     def release(self, key: str) -> None:
         """Forget a batch."""
         with self._lock:
             self._running.pop(key, None)
-            self._forget(key)
+            self._evict(key)
 
     def renew(self, keys: Collection[str]) -> None:
         """Nothing to do: what works on a batch dies with this store."""
@@ -132,29 +132,29 @@ class MemoryStore:
     def close(self) -> None:
         """Nothing to do."""
 
-    def _fresh(self, key: str) -> Known | None:
+    def _find_unexpired(self, key: str) -> Known | None:
         kept = self._finished.get(key)
         if kept is None:
             return None
         known, until = kept
         if until < self._clock.monotonic():
-            self._forget(key)
+            self._evict(key)
             return None
         return known
 
-    def _forget(self, key: str) -> None:
+    def _evict(self, key: str) -> None:
         kept = self._finished.pop(key, None)
         if kept is not None:
-            self._bytes -= len(kept[0].body) + _ENTRY_BYTES
+            self._bytes -= len(kept[0].body) + _ENTRY_OVERHEAD_BYTES
 
 
 # --- Remembers batches in a SQLite file: across restarts, and for several processes of a machine.
 
 DEFAULT_SQLITE_STORE_BYTES = 1024 * 1024 * 1024
-_TIMEOUT_S = 60
-_SWEEP_EVERY = 256  # answers between two looks for what may go
+_LOCK_TIMEOUT_S = 60
+_CLEANUP_INTERVAL_BATCHES = 256  # answers between two looks for what may go
 
-_TABLE = """
+_CREATE_TABLE_SQL = """
 CREATE TABLE IF NOT EXISTS batches (
   key TEXT PRIMARY KEY,
   fingerprint BLOB NOT NULL,
@@ -195,14 +195,14 @@ class SqliteStore:
         self._max_bytes = max_bytes
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self._finished = 0
+        self._finished_count = 0
         self._connection = sqlite3.connect(
-            path, timeout=_TIMEOUT_S, isolation_level=None, check_same_thread=False
+            path, timeout=_LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False
         )
         self._connection.execute("PRAGMA journal_mode = WAL")
         # A lost answer after a power failure is work done again, which the protocol allows for.
         self._connection.execute("PRAGMA synchronous = NORMAL")
-        self._connection.execute(_TABLE)
+        self._connection.execute(_CREATE_TABLE_SQL)
 
     def fingerprint(self, body: bytes) -> bytes:
         """Return a hash that other processes compute alike."""
@@ -211,12 +211,12 @@ class SqliteStore:
     def find(self, key: str) -> Known | None:
         """Return what is known of a batch."""
         with self._lock:
-            return self._found(key)
+            return self._select_batch(key)
 
     def begin(self, key: str, fingerprint: bytes) -> Known | None:
         """Claim a batch in one transaction."""
-        with self._writing():
-            known = self._found(key)
+        with self._writing_transaction():
+            known = self._select_batch(key)
             if known is not None and not known.failed:
                 return known
             self._connection.execute(
@@ -227,24 +227,24 @@ class SqliteStore:
 
     def finish(self, key: str, known: Known, keep_s: float) -> None:
         """Keep the answer."""
-        with self._writing():
+        with self._writing_transaction():
             self._connection.execute(
                 "INSERT OR REPLACE INTO batches VALUES (?, ?, ?, ?, ?)",
                 (key, known.fingerprint, known.status, known.body, self._now() + keep_s),
             )
-            if self._finished % _SWEEP_EVERY == 0:
-                self._sweep()
-            self._finished += 1
+            if self._finished_count % _CLEANUP_INTERVAL_BATCHES == 0:
+                self._delete_expired_batches()
+            self._finished_count += 1
 
     def release(self, key: str) -> None:
         """Forget a batch."""
-        with self._writing():
+        with self._writing_transaction():
             self._connection.execute("DELETE FROM batches WHERE key = ?", (key,))
 
     def renew(self, keys: Collection[str]) -> None:
         """Prolong the leases."""
         until = self._now() + self._lease_s
-        with self._writing():
+        with self._writing_transaction():
             self._connection.executemany(
                 "UPDATE batches SET until = ? WHERE key = ? AND status IS NULL",
                 [(until, key) for key in keys],
@@ -258,14 +258,14 @@ class SqliteStore:
     def _now(self) -> float:
         return self._clock.now().timestamp()
 
-    def _found(self, key: str) -> Known | None:
+    def _select_batch(self, key: str) -> Known | None:
         row = self._connection.execute(
             "SELECT fingerprint, status, body FROM batches WHERE key = ? AND until >= ?",
             (key, self._now()),
         ).fetchone()
         return None if row is None else Known(*row)
 
-    def _sweep(self) -> None:
+    def _delete_expired_batches(self) -> None:
         """Delete what is over, and then as much as is too much."""
         self._connection.execute("DELETE FROM batches WHERE until < ?", (self._now(),))
         self._connection.execute(
@@ -281,7 +281,7 @@ class SqliteStore:
         )
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing_transaction(self) -> Iterator[None]:
         with self._lock:
             self._connection.execute("BEGIN IMMEDIATE")
             try:

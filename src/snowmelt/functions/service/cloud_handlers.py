@@ -15,16 +15,16 @@ from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from snowmelt.errors import SnowmeltError
 from snowmelt.functions.errors import BatchInvalid, BatchTooLarge
-from snowmelt.functions.service.messages import Request, Response, problem
+from snowmelt.functions.service.messages import ServiceRequest, ServiceResponse, error_to_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
 _Result = TypeVar("_Result")
-Answering: TypeAlias = "Callable[[Request], Coroutine[Any, Any, Response]]"
+RequestHandler: TypeAlias = "Callable[[ServiceRequest], Coroutine[Any, Any, ServiceResponse]]"
 
 
-class _Loop:
+class _BackgroundLoop:
     """An event loop in a thread of its own, made when it is first used.
 
     Clouds fork and freeze processes between import and the first call.
@@ -45,32 +45,36 @@ class _Loop:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
-def lambda_handler(answer: Answering) -> Callable[[dict[str, Any], object], dict[str, Any]]:
-    """Return a handler for AWS Lambda; `answer` is a service's."""
-    loop = _Loop()
+def make_lambda_handler(
+    handle_request: RequestHandler,
+) -> Callable[[dict[str, Any], object], dict[str, Any]]:
+    """Return a handler for AWS Lambda; `handle_request` is a service's."""
+    loop = _BackgroundLoop()
 
     def handler(event: dict[str, Any], context: object = None) -> dict[str, Any]:  # noqa: ARG001
         try:
-            response = loop.run(answer(request_of(event)))
+            response = loop.run(handle_request(parse_event(event)))
         except SnowmeltError as error:
-            response = _problem(error)
-        result = result_of(response, event)
-        if len(json.dumps(result)) > MAX_REPLY_BYTES:
-            refused = _problem(BatchTooLarge(what="reply to Lambda", limit=MAX_REPLY_BYTES))
-            return result_of(refused, event)
+            response = _make_error_response(error)
+        result = make_lambda_result(response, event)
+        if len(json.dumps(result)) > MAX_LAMBDA_RESPONSE_BYTES:
+            refused = _make_error_response(
+                BatchTooLarge(what="reply to Lambda", limit=MAX_LAMBDA_RESPONSE_BYTES)
+            )
+            return make_lambda_result(refused, event)
         return result
 
     return handler
 
 
-def azure_function(answer: Answering) -> Callable[[Any], Any]:
-    """Return `main(req)` for Azure Functions; `answer` is a service's."""
+def make_azure_function(handle_request: RequestHandler) -> Callable[[Any], Any]:
+    """Return `main(req)` for Azure Functions; `handle_request` is a service's."""
 
     async def main(req: Any) -> Any:
         headers = {name.lower(): value for name, value in req.headers.items()}
         address = urlsplit(req.url)
-        response = await answer(
-            Request(req.method.upper(), address.path, headers, req.get_body(), address.query)
+        response = await handle_request(
+            ServiceRequest(req.method.upper(), address.path, headers, req.get_body(), address.query)
         )
         # Only there on Azure, and in a project made for it.
         azure = import_module("azure.functions")
@@ -81,34 +85,38 @@ def azure_function(answer: Answering) -> Callable[[Any], Any]:
     return main
 
 
-def cloud_function(answer: Answering) -> Callable[[Any], tuple[bytes, int, dict[str, str]]]:
-    """Return an HTTP function for Google Cloud; `answer` is a service's."""
-    loop = _Loop()
+def make_google_cloud_function(
+    handle_request: RequestHandler,
+) -> Callable[[Any], tuple[bytes, int, dict[str, str]]]:
+    """Return an HTTP function for Google Cloud; `handle_request` is a service's."""
+    loop = _BackgroundLoop()
 
     def main(request: Any) -> tuple[bytes, int, dict[str, str]]:
         headers = {name.lower(): value for name, value in request.headers.items()}
         query = request.query_string.decode("latin-1")
         response = loop.run(
-            answer(Request(request.method, request.path, headers, request.get_data(), query))
+            handle_request(
+                ServiceRequest(request.method, request.path, headers, request.get_data(), query)
+            )
         )
         return response.body, response.status, response.headers
 
     return main
 
 
-def _problem(error: SnowmeltError) -> Response:
-    answer = problem(error)
-    return Response(answer.status, answer.body, {"content-type": "application/json"})
+def _make_error_response(error: SnowmeltError) -> ServiceResponse:
+    answer = error_to_response(error)
+    return ServiceResponse(answer.status, answer.body, {"content-type": "application/json"})
 
 
 # --- Requests as AWS hands them to a Lambda handler, and what a handler gives back.
 #
 # Four shapes: REST API, HTTP API (format 2.0; function URLs use it, too) and load balancers.
 
-MAX_REPLY_BYTES = 6_291_556  # what Lambda takes back from a handler, as JSON
+MAX_LAMBDA_RESPONSE_BYTES = 6_291_556  # what Lambda takes back from a handler, as JSON
 
 
-class Shape(StrEnum):
+class EventFormat(StrEnum):
     """Who calls the handler."""
 
     REST = "rest"
@@ -117,15 +125,15 @@ class Shape(StrEnum):
     URL = "url"
 
 
-def shape_of(event: Mapping[str, Any]) -> Shape:
+def detect_event_format(event: Mapping[str, Any]) -> EventFormat:
     """Tell who made an event; HTTP APIs and function URLs look alike."""
     context = event.get("requestContext") or {}
     if "http" in context:
-        return Shape.HTTP
-    return Shape.ALB if "elb" in context else Shape.REST
+        return EventFormat.HTTP
+    return EventFormat.ALB if "elb" in context else EventFormat.REST
 
 
-def request_of(event: Mapping[str, Any]) -> Request:
+def parse_event(event: Mapping[str, Any]) -> ServiceRequest:
     """Return an event's request.
 
     Raises:
@@ -139,10 +147,10 @@ def request_of(event: Mapping[str, Any]) -> Request:
     headers = {name.lower(): ",".join(values) for name, values in several.items()}
     headers |= {name.lower(): str(value) for name, value in (event.get("headers") or {}).items()}
     query = event.get("rawQueryString") or urlencode(event.get("queryStringParameters") or {})
-    return Request(method.upper(), unquote(path), headers, _body(event), query)
+    return ServiceRequest(method.upper(), unquote(path), headers, _decode_event_body(event), query)
 
 
-def _body(event: Mapping[str, Any]) -> bytes:
+def _decode_event_body(event: Mapping[str, Any]) -> bytes:
     body = event.get("body")
     if body is None:
         return b""
@@ -157,7 +165,7 @@ def _body(event: Mapping[str, Any]) -> bytes:
     return body.encode() if isinstance(body, str) else json.dumps(body).encode()
 
 
-def result_of(response: Response, event: Mapping[str, Any]) -> dict[str, Any]:
+def make_lambda_result(response: ServiceResponse, event: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a handler gives back for a response: compressed bodies in base64."""
     packed = "content-encoding" in response.headers
     body = base64.b64encode(response.body) if packed else response.body
@@ -167,7 +175,7 @@ def result_of(response: Response, event: Mapping[str, Any]) -> dict[str, Any]:
         "body": body.decode(),
         "isBase64Encoded": packed,
     }
-    if shape_of(event) is Shape.ALB:
+    if detect_event_format(event) is EventFormat.ALB:
         result["statusDescription"] = f"{response.status} {http.HTTPStatus(response.status).phrase}"
         if event.get("headers") is None and event.get("multiValueHeaders") is not None:
             named = result.pop("headers")
@@ -175,7 +183,7 @@ def result_of(response: Response, event: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def event_of(request: Request, shape: Shape) -> dict[str, Any]:
+def make_event(request: ServiceRequest, event_format: EventFormat) -> dict[str, Any]:
     """Return the event that a gateway makes of a request whose body is decompressed."""
     try:
         body, encoded = request.body.decode(), False
@@ -183,7 +191,7 @@ def event_of(request: Request, shape: Shape) -> dict[str, Any]:
         body, encoded = base64.b64encode(request.body).decode(), True
     shared = {"headers": dict(request.headers), "body": body or None, "isBase64Encoded": encoded}
     parameters = {name: values[-1] for name, values in parse_qs(request.query).items()}
-    if shape in {Shape.HTTP, Shape.URL}:
+    if event_format in {EventFormat.HTTP, EventFormat.URL}:
         return shared | {
             "version": "2.0",
             "routeKey": "$default",
@@ -195,7 +203,7 @@ def event_of(request: Request, shape: Shape) -> dict[str, Any]:
             },
         }
     context: dict[str, Any] = {"httpMethod": request.method, "path": request.path, "stage": "local"}
-    if shape is Shape.ALB:
+    if event_format is EventFormat.ALB:
         context = {"elb": {"targetGroupArn": "local"}}
     event = shared | {
         "resource": request.path,
@@ -204,7 +212,7 @@ def event_of(request: Request, shape: Shape) -> dict[str, Any]:
         "queryStringParameters": parameters or None,
         "requestContext": context,
     }
-    if shape is Shape.REST:
+    if event_format is EventFormat.REST:
         event["multiValueHeaders"] = {name: [value] for name, value in request.headers.items()}
         event["multiValueQueryStringParameters"] = parse_qs(request.query) or None
         event["pathParameters"] = event["stageVariables"] = None

@@ -36,27 +36,27 @@ class Context:
     @property
     def signature(self) -> str | None:
         """The arguments as the caller declared them, such as `(N NUMBER)`."""
-        return names.text_of(self.headers, names.SIGNATURE)
+        return names.decode_header(self.headers, names.SIGNATURE)
 
     @property
     def return_type(self) -> str | None:
         """The result as the caller declared it."""
-        return names.text_of(self.headers, names.RETURN_TYPE)
+        return names.decode_header(self.headers, names.RETURN_TYPE)
 
     @property
     def custom(self) -> dict[str, str]:
         """What the HEADERS clause sends, by name without prefix: `custom["volume-measure"]`."""
-        return self._with_prefix(names.CUSTOM)
+        return self._collect_headers(names.CUSTOM_PREFIX)
 
     @property
     def session(self) -> dict[str, str]:
         """What the CONTEXT_HEADERS clause sends, by function: `session["current-user"]`."""
-        return self._with_prefix(names.CONTEXT)
+        return self._collect_headers(names.CONTEXT_PREFIX)
 
-    def _with_prefix(self, prefix: str) -> dict[str, str]:
+    def _collect_headers(self, prefix: str) -> dict[str, str]:
         found = {}
         for name in self.headers:
             if name.startswith(prefix):
-                plain = name.removesuffix(names.TWIN)
-                found[plain.removeprefix(prefix)] = names.text_of(self.headers, plain) or ""
+                plain = name.removesuffix(names.BASE64_SUFFIX)
+                found[plain.removeprefix(prefix)] = names.decode_header(self.headers, plain) or ""
         return found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from snowmelt.functions.errors import BatchIdReused, Overloaded
 from snowmelt.functions.service.batch_stores import Known
-from snowmelt.functions.service.messages import Answer, problem
+from snowmelt.functions.service.messages import BatchResponseBody, error_to_response
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -18,37 +18,37 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-STILL_RUNNING = Answer(202, b'{"status":"running"}')
+RUNNING_RESPONSE = BatchResponseBody(202, b'{"status":"running"}')
 _RETRY_AFTER_S = 1.0
 # Work that is quicker than this answers at once, even where 202 was announced.
-_SHORTEST_WAIT_S = 0.01
-_OVERLOADED = 429
+_MIN_WAIT_S = 0.01
+_HTTP_TOO_MANY_REQUESTS = 429
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class BatchJob:
     """One batch to be worked on.
 
     `key` is None for a caller that sends no batch id: it cannot be recognised or asked for later.
-    `work` never raises. `at_once` says that it never waits for anything. `deadline_s` is when a
-    caller is told to come back, None for never; `keep_s` how long the answer is remembered.
+    `run` never raises. `runs_inline` says that it never waits for anything. `deadline_s` is when a
+    caller is told to come back, None for never; `retention_s` how long the answer is remembered.
     """
 
     key: str | None
     body: bytes
-    work: Callable[[], Awaitable[Answer]]
-    at_once: bool = False
+    run: Callable[[], Awaitable[BatchResponseBody]]
+    runs_inline: bool = False
     deadline_s: float | None = None
-    keep_s: float = 0.0
+    retention_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _RunningBatch:
     fingerprint: bytes
-    task: asyncio.Task[Answer]
+    task: asyncio.Task[BatchResponseBody]
 
 
-class Desk:
+class BatchDeduplicator:
     """Takes orders and answers polls; all on one event loop."""
 
     def __init__(self, store: BatchStore, *, max_concurrency: int | None = None) -> None:
@@ -61,113 +61,126 @@ class Desk:
         self._store = store
         # Not the threads that functions run in, which may all be busy.
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batch-store")
-        self._max = max_concurrency
-        self._working = 0
-        self._jobs: dict[str, _Job] = {}
-        self._renewal: asyncio.Task[None] | None = None
+        self._max_concurrency = max_concurrency
+        self._running_count = 0
+        self._running_batches: dict[str, _RunningBatch] = {}
+        self._renewal_task: asyncio.Task[None] | None = None
 
-    async def take(self, order: Order) -> Answer:
+    async def run_batch(self, batch_job: BatchJob) -> BatchResponseBody:
         """Work on a batch, join whoever does, or repeat the answer.
 
         Raises:
             BatchIdReused: The batch came before with another body.
         """
-        if order.key is None:
-            return await self._limited(order.work)
-        mark = self._store.fingerprint(order.body)
-        job = self._jobs.get(order.key)
-        if job is None and order.at_once and not self._store.blocking:
+        if batch_job.key is None:
+            return await self._run_limited(batch_job.run)
+        mark = self._store.fingerprint(batch_job.body)
+        job = self._running_batches.get(batch_job.key)
+        if job is None and batch_job.runs_inline and not self._store.blocking:
             # Nothing else runs between claim and answer, so nobody could join.
-            return await self._carry_out(order, order.key, mark)
-        if job is None and self._full:
+            return await self._claim_and_run(batch_job, batch_job.key, mark)
+        if job is None and self._is_full:
             # Said at once, not after the first wait; what is known is repeated all the same.
-            return await self._known(order.key, mark) or self._refusal()
+            return (
+                await self._find_stored_response(batch_job.key, mark)
+                or self._make_overloaded_response()
+            )
         if job is None:
-            job = _Job(mark, asyncio.create_task(self._carry_out(order, order.key, mark)))
-            self._begin(order.key, job)
+            job = _RunningBatch(
+                mark, asyncio.create_task(self._claim_and_run(batch_job, batch_job.key, mark))
+            )
+            self._track_running_batch(batch_job.key, job)
         elif job.fingerprint != mark:
             raise BatchIdReused
-        if order.deadline_s is None:
+        if batch_job.deadline_s is None:
             return await asyncio.shield(job.task)
-        await asyncio.wait({job.task}, timeout=max(order.deadline_s, _SHORTEST_WAIT_S))
-        return job.task.result() if job.task.done() else STILL_RUNNING
+        await asyncio.wait({job.task}, timeout=max(batch_job.deadline_s, _MIN_WAIT_S))
+        return job.task.result() if job.task.done() else RUNNING_RESPONSE
 
-    async def poll(self, key: str) -> Answer | None:
+    async def poll(self, key: str) -> BatchResponseBody | None:
         """Return a batch's answer, that it is still worked on, or None if it is not known."""
-        if key in self._jobs:
-            return STILL_RUNNING
-        known = await self._stored(self._store.find, key)
-        return None if known is None else _answer(known)
+        if key in self._running_batches:
+            return RUNNING_RESPONSE
+        known = await self._call_store(self._store.find, key)
+        return None if known is None else _make_response(known)
 
-    async def _carry_out(self, order: Order, key: str, mark: bytes) -> Answer:
-        known = await self._stored(self._store.begin, key, mark)
+    async def _claim_and_run(
+        self, batch_job: BatchJob, key: str, fingerprint: bytes
+    ) -> BatchResponseBody:
+        known = await self._call_store(self._store.begin, key, fingerprint)
         if known is not None:
-            return _repeated(known, mark)
+            return _repeat_response(known, fingerprint)
         try:
-            answer = await self._limited(order.work)
+            answer = await self._run_limited(batch_job.run)
         except BaseException:
-            await self._stored(self._store.release, key)
+            await self._call_store(self._store.release, key)
             raise
-        if answer.status == _OVERLOADED:
-            await self._stored(self._store.release, key)
+        if answer.status == _HTTP_TOO_MANY_REQUESTS:
+            await self._call_store(self._store.release, key)
         else:
-            kept = Known(mark, answer.status, answer.body)
-            await self._stored(self._store.finish, key, kept, order.keep_s)
+            kept = Known(fingerprint, answer.status, answer.body)
+            await self._call_store(self._store.finish, key, kept, batch_job.retention_s)
         return answer
 
-    async def _known(self, key: str, mark: bytes) -> Answer | None:
-        known = await self._stored(self._store.find, key)
-        return None if known is None or known.failed else _repeated(known, mark)
+    async def _find_stored_response(self, key: str, fingerprint: bytes) -> BatchResponseBody | None:
+        known = await self._call_store(self._store.find, key)
+        return None if known is None or known.failed else _repeat_response(known, fingerprint)
 
     @property
-    def _full(self) -> bool:
-        return self._max is not None and self._working >= self._max
+    def _is_full(self) -> bool:
+        return self._max_concurrency is not None and self._running_count >= self._max_concurrency
 
-    def _refusal(self) -> Answer:
-        text = f"{self._max} batches are being worked on; try again later."
-        return problem(Overloaded(text, retry_after=_RETRY_AFTER_S))
+    def _make_overloaded_response(self) -> BatchResponseBody:
+        text = f"{self._max_concurrency} batches are being worked on; try again later."
+        return error_to_response(Overloaded(text, retry_after=_RETRY_AFTER_S))
 
-    async def _limited(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
-        if self._full:
-            return self._refusal()
-        self._working += 1
+    async def _run_limited(
+        self, work: Callable[[], Awaitable[BatchResponseBody]]
+    ) -> BatchResponseBody:
+        if self._is_full:
+            return self._make_overloaded_response()
+        self._running_count += 1
         try:
             return await work()
         finally:
-            self._working -= 1
+            self._running_count -= 1
 
-    def _begin(self, key: str, job: _Job) -> None:
-        self._jobs[key] = job
+    def _track_running_batch(self, key: str, running_batch: _RunningBatch) -> None:
+        self._running_batches[key] = running_batch
 
-        def end(task: asyncio.Task[Answer]) -> None:
-            del self._jobs[key]
-            if not self._jobs and self._renewal is not None:
-                self._renewal.cancel()
-                self._renewal = None
+        def end(task: asyncio.Task[BatchResponseBody]) -> None:
+            del self._running_batches[key]
+            if not self._running_batches and self._renewal_task is not None:
+                self._renewal_task.cancel()
+                self._renewal_task = None
             if not task.cancelled():
                 task.exception()  # seen, also where nobody waits any more
 
-        job.task.add_done_callback(end)
-        if self._store.renew_every_s is not None and self._renewal is None:
-            self._renewal = asyncio.create_task(self._renew(self._store.renew_every_s))
+        running_batch.task.add_done_callback(end)
+        if self._store.renew_every_s is not None and self._renewal_task is None:
+            self._renewal_task = asyncio.create_task(self._renew_claims(self._store.renew_every_s))
 
-    async def _renew(self, every_s: float) -> None:
+    async def _renew_claims(self, interval_s: float) -> None:
         while True:
-            await asyncio.sleep(every_s)
-            await self._stored(self._store.renew, list(self._jobs))
+            await asyncio.sleep(interval_s)
+            await self._call_store(self._store.renew, list(self._running_batches))
 
-    async def _stored(self, call: Callable[..., _Result], *arguments: Any) -> _Result:
+    async def _call_store(self, method: Callable[..., _Result], *arguments: Any) -> _Result:
         if not self._store.blocking:
-            return call(*arguments)
+            return method(*arguments)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, call, *arguments)
+        return await loop.run_in_executor(self._executor, method, *arguments)
 
 
-def _answer(known: Known) -> Answer:
-    return STILL_RUNNING if known.status is None else Answer(known.status, known.body)
+def _make_response(stored_batch: Known) -> BatchResponseBody:
+    return (
+        RUNNING_RESPONSE
+        if stored_batch.status is None
+        else BatchResponseBody(stored_batch.status, stored_batch.body)
+    )
 
 
-def _repeated(known: Known, mark: bytes) -> Answer:
-    if known.fingerprint != mark:
+def _repeat_response(stored_batch: Known, fingerprint: bytes) -> BatchResponseBody:
+    if stored_batch.fingerprint != fingerprint:
         raise BatchIdReused
-    return _answer(known)
+    return _make_response(stored_batch)

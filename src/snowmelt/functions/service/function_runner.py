@@ -16,10 +16,10 @@ import msgspec
 from snowmelt.errors import SnowmeltError
 from snowmelt.functions.errors import Overloaded, PermanentError
 from snowmelt.functions.service.context import Context
-from snowmelt.functions.service.messages import Answer
+from snowmelt.functions.service.messages import BatchResponseBody
 from snowmelt.functions.wire import exact_json as exact
 from snowmelt.functions.wire import headers as names
-from snowmelt.functions.wire.messages import ReplyWriter, RequestReader, RowFailure
+from snowmelt.functions.wire.messages import RequestReader, ResponseWriter, RowFailure
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from snowmelt.functions.signature import Argument, Signature, SqlType
-    from snowmelt.functions.wire.messages import Batch
+    from snowmelt.functions.signature import FunctionArgument, FunctionSignature, SqlType
+    from snowmelt.functions.wire.messages import ArgumentBatch
     from snowmelt.functions.wire.values import Formats
 
 # --- Runs an author's function over the rows of one batch, per row, per columns, or on Arrow.
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 # Each runner takes columns and gives a value for each row and an exception for each row that
 # failed. What fails as a whole, and being overloaded, is raised.
 
-Outcome: TypeAlias = tuple[Sequence[Any], dict[int, Exception]]
-Call: TypeAlias = Callable[..., Any]
-AsyncCall: TypeAlias = Callable[..., Awaitable[Any]]
+RowResults: TypeAlias = tuple[Sequence[Any], dict[int, Exception]]
+FunctionCallable: TypeAlias = Callable[..., Any]
+AsyncFunctionCallable: TypeAlias = Callable[..., Awaitable[Any]]
 
 
 class StoppedIteration(RuntimeError):
@@ -52,16 +52,22 @@ class ResultsMissing(PermanentError):
     code = "results_missing"
 
 
-def run_rows(call: Call, columns: Sequence[Sequence[Any]], count: int) -> Outcome:
+def run_rows(
+    call: FunctionCallable, columns: Sequence[Sequence[Any]], row_count: int
+) -> RowResults:
     """Call once for each row; an exception is that row's alone."""
-    calls = map(call, *columns) if columns else map(partial(_without, call), range(count))
+    calls = (
+        map(call, *columns)
+        if columns
+        else map(partial(_call_without_arguments, call), range(row_count))
+    )
     values: list[Any] = []
     failures: dict[int, Exception] = {}
-    while len(values) < count:
+    while len(values) < row_count:
         try:
             # What came before an exception stays in the list, and `calls` goes on behind it.
             values.extend(calls)
-            _complain_if_short(values, count)
+            _require_all_values(values, row_count)
         except Overloaded:
             raise
         except Exception as error:  # noqa: BLE001 - the author's code may raise anything
@@ -70,18 +76,21 @@ def run_rows(call: Call, columns: Sequence[Sequence[Any]], count: int) -> Outcom
     return values, failures
 
 
-async def run_rows_at_once(
-    call: AsyncCall, columns: Sequence[Sequence[Any]], count: int, at_once: int
-) -> Outcome:
-    """Await a call for each row, up to `at_once` of them at a time."""
+async def run_rows_concurrently(
+    call: AsyncFunctionCallable,
+    columns: Sequence[Sequence[Any]],
+    row_count: int,
+    max_concurrency: int,
+) -> RowResults:
+    """Await a call for each row, up to `max_concurrency` of them at a time."""
     # Imported here: a service of plain functions on Lambda never needs it at import.
     import asyncio
 
-    values: list[Any] = [None] * count
+    values: list[Any] = [None] * row_count
     failures: dict[int, Exception] = {}
     overloaded: list[Overloaded] = []
     rows: Iterator[Sequence[Any]] = iter(zip(*columns, strict=True)) if columns else repeat(())
-    numbered = zip(range(count), rows, strict=False)
+    numbered = zip(range(row_count), rows, strict=False)
 
     async def work() -> None:
         for at, row in numbered:
@@ -94,47 +103,51 @@ async def run_rows_at_once(
             if overloaded:
                 return
 
-    await asyncio.gather(*(work() for _ in range(min(at_once, count))))
+    await asyncio.gather(*(work() for _ in range(min(max_concurrency, row_count))))
     if overloaded:
         raise overloaded[0]
     return values, dict(sorted(failures.items()))
 
 
-def _without(call: Call, _row: int) -> Any:
+def _call_without_arguments(call: FunctionCallable, _row: int) -> Any:
     return call()
 
 
-def _complain_if_short(values: Sequence[Any], count: int) -> None:
-    if len(values) < count:
+def _require_all_values(values: Sequence[Any], row_count: int) -> None:
+    if len(values) < row_count:
         raise StoppedIteration("it raised StopIteration")
 
 
-def listed(result: Any, count: int) -> Sequence[Any]:
+def to_list(result: Any, row_count: int) -> Sequence[Any]:
     """Return a column that a function gave back as values, one for each row.
 
     Raises:
         ResultsMissing: It has another number of values.
     """
     if isinstance(result, (str, bytes, dict)) or result is None:
-        raise ResultsMissing(found=f"one {type(result).__name__} and no list of", rows=count)
-    values = result if isinstance(result, (list, tuple)) else as_values(result)
-    if len(values) != count:
-        raise ResultsMissing(found=len(values), rows=count)
+        raise ResultsMissing(found=f"one {type(result).__name__} and no list of", rows=row_count)
+    values = result if isinstance(result, (list, tuple)) else to_value_list(result)
+    if len(values) != row_count:
+        raise ResultsMissing(found=len(values), rows=row_count)
     return values
 
 
-def arrow_columns(columns: Sequence[Sequence[Any]], arguments: Sequence[Argument]) -> list[Any]:
+def to_arrow_columns(
+    columns: Sequence[Sequence[Any]], arguments: Sequence[FunctionArgument]
+) -> list[Any]:
     """Return the columns as Arrow arrays of the arguments' types."""
-    return [as_column(column, each.type) for column, each in zip(columns, arguments, strict=True)]
+    return [
+        to_arrow_array(column, each.type) for column, each in zip(columns, arguments, strict=True)
+    ]
 
 
-class Selection:
+class RowSelection:
     """The rows of a batch that a function is to see: those without a NULL it does not want."""
 
-    def __init__(self, batch: Batch, signature: Signature) -> None:
-        self.count, self.columns = batch.rows, batch.columns
-        self._kept: list[int] | None = None
-        self._all = batch.rows
+    def __init__(self, batch: ArgumentBatch, signature: FunctionSignature) -> None:
+        self.row_count, self.columns = batch.rows, batch.columns
+        self._selected_rows: list[int] | None = None
+        self._batch_row_count = batch.rows
         if not batch.has_nulls:
             return
         strict = [
@@ -145,23 +158,23 @@ class Selection:
         wanted = [all(value is not None for value in row) for row in zip(*strict, strict=True)]
         if all(wanted):
             return
-        self._kept = list(compress(range(batch.rows), wanted))
-        self.count = len(self._kept)
+        self._selected_rows = list(compress(range(batch.rows), wanted))
+        self.row_count = len(self._selected_rows)
         self.columns = [list(compress(column, wanted)) for column in batch.columns]
 
-    def spread(
+    def spread_to_rows(
         self, values: Sequence[Any], failures: Mapping[int, Exception]
     ) -> tuple[Sequence[Any], Mapping[int, Exception]]:
         """Put results back to the rows they are of; the others are NULL."""
-        if self._kept is None:
+        if self._selected_rows is None:
             return values, failures
-        spread: list[Any] = [None] * self._all
-        for at, value in zip(self._kept, values, strict=True):
+        spread: list[Any] = [None] * self._batch_row_count
+        for at, value in zip(self._selected_rows, values, strict=True):
             spread[at] = value
-        return spread, {self._kept[at]: error for at, error in failures.items()}
+        return spread, {self._selected_rows[at]: error for at, error in failures.items()}
 
 
-class Mode(StrEnum):
+class InvocationMode(StrEnum):
     """What a function is given."""
 
     ROW = "row"
@@ -170,7 +183,7 @@ class Mode(StrEnum):
     ASYNC = "async"
 
 
-class OnError(StrEnum):
+class RowErrorMode(StrEnum):
     """What becomes of a row that failed, for a caller that did not ask for errors of rows."""
 
     FAIL = "fail"
@@ -191,14 +204,14 @@ class RowRefused(PermanentError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class FunctionOptions:
     """How a function is run; the arguments of `RemoteService.function` say more."""
 
-    mode: Mode = Mode.ROW
+    mode: InvocationMode = InvocationMode.ROW
     blocking: bool = True
     deadline_s: float | None = None
     keep_s: float = 0.0
-    on_error: OnError = OnError.FAIL
+    on_error: RowErrorMode = RowErrorMode.FAIL
     rows_at_once: int = 16
     immutable: bool = False
     max_batch_rows: int | None = None
@@ -212,17 +225,17 @@ class DeclaredFunction:
     def __init__(
         self,
         call: Callable[..., Any],
-        signature: Signature,
-        context_at: int | None,
-        options: Options,
+        signature: FunctionSignature,
+        context_index: int | None,
+        options: FunctionOptions,
         formats: Formats,
     ) -> None:
         self.signature = signature
         self.options = options
         self._call = call
-        self._context_at = context_at
+        self._context_index = context_index
         self._reader = RequestReader(signature.arguments, formats)
-        self._writer = ReplyWriter(signature.returns, formats)
+        self._writer = ResponseWriter(signature.returns, formats)
         self._is_coroutine = asyncio.iscoroutinefunction(call)
 
     @property
@@ -231,60 +244,67 @@ class DeclaredFunction:
         return self.signature.name
 
     @property
-    def at_once(self) -> bool:
+    def runs_inline(self) -> bool:
         """Whether it runs on the event loop without ever giving it back."""
         return not self._is_coroutine and not self.options.blocking
 
-    async def reply(self, body: bytes, headers: Mapping[str, str], executor: Executor) -> Answer:
+    async def run_batch(
+        self, body: bytes, headers: Mapping[str, str], executor: Executor
+    ) -> BatchResponseBody:
         """Work on the rows of one request.
 
         Raises:
             SnowmeltError: The request cannot be read, or the function refuses it.
             Exception: Whatever the function raises for the batch as a whole.
         """
-        selection = Selection(self._reader.read(body), self.signature)
+        selection = RowSelection(self._reader.read(body), self.signature)
         if self._is_coroutine:
-            values, failures = await self._awaited(selection, headers)
+            values, failures = await self._run_async(selection, headers)
         elif self.options.blocking:
-            run = functools.partial(self._run, selection, headers)
+            run = functools.partial(self._run_sync, selection, headers)
             values, failures = await asyncio.get_running_loop().run_in_executor(executor, run)
         else:
-            values, failures = self._run(selection, headers)
-        return Answer(200, self._written(selection, (values, failures), headers))
+            values, failures = self._run_sync(selection, headers)
+        return BatchResponseBody(200, self._encode_results(selection, (values, failures), headers))
 
-    def _written(
+    def _encode_results(
         self,
-        selection: Selection,
-        outcome: Outcome,
+        selection: RowSelection,
+        results: RowResults,
         headers: Mapping[str, str],
     ) -> bytes:
-        if self.options.mode is Mode.ARROW and self.signature.returns.kind in SEMI_STRUCTURED_TYPES:
-            outcome = (from_json_texts(outcome[0]), outcome[1])
-        values, failures = selection.spread(*outcome)
-        values, unfit = self._writer.values(values)
+        if (
+            self.options.mode is InvocationMode.ARROW
+            and self.signature.returns.kind in SEMI_STRUCTURED_TYPES
+        ):
+            results = (parse_json_texts(results[0]), results[1])
+        values, failures = selection.spread_to_rows(*results)
+        values, unfit = self._writer.convert_values(values)
         if not failures and not unfit:
-            return self._writer.body(values, None)
-        named = {at: self._named(error) for at, error in failures.items()}
-        return self._with_failures(values, dict(sorted((named | unfit).items())), failures, headers)
+            return self._writer.encode_body(values, None)
+        named = {at: self._to_row_failure(error) for at, error in failures.items()}
+        return self._encode_failed_rows(
+            values, dict(sorted((named | unfit).items())), failures, headers
+        )
 
-    def _with_failures(
+    def _encode_failed_rows(
         self,
         values: Sequence[Any],
-        named: dict[int, RowFailure],
-        failures: Mapping[int, Exception],
+        row_failures: dict[int, RowFailure],
+        exceptions: Mapping[int, Exception],
         headers: Mapping[str, str],
     ) -> bytes:
         if "1" in {headers.get(names.ROW_ERRORS), headers.get(names.CUSTOM_ROW_ERRORS)}:
-            return self._writer.body(values, named)
-        if self.options.on_error is OnError.NULL:
-            return self._writer.body(values, None)
-        if self.options.on_error is OnError.VALUE:
+            return self._writer.encode_body(values, row_failures)
+        if self.options.on_error is RowErrorMode.NULL:
+            return self._writer.encode_body(values, None)
+        if self.options.on_error is RowErrorMode.VALUE:
             shown = list(values)
-            for at, each in named.items():
+            for at, each in row_failures.items():
                 shown[at] = {"error": {"code": each.code, "message": each.message}}
-            return self._writer.body(shown, None)
-        at, first = next(iter(named.items()))
-        error = failures.get(at)
+            return self._writer.encode_body(shown, None)
+        at, first = next(iter(row_failures.items()))
+        error = exceptions.get(at)
         if isinstance(error, PermanentError):
             raise RowRefused(row=at, reason=str(error).rstrip("."))
         if error is None:
@@ -293,61 +313,61 @@ class DeclaredFunction:
         raise RowFailed(row=at, reason=reason) from error
 
     @staticmethod
-    def _named(error: Exception) -> RowFailure:
+    def _to_row_failure(error: Exception) -> RowFailure:
         code = error.code if isinstance(error, SnowmeltError) else type(error).__name__
         return RowFailure(code, str(error))
 
-    def _bound(self, selection: Selection, headers: Mapping[str, str]) -> Any:
-        call, at = self._call, self._context_at
+    def _bind_context(self, selection: RowSelection, headers: Mapping[str, str]) -> Any:
+        call, at = self._call, self._context_index
         if at is None:
             return call
-        context = Context(self.name, selection.count, headers)
+        context = Context(self.name, selection.row_count, headers)
         return lambda *row: call(*row[:at], context, *row[at:])
 
-    def _arguments(self, selection: Selection) -> Sequence[Any]:
-        if self.options.mode is Mode.ARROW:
-            return arrow_columns(selection.columns, self.signature.arguments)
+    def _get_arguments(self, selection: RowSelection) -> Sequence[Any]:
+        if self.options.mode is InvocationMode.ARROW:
+            return to_arrow_columns(selection.columns, self.signature.arguments)
         return selection.columns
 
     @property
-    def _per_row(self) -> bool:
-        return self.options.mode in {Mode.ROW, Mode.ASYNC}
+    def _is_called_per_row(self) -> bool:
+        return self.options.mode in {InvocationMode.ROW, InvocationMode.ASYNC}
 
-    def _run(self, selection: Selection, headers: Mapping[str, str]) -> Outcome:
-        call = self._bound(selection, headers)
-        if self._per_row:
-            return run_rows(call, selection.columns, selection.count)
-        return listed(call(*self._arguments(selection)), selection.count), {}
+    def _run_sync(self, selection: RowSelection, headers: Mapping[str, str]) -> RowResults:
+        call = self._bind_context(selection, headers)
+        if self._is_called_per_row:
+            return run_rows(call, selection.columns, selection.row_count)
+        return to_list(call(*self._get_arguments(selection)), selection.row_count), {}
 
-    async def _awaited(self, selection: Selection, headers: Mapping[str, str]) -> Outcome:
-        call = self._bound(selection, headers)
-        if self._per_row:
-            return await run_rows_at_once(
-                call, selection.columns, selection.count, self.options.rows_at_once
+    async def _run_async(self, selection: RowSelection, headers: Mapping[str, str]) -> RowResults:
+        call = self._bind_context(selection, headers)
+        if self._is_called_per_row:
+            return await run_rows_concurrently(
+                call, selection.columns, selection.row_count, self.options.rows_at_once
             )
-        return listed(await call(*self._arguments(selection)), selection.count), {}
+        return to_list(await call(*self._get_arguments(selection)), selection.row_count), {}
 
 
 # --- Columns as Arrow arrays, and what libraries return as lists.
 
 
-def arrow_type(sql_type: SqlType) -> pa.DataType:
+def get_column_arrow_type(sql_type: SqlType) -> pa.DataType:
     """Return the Arrow type of a column; instants are UTC."""
-    from snowmelt.functions.caller.arrow_types import arrow_form
+    from snowmelt.functions.caller.arrow_types import to_arrow_type
 
-    return arrow_form(sql_type)
+    return to_arrow_type(sql_type)
 
 
-def as_column(values: Sequence[Any], sql_type: SqlType) -> pa.Array:
+def to_arrow_array(values: Sequence[Any], sql_type: SqlType) -> pa.Array:
     """Return values of a type as an Arrow array."""
     import pyarrow as pa
 
     if sql_type.kind in SEMI_STRUCTURED_TYPES:
-        values = [None if value is None else exact.write(value).decode() for value in values]
-    return pa.array(values, arrow_type(sql_type))
+        values = [None if value is None else exact.serialize(value).decode() for value in values]
+    return pa.array(values, get_column_arrow_type(sql_type))
 
 
-def as_values(column: Any) -> list[Any]:
+def to_value_list(column: Any) -> list[Any]:
     """Return the values of an Arrow or NumPy array, a Polars or pandas series, or an iterable."""
     for name in ("to_pylist", "to_list", "tolist"):
         method = getattr(column, name, None)
@@ -356,7 +376,7 @@ def as_values(column: Any) -> list[Any]:
     return list(column)
 
 
-def from_json_texts(values: Sequence[Any]) -> list[Any]:
+def parse_json_texts(values: Sequence[Any]) -> list[Any]:
     """Return JSON texts as JSON, checked, so that a broken one does not break the whole reply.
 
     Raises:

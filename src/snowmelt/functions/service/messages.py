@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ServiceRequest:
     """What came; header names are in lower case."""
 
     method: str
@@ -26,7 +26,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class ServiceResponse:
     """What goes back."""
 
     status: int
@@ -35,7 +35,7 @@ class Response:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BatchResponseBody:
     """What a batch came to: an HTTP status and JSON, not yet compressed or signed."""
 
     status: int
@@ -48,7 +48,7 @@ class Answer:
 _LOG = logging.getLogger("snowmelt.functions")
 
 
-def problem(error: Exception, *, debug: bool = False) -> Answer:
+def error_to_response(error: Exception, *, debug: bool = False) -> BatchResponseBody:
     """Return the answer to what went wrong.
 
     An exception of the author's code is named by its type alone unless `debug`: its text may hold
@@ -56,13 +56,17 @@ def problem(error: Exception, *, debug: bool = False) -> Answer:
     """
     if isinstance(error, SnowmeltError):
         retry_after_s = error.retry_after if isinstance(error, Overloaded) else None
-        return answer(error.status, error.code, str(error), retry_after_s=retry_after_s)
+        return make_error_response(
+            error.status, error.code, str(error), retry_after_s=retry_after_s
+        )
     _LOG.error("a function failed: %s", type(error).__name__, exc_info=error if debug else None)
     text = f"The function failed with {type(error).__name__}"
-    return answer(500, "failed", f"{text}: {error}" if debug else f"{text}.")
+    return make_error_response(500, "failed", f"{text}: {error}" if debug else f"{text}.")
 
 
-def answer(status: int, code: str, message: str, *, retry_after_s: float | None = None) -> Answer:
+def make_error_response(
+    status: int, code: str, message: str, *, retry_after_s: float | None = None
+) -> BatchResponseBody:
     """Return an error as JSON."""
-    body = exact.write({"error": {"code": code, "message": message}})
-    return Answer(status, body, retry_after_s)
+    body = exact.serialize({"error": {"code": code, "message": message}})
+    return BatchResponseBody(status, body, retry_after_s)

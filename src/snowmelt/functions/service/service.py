@@ -10,24 +10,39 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from snowmelt.functions import ddl
-from snowmelt.functions.definition import DEFAULT_COMMENT, ExternalFunction, NullInput, Volatility
+from snowmelt.functions.definition import (
+    DEFAULT_COMMENT,
+    ExternalFunction,
+    NullInputAction,
+    Volatility,
+)
 from snowmelt.functions.errors import (
     BatchInvalid,
     BatchTooLarge,
     DeclarationInvalid,
     FunctionNotFound,
 )
-from snowmelt.functions.service.annotations import signature_of
+from snowmelt.functions.service.annotations import infer_signature
 from snowmelt.functions.service.batch_stores import MemoryStore
-from snowmelt.functions.service.deduplicator import Desk, Order
-from snowmelt.functions.service.function_runner import DeclaredFunction, Mode, OnError, Options
-from snowmelt.functions.service.messages import Answer, Request, Response, problem
-from snowmelt.functions.service.messages import answer as problem_answer
-from snowmelt.functions.signature import arguments_of
+from snowmelt.functions.service.deduplicator import BatchDeduplicator, BatchJob
+from snowmelt.functions.service.function_runner import (
+    DeclaredFunction,
+    FunctionOptions,
+    InvocationMode,
+    RowErrorMode,
+)
+from snowmelt.functions.service.messages import (
+    BatchResponseBody,
+    ServiceRequest,
+    ServiceResponse,
+    error_to_response,
+)
+from snowmelt.functions.service.messages import make_error_response as problem_answer
+from snowmelt.functions.signature import parse_arguments
 from snowmelt.functions.wire import compression as coding
 from snowmelt.functions.wire import exact_json as exact
 from snowmelt.functions.wire import headers as names
-from snowmelt.functions.wire.messages import MAX_REPLY_BYTES
+from snowmelt.functions.wire.messages import MAX_RESPONSE_BYTES
 from snowmelt.functions.wire.values import Formats
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES
 
@@ -38,9 +53,9 @@ if TYPE_CHECKING:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Duration = str | float | dt.timedelta
 
-_THREADS = 32
-_WORTH_COMPRESSING = 1024
-_TOO_LARGE = 413
+_DEFAULT_THREADS = 32
+_MIN_COMPRESSED_BYTES = 1024
+_HTTP_CONTENT_TOO_LARGE = 413
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +63,7 @@ class Limits:
     """Sizes in bytes: of a request once decompressed, and of a reply before it is compressed."""
 
     request_bytes: int = 64 * 1024 * 1024
-    reply_bytes: int = MAX_REPLY_BYTES
+    reply_bytes: int = MAX_RESPONSE_BYTES
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,13 +108,13 @@ class RemoteService:
         self.options = options or ServiceOptions()
         self.functions: dict[str, DeclaredFunction] = {}
         self.store: BatchStore = MemoryStore() if store is None else store
-        self._deadline_s = None if deadline is None else seconds_of(deadline)
-        self._keep_s = seconds_of(keep)
+        self._deadline_s = None if deadline is None else parse_duration(deadline)
+        self._retention_s = parse_duration(keep)
         self._max_concurrency = max_concurrency
         self._executor = ThreadPoolExecutor(
-            max_workers=max_concurrency or _THREADS, thread_name_prefix=f"functions-{name}"
+            max_workers=max_concurrency or _DEFAULT_THREADS, thread_name_prefix=f"functions-{name}"
         )
-        self._desk = Desk(self.store, max_concurrency=max_concurrency)
+        self._deduplicator = BatchDeduplicator(self.store, max_concurrency=max_concurrency)
 
     @overload
     def function(self, work: _Function, /) -> _Function: ...
@@ -148,12 +163,12 @@ class RemoteService:
         """
 
         def declare(call: _Function) -> _Function:
-            self._declare(call, name or call.__name__, mode, (arguments, returns), options)
+            self._declare_function(call, name or call.__name__, mode, (arguments, returns), options)
             return call
 
         return declare if work is None else declare(work)
 
-    def _declare(
+    def _declare_function(
         self,
         call: Callable[..., Any],
         name: str,
@@ -164,18 +179,18 @@ class RemoteService:
         if name.upper() in self.functions:
             raise DeclarationInvalid(reason=f"there is a function {name} already")
         try:
-            settled = self._settled(Mode(mode), dict(options))
+            settled = self._resolve_options(InvocationMode(mode), dict(options))
         except (TypeError, ValueError) as error:
             raise DeclarationInvalid(reason=f"{name}: {error}") from None
-        signature, context_at = signature_of(
+        signature, context_at = infer_signature(
             call,
             name,
-            columns=settled.mode in {Mode.BATCH, Mode.ARROW},
+            is_columnar=settled.mode in {InvocationMode.BATCH, InvocationMode.ARROW},
             arguments=types[0],
             returns=types[1],
         )
         if (
-            settled.on_error is OnError.VALUE
+            settled.on_error is RowErrorMode.VALUE
             and signature.returns.kind not in SEMI_STRUCTURED_TYPES
         ):
             raise DeclarationInvalid(reason=f"{name}: errors as values need a VARIANT as result")
@@ -183,74 +198,78 @@ class RemoteService:
             call, signature, context_at, settled, self.options.formats
         )
 
-    def _settled(self, mode: Mode, options: dict[str, Any]) -> Options:
+    def _resolve_options(self, mode: InvocationMode, options: dict[str, Any]) -> FunctionOptions:
         deadline = options.pop("deadline", None)
-        deadline_s = self._deadline_s if deadline is None else seconds_of(deadline)
+        deadline_s = self._deadline_s if deadline is None else parse_duration(deadline)
         keep = options.pop("keep", None)
-        return Options(
+        return FunctionOptions(
             mode=mode,
-            deadline_s=0.0 if mode is Mode.ASYNC else deadline_s,
-            keep_s=self._keep_s if keep is None else seconds_of(keep),
-            on_error=OnError(options.pop("on_error", OnError.FAIL)),
+            deadline_s=0.0 if mode is InvocationMode.ASYNC else deadline_s,
+            keep_s=self._retention_s if keep is None else parse_duration(keep),
+            on_error=RowErrorMode(options.pop("on_error", RowErrorMode.FAIL)),
             debug=self.options.debug,
             **options,
         )
 
-    async def answer(self, request: Request) -> Response:
+    async def handle_request(self, request: ServiceRequest) -> ServiceResponse:
         """Answer one request, whatever it is; never raises."""
         try:
-            answer = await self._answer(request)
+            answer = await self._dispatch_request(request)
         except Exception as error:  # noqa: BLE001 - everything becomes an answer
-            answer = problem(error, debug=self.options.debug)
-        return self._response(request, answer)
+            answer = error_to_response(error, debug=self.options.debug)
+        return self._encode_response(request, answer)
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _dispatch_request(self, request: ServiceRequest) -> BatchResponseBody:
         if request.method == "GET":
-            return await self._poll(request)
+            return await self._handle_get(request)
         if request.method != "POST":
             return problem_answer(405, "method_refused", "Batches come by POST, polls by GET.")
-        function = self._function(request)
+        function = self._find_function(request)
         limit = self.options.limits.request_bytes
-        body = coding.decoded(request.body, request.headers.get("content-encoding"), limit=limit)
-        _check_width(function, request)
+        body = coding.decompress(
+            request.body, request.headers.get("content-encoding"), max_bytes=limit
+        )
+        _check_argument_count(function, request)
 
-        async def work() -> Answer:
+        async def work() -> BatchResponseBody:
             try:
-                answer = await function.reply(body, request.headers, self._executor)
-                self._check_size(answer)
+                answer = await function.run_batch(body, request.headers, self._executor)
+                self._check_response_size(answer)
             except Exception as error:  # noqa: BLE001 - the author's code may raise anything
-                return problem(error, debug=self.options.debug)
+                return error_to_response(error, debug=self.options.debug)
             return answer
 
-        return await self._desk.take(
-            Order(
-                _key(function, request),
+        return await self._deduplicator.run_batch(
+            BatchJob(
+                _make_batch_key(function, request),
                 body,
                 work,
-                function.at_once,
+                function.runs_inline,
                 function.options.deadline_s,
                 function.options.keep_s,
             )
         )
 
-    async def _poll(self, request: Request) -> Answer:
+    async def _handle_get(self, request: ServiceRequest) -> BatchResponseBody:
         if names.BATCH_ID not in request.headers:
             listed = [
-                {"name": each.name, "declaration": each.signature.ddl().replace("\n", " ")}
+                {"name": each.name, "declaration": each.signature.format_ddl().replace("\n", " ")}
                 for each in self.functions.values()
             ]
-            return Answer(200, exact.write({"service": self.name, "functions": listed}))
-        key = _key(self._function(request), request)
-        answer = None if key is None else await self._desk.poll(key)
+            return BatchResponseBody(
+                200, exact.serialize({"service": self.name, "functions": listed})
+            )
+        key = _make_batch_key(self._find_function(request), request)
+        answer = None if key is None else await self._deduplicator.poll(key)
         if answer is None:
             return problem_answer(404, "batch_not_found", "This batch is not known here.")
         return answer
 
-    def _function(self, request: Request) -> DeclaredFunction:
+    def _find_function(self, request: ServiceRequest) -> DeclaredFunction:
         """Find the function by the path's last part, else by its header."""
         found = self.functions.get(request.path.rstrip("/").rpartition("/")[2].upper())
         if found is None:
-            said = names.text_of(request.headers, names.NAME)
+            said = names.decode_header(request.headers, names.FUNCTION_NAME)
             if said is None and len(self.functions) == 1:
                 return next(iter(self.functions.values()))
             # A caller may name the function as it likes; what it says last is its own name.
@@ -259,30 +278,32 @@ class RemoteService:
             raise FunctionNotFound
         return found
 
-    def _check_size(self, answer: Answer) -> None:
+    def _check_response_size(self, batch_response: BatchResponseBody) -> None:
         limit = self.options.limits.reply_bytes
-        if len(answer.body) > limit:
+        if len(batch_response.body) > limit:
             raise BatchTooLarge(what="reply", limit=limit)
 
-    def _response(self, request: Request, answer: Answer) -> Response:
+    def _encode_response(
+        self, request: ServiceRequest, batch_response: BatchResponseBody
+    ) -> ServiceResponse:
         headers = {"content-type": "application/json"}
-        body = answer.body
+        body = batch_response.body
         if self.options.content_md5:
-            headers["content-md5"] = coding.md5(body)
-        if len(body) >= _WORTH_COMPRESSING:
-            encoding = coding.accepted(request.headers.get("accept-encoding"))
+            headers["content-md5"] = coding.compute_content_md5(body)
+        if len(body) >= _MIN_COMPRESSED_BYTES:
+            encoding = coding.negotiate_encoding(request.headers.get("accept-encoding"))
             if encoding is not None:
-                body = coding.encoded(body, encoding)
+                body = coding.compress(body, encoding)
                 headers["content-encoding"] = encoding
-        if answer.retry_after_s is not None:
-            headers["retry-after"] = str(max(round(answer.retry_after_s), 0))
-        return Response(answer.status, body, headers)
+        if batch_response.retry_after_s is not None:
+            headers["retry-after"] = str(max(round(batch_response.retry_after_s), 0))
+        return ServiceResponse(batch_response.status, body, headers)
 
     def asgi(self) -> AsgiApp:
         """Return the service for any ASGI server."""
         from snowmelt.functions.service.asgi import AsgiApp
 
-        return AsgiApp(self.answer, limit=self.options.limits.request_bytes)
+        return AsgiApp(self.handle_request, max_body_bytes=self.options.limits.request_bytes)
 
     def lambda_handler(self) -> Callable[[dict[str, Any], object], dict[str, Any]]:
         """Return a handler for AWS Lambda: REST and HTTP APIs, load balancers, function URLs.
@@ -291,7 +312,7 @@ class RemoteService:
             DeclarationInvalid: A function answers 202: Lambda stops working when it has answered,
                 and its next instance knows nothing of this one's batches.
         """
-        from snowmelt.functions.service.cloud_handlers import lambda_handler
+        from snowmelt.functions.service.cloud_handlers import make_lambda_handler
 
         later = [
             each.name for each in self.functions.values() if each.options.deadline_s is not None
@@ -301,19 +322,19 @@ class RemoteService:
                 reason=f"{', '.join(later)} may answer 202 and work on, which Lambda does not: "
                 "serve it by `asgi()`, or leave mode async and deadline out"
             )
-        return lambda_handler(self.answer)
+        return make_lambda_handler(self.handle_request)
 
     def azure_function(self) -> Callable[[Any], Any]:
         """Return `main(req)` for Azure Functions; needs the package azure-functions there."""
-        from snowmelt.functions.service.cloud_handlers import azure_function
+        from snowmelt.functions.service.cloud_handlers import make_azure_function
 
-        return azure_function(self.answer)
+        return make_azure_function(self.handle_request)
 
     def cloud_function(self) -> Callable[[Any], tuple[bytes, int, dict[str, str]]]:
         """Return an HTTP function for Google Cloud: takes Flask's request."""
-        from snowmelt.functions.service.cloud_handlers import cloud_function
+        from snowmelt.functions.service.cloud_handlers import make_google_cloud_function
 
-        return cloud_function(self.answer)
+        return make_google_cloud_function(self.handle_request)
 
     def create_sql(self, url: str, integration: str, *, replace: bool = True) -> str:
         """Return statements that create all functions for callers.
@@ -324,19 +345,19 @@ class RemoteService:
             replace: `CREATE OR REPLACE`.
         """
         return "\n\n".join(
-            create_statement(each, url, integration, replace=replace)
+            make_create_statement(each, url, integration, replace=replace)
             for each in self.functions.values()
         )
 
 
-def _key(function: DeclaredFunction, request: Request) -> str | None:
+def _make_batch_key(function: DeclaredFunction, request: ServiceRequest) -> str | None:
     batch_id = request.headers.get(names.BATCH_ID)
     return None if not batch_id else f"{function.name}/{batch_id}"
 
 
-def _check_width(function: DeclaredFunction, request: Request) -> None:
-    said = names.text_of(request.headers, names.SIGNATURE)
-    arguments = None if said is None else arguments_of(said)
+def _check_argument_count(function: DeclaredFunction, request: ServiceRequest) -> None:
+    said = names.decode_header(request.headers, names.SIGNATURE)
+    arguments = None if said is None else parse_arguments(said)
     declared = len(function.signature.arguments)
     if arguments is not None and len(arguments) != declared:
         raise BatchInvalid(
@@ -347,7 +368,7 @@ def _check_width(function: DeclaredFunction, request: Request) -> None:
 # --- Statements that create a service's functions where they are called.
 
 
-def create_statement(
+def make_create_statement(
     function: DeclaredFunction, url: str, integration: str, *, replace: bool
 ) -> str:
     """Return a CREATE EXTERNAL FUNCTION for Snowmelt and for Snowflake."""
@@ -356,21 +377,21 @@ def create_statement(
         signature=signature,
         url=f"{url.rstrip('/')}/{signature.name}",
         integration=integration,
-        null_input=NullInput.STRICT if signature.is_strict else NullInput.CALLED,
+        null_input=NullInputAction.STRICT if signature.is_strict else NullInputAction.CALLED,
         volatility=Volatility.IMMUTABLE if options.immutable else Volatility.VOLATILE,
         comment=DEFAULT_COMMENT if options.comment is None else options.comment,
         max_batch_rows=options.max_batch_rows,
     )
-    return ddl.create_statement(definition, signature.name, integration, replace=replace)
+    return ddl.format_create_function(definition, signature.name, integration, replace=replace)
 
 
 # --- Lengths of time as people write them.
 
-_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*\Z")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION_PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*\Z")
+_SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-def seconds_of(duration: str | float | dt.timedelta) -> float:
+def parse_duration(duration: str | float | dt.timedelta) -> float:
     """Return seconds of `"25s"`, `"10m"`, `"12h"`, a number of seconds, or a timedelta.
 
     Raises:
@@ -379,10 +400,10 @@ def seconds_of(duration: str | float | dt.timedelta) -> float:
     if isinstance(duration, dt.timedelta):
         duration = duration.total_seconds()
     if isinstance(duration, str):
-        match = _TEXT.match(duration)
+        match = _DURATION_PATTERN.match(duration)
         if match is None:
             raise DeclarationInvalid(reason=f"{duration!r} is no duration; 25s, 10m and 12h are")
-        return float(match[1]) * _SECONDS[match[2]]
+        return float(match[1]) * _SECONDS_PER_UNIT[match[2]]
     if duration < 0:
         raise DeclarationInvalid(reason="a duration is negative")
     return float(duration)

@@ -15,35 +15,35 @@ import msgspec
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # A sign, a point, and the 15 digits that every float keeps.
-_SURELY_EXACT = 16
+_MAX_EXACT_FLOAT_CHARS = 16
 _MAX_EXPONENT = 4096
 
 
-class NotJson(ValueError):
+class JsonSyntaxError(ValueError):
     """The text is not JSON; the message says why and holds nothing of the text."""
 
 
-def number(text: str) -> float | Decimal:
+def parse_number(text: str) -> float | Decimal:
     """Return a JSON number with fraction or exponent as the simplest type that holds it exactly.
 
     Raises:
         NotJson: If it is out of every reasonable range.
     """
     value = float(text)
-    if len(text) <= _SURELY_EXACT and "e" not in text and "E" not in text:
+    if len(text) <= _MAX_EXACT_FLOAT_CHARS and "e" not in text and "E" not in text:
         return value
     try:
         exact = Decimal(text)
     except InvalidOperation:
-        raise NotJson("a number is out of range") from None
+        raise JsonSyntaxError("a number is out of range") from None
     if math.isfinite(value) and Decimal(repr(value)) == exact:
         return value
     if abs(exact.adjusted()) > _MAX_EXPONENT:
-        raise NotJson("a number is out of range")
+        raise JsonSyntaxError("a number is out of range")
     return exact
 
 
-_decoder = msgspec.json.Decoder(float_hook=number)
+_decoder = msgspec.json.Decoder(float_hook=parse_number)
 _encoder = msgspec.json.Encoder(decimal_format="number")
 
 
@@ -61,38 +61,38 @@ def parse(data: bytes, *, lenient: bool = False) -> object:
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, ValueError, RecursionError):
-        return _parse_slowly(data, lenient=lenient)
+        return _parse_with_stdlib(data, lenient=lenient)
 
 
-def _parse_slowly(data: bytes, *, lenient: bool) -> object:
+def _parse_with_stdlib(data: bytes, *, lenient: bool) -> object:
     """Parse what the fast decoder refuses: half surrogate pairs, and what is tolerated."""
     if data.startswith(_BYTE_ORDER_MARK):
         if not lenient:
-            raise NotJson("it begins with a byte order mark")
+            raise JsonSyntaxError("it begins with a byte order mark")
         data = data[len(_BYTE_ORDER_MARK) :]
     try:
         return json.loads(
             data.decode(),
-            parse_float=number,
-            parse_constant=float if lenient else _refuse_constant,
+            parse_float=parse_number,
+            parse_constant=float if lenient else _reject_constant,
         )
     except json.JSONDecodeError as error:
-        raise NotJson(f"{error.msg} at character {error.pos}") from None
+        raise JsonSyntaxError(f"{error.msg} at character {error.pos}") from None
     except UnicodeDecodeError as error:
-        raise NotJson(f"byte {error.start} is not UTF-8") from None
+        raise JsonSyntaxError(f"byte {error.start} is not UTF-8") from None
     except RecursionError:
-        raise NotJson("it nests too deeply") from None
-    except NotJson:
+        raise JsonSyntaxError("it nests too deeply") from None
+    except JsonSyntaxError:
         raise
     except ValueError:
-        raise NotJson("a number is out of range") from None
+        raise JsonSyntaxError("a number is out of range") from None
 
 
-def _refuse_constant(token: str) -> float:
-    raise NotJson(f"{token} is not a JSON value")
+def _reject_constant(token: str) -> float:
+    raise JsonSyntaxError(f"{token} is not a JSON value")
 
 
-def write(value: object) -> bytes:
+def serialize(value: object) -> bytes:
     """Return compact JSON in UTF-8; a float that is not finite becomes null.
 
     Raises:
@@ -102,10 +102,10 @@ def write(value: object) -> bytes:
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
-        return _encoder.encode(_escaped(value))
+        return _encoder.encode(_escape_surrogates(value))
 
 
-def _escaped(value: object) -> object:
+def _escape_surrogates(value: object) -> object:
     """Return the value with texts that UTF-8 cannot hold as escaped JSON."""
     if isinstance(value, str):
         try:
@@ -114,7 +114,7 @@ def _escaped(value: object) -> object:
             return msgspec.Raw(json.dumps(value).encode())
         return value
     if isinstance(value, Mapping):
-        return {key: _escaped(each) for key, each in value.items()}
+        return {key: _escape_surrogates(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_escaped(each) for each in value]
+        return [_escape_surrogates(each) for each in value]
     return value

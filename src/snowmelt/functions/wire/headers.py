@@ -8,53 +8,53 @@ import re
 from typing import TYPE_CHECKING
 
 from snowmelt.functions.errors import DeclarationInvalid
-from snowmelt.functions.signature import HeaderStyle, Signature
+from snowmelt.functions.signature import FunctionSignature, HeaderStyle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PREFIX = "sf-external-function-"
-FORMAT = f"{PREFIX}format"
-FORMAT_VERSION = f"{PREFIX}format-version"
-QUERY_ID = f"{PREFIX}current-query-id"
-BATCH_ID = f"{PREFIX}query-batch-id"
-NAME = f"{PREFIX}name"
-SIGNATURE = f"{PREFIX}signature"
-RETURN_TYPE = f"{PREFIX}return-type"
-CUSTOM = "sf-custom-"
-CONTEXT = "sf-context-"
-TWIN = "-base64"
+HEADER_PREFIX = "sf-external-function-"
+FORMAT = f"{HEADER_PREFIX}format"
+FORMAT_VERSION = f"{HEADER_PREFIX}format-version"
+QUERY_ID = f"{HEADER_PREFIX}current-query-id"
+BATCH_ID = f"{HEADER_PREFIX}query-batch-id"
+FUNCTION_NAME = f"{HEADER_PREFIX}name"
+SIGNATURE = f"{HEADER_PREFIX}signature"
+RETURN_TYPE = f"{HEADER_PREFIX}return-type"
+CUSTOM_PREFIX = "sf-custom-"
+CONTEXT_PREFIX = "sf-context-"
+BASE64_SUFFIX = "-base64"
 # A caller that sends "1" understands errors of single rows in the response. Ours sends the first.
 # The second is for engines that know HEADERS alone: what is sent as sf-custom-… is the author's
 # choice, because services pass it on.
 ROW_ERRORS = "x-snowmelt-row-errors"
-CUSTOM_ROW_ERRORS = f"{CUSTOM}row-errors"
+CUSTOM_ROW_ERRORS = f"{CUSTOM_PREFIX}row-errors"
 
-MAX_CUSTOM_BYTES = 8 * 1024
+MAX_CUSTOM_HEADERS_BYTES = 8 * 1024
 
-_ILLEGAL_RUN = re.compile(r"[^\x20-\x7e]+")
-_CUSTOM_NAME = re.compile(r"""[^\x00-\x20\x7f-\U0010ffff(),/:;<>="?@\[\]\\{}_]+\Z""")
-_BLANKS = re.compile(r"\s\s")
+_ILLEGAL_CHARACTERS_PATTERN = re.compile(r"[^\x20-\x7e]+")
+_CUSTOM_NAME_PATTERN = re.compile(r"""[^\x00-\x20\x7f-\U0010ffff(),/:;<>="?@\[\]\\{}_]+\Z""")
+_DOUBLE_BLANK_PATTERN = re.compile(r"\s\s")
 
 
-def plain(text: str) -> str:
+def replace_illegal_characters(text: str) -> str:
     """Return the text with each run of characters that a header cannot hold as one blank."""
-    return _ILLEGAL_RUN.sub(" ", text)
+    return _ILLEGAL_CHARACTERS_PATTERN.sub(" ", text)
 
 
-def twin(text: str) -> str:
+def encode_base64(text: str) -> str:
     """Return base64 (standard alphabet, padded) of the text in UTF-8."""
     return base64.b64encode(text.encode("utf-8", "surrogatepass")).decode("ascii")
 
 
-def text_of(headers: Mapping[str, str], name: str) -> str | None:
+def decode_header(headers: Mapping[str, str], name: str) -> str | None:
     """Return a header's value from its twin, which is exact, or else from the plain one.
 
     Args:
         headers: By lower-case name.
         name: The plain header's name.
     """
-    encoded = headers.get(name + TWIN)
+    encoded = headers.get(name + BASE64_SUFFIX)
     if encoded is not None:
         try:
             return base64.b64decode(encoded, validate=True).decode()
@@ -63,8 +63,8 @@ def text_of(headers: Mapping[str, str], name: str) -> str | None:
     return headers.get(name)
 
 
-def request_headers(
-    signature: Signature,
+def make_request_headers(
+    signature: FunctionSignature,
     query_id: str,
     batch_id: str,
     *,
@@ -79,7 +79,7 @@ def request_headers(
         query_id: The same for all batches of a query.
         batch_id: The same for all attempts at a batch.
         style: How names and lengths are written.
-        custom: By name without prefix; from the HEADERS clause, checked by `check_custom`.
+        custom: By name without prefix; from the HEADERS clause, checked by `validate_custom_headers`.
         context: By function, such as `CURRENT_USER`; from the CONTEXT_HEADERS clause.
     """
     style = style or HeaderStyle()
@@ -90,40 +90,40 @@ def request_headers(
         BATCH_ID: batch_id,
     }
     for name, text in (
-        (NAME, signature.name_text(style)),
-        (SIGNATURE, signature.arguments_text()),
-        (RETURN_TYPE, signature.returns_text(style)),
+        (FUNCTION_NAME, signature.format_name(style)),
+        (SIGNATURE, signature.format_arguments()),
+        (RETURN_TYPE, signature.format_return_type(style)),
     ):
-        headers[name] = plain(text)
-        headers[name + TWIN] = twin(text)
+        headers[name] = replace_illegal_characters(text)
+        headers[name + BASE64_SUFFIX] = encode_base64(text)
     for key, text in (custom or {}).items():
-        headers[CUSTOM + key] = text
+        headers[CUSTOM_PREFIX + key] = text
     for function, text in (context or {}).items():
-        name = CONTEXT + function.lower().replace("_", "-")
-        headers[name] = plain(text)
-        headers[name + TWIN] = twin(text)
+        name = CONTEXT_PREFIX + function.lower().replace("_", "-")
+        headers[name] = replace_illegal_characters(text)
+        headers[name + BASE64_SUFFIX] = encode_base64(text)
     return headers
 
 
-def check_custom(headers: Mapping[str, str]) -> None:
+def validate_custom_headers(headers: Mapping[str, str]) -> None:
     """Check what a HEADERS clause gives.
 
     Raises:
         DeclarationInvalid: A name or a value cannot be sent, or all are larger than 8 KiB.
     """
     for name, value in headers.items():
-        if not _CUSTOM_NAME.match(name):
+        if not _CUSTOM_NAME_PATTERN.match(name):
             raise DeclarationInvalid(
                 reason=f"header name {name!r} may hold visible ASCII characters only, without "
                 'blanks, underscores and ( ) , / : ; < > = " ? @ [ ] \\ { }'
             )
-        if _BLANKS.search(value) or _ILLEGAL_RUN.search(value):
+        if _DOUBLE_BLANK_PATTERN.search(value) or _ILLEGAL_CHARACTERS_PATTERN.search(value):
             raise DeclarationInvalid(
                 reason=f"the value of header {name!r} may hold visible ASCII characters and "
                 "single blanks only"
             )
     size = sum(len(name) + len(value) for name, value in headers.items())
-    if size > MAX_CUSTOM_BYTES:
+    if size > MAX_CUSTOM_HEADERS_BYTES:
         raise DeclarationInvalid(
-            reason=f"the headers' names and values have {size} bytes, more than {MAX_CUSTOM_BYTES}"
+            reason=f"the headers' names and values have {size} bytes, more than {MAX_CUSTOM_HEADERS_BYTES}"
         )

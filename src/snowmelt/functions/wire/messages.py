@@ -15,20 +15,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from snowmelt.functions.errors import BatchInvalid, ReplyInvalid
+from snowmelt.functions.errors import BatchInvalid, ResponseInvalid
 from snowmelt.functions.signature import MAX_PRECISION
 from snowmelt.functions.wire import exact_json as exact
-from snowmelt.functions.wire.values import Formats, Mismatch, fitted, reader, writer
+from snowmelt.functions.wire.values import (
+    Formats,
+    ValueMismatch,
+    fit_number,
+    make_value_reader,
+    make_value_writer,
+)
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, LogicalType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from snowmelt.functions.signature import Argument, SqlType
-    from snowmelt.functions.wire.values import Convert
+    from snowmelt.functions.signature import FunctionArgument, SqlType
+    from snowmelt.functions.wire.values import ValueConverter
 
 # What the fast decoder checks for each type; texts are converted afterwards.
-_DECODED: dict[LogicalType, Any] = {
+_DECODED_TYPES: dict[LogicalType, Any] = {
     LogicalType.REAL: float,
     LogicalType.BOOLEAN: bool,
     LogicalType.TEXT: str,
@@ -42,29 +48,29 @@ _DECODED: dict[LogicalType, Any] = {
 }
 
 
-def decoded_type(sql_type: SqlType) -> Any:
+def get_decoded_type(sql_type: SqlType) -> Any:
     """Return the Python type that a value of this type is decoded to at first."""
     if sql_type.kind is LogicalType.FIXED:
         # msgspec's own Decimal takes texts as well, with underscores and digits of other scripts.
-        return int if sql_type.is_whole else Any
-    return _DECODED[sql_type.kind]
+        return int if sql_type.is_integer else Any
+    return _DECODED_TYPES[sql_type.kind]
 
 
 def needs_conversion(sql_type: SqlType) -> bool:
-    """Return True if a value decoded as `decoded_type` says is no value of the type yet."""
+    """Return True if a value decoded as `get_decoded_type` says is no value of the type yet."""
     if sql_type.kind is LogicalType.FIXED:
-        return not (sql_type.is_whole and sql_type.precision == MAX_PRECISION)
+        return not (sql_type.is_integer and sql_type.precision == MAX_PRECISION)
     has_length = sql_type.kind is LogicalType.TEXT and sql_type.length is not None
     converted = {LogicalType.TIME, LogicalType.BINARY, *TIMESTAMP_TYPES}
     return has_length or sql_type.kind in converted
 
 
 @lru_cache(maxsize=64)
-def _numbers(count: int) -> list[int]:
+def _make_row_numbers(count: int) -> list[int]:
     return list(range(count))
 
 
-class Batch(NamedTuple):
+class ArgumentBatch(NamedTuple):
     """The rows of a request, by argument; NULL is None."""
 
     rows: int
@@ -76,57 +82,63 @@ class Batch(NamedTuple):
 class RequestReader:
     """Reads requests of one function; for any number of threads."""
 
-    def __init__(self, arguments: Sequence[Argument], formats: Formats | None = None) -> None:
+    def __init__(
+        self, arguments: Sequence[FunctionArgument], formats: Formats | None = None
+    ) -> None:
         formats = formats or Formats()
-        self._readers = [reader(each.type, formats) for each in arguments]
-        self._afterwards = [
-            (at, self._readers[at])
+        self._value_readers = [make_value_reader(each.type, formats) for each in arguments]
+        self._converters = [
+            (at, self._value_readers[at])
             for at, each in enumerate(arguments)
             if needs_conversion(each.type)
         ]
-        self._getters = [itemgetter(at) for at in range(len(arguments) + 1)]
-        types = [decoded_type(each.type) for each in arguments]
-        self._expected = _decoder(
+        self._item_getters = [itemgetter(at) for at in range(len(arguments) + 1)]
+        types = [get_decoded_type(each.type) for each in arguments]
+        self._declared_decoder = _make_decoder(
             kind | None if each.nullable and kind is not Any else kind
             for kind, each in zip(types, arguments, strict=True)
         )
-        self._with_nulls = _decoder(kind if kind is Any else kind | None for kind in types)
+        self._nullable_decoder = _make_decoder(
+            kind if kind is Any else kind | None for kind in types
+        )
 
-    def read(self, body: bytes) -> Batch:
+    def read(self, body: bytes) -> ArgumentBatch:
         """Return the number of rows, and the values of each argument.
 
         Raises:
             BatchInvalid: It is not the form, the numbers are not 0, 1, 2 …, or a value does not
                 fit its argument. The message holds no value.
         """
-        for decoder in (self._expected, self._with_nulls):
+        for decoder in (self._declared_decoder, self._nullable_decoder):
             try:
                 rows = decoder.decode(body).data
-            except (msgspec.DecodeError, UnicodeDecodeError, exact.NotJson, RecursionError):
+            except (msgspec.DecodeError, UnicodeDecodeError, exact.JsonSyntaxError, RecursionError):
                 continue
-            return self._batch(rows, has_nulls=decoder is self._with_nulls)
-        return self._read_slowly(body)
+            return self._make_argument_batch(rows, has_nulls=decoder is self._nullable_decoder)
+        return self._read_exact(body)
 
-    def _batch(self, rows: list[tuple[Any, ...]], *, has_nulls: bool) -> Batch:
+    def _make_argument_batch(
+        self, rows: list[tuple[Any, ...]], *, has_nulls: bool
+    ) -> ArgumentBatch:
         count = len(rows)
         # Column by column: zip(*rows) makes an object for each row, and costs a third more.
-        numbers, *columns = ([*map(get, rows)] for get in self._getters)
-        if numbers != _numbers(count):
+        numbers, *columns = ([*map(get, rows)] for get in self._item_getters)
+        if numbers != _make_row_numbers(count):
             raise BatchInvalid(reason="its row numbers are not 0, 1, 2 and so on")
-        for at, convert in self._afterwards:
-            columns[at] = self._converted(columns[at], convert, at)
-        return Batch(count, columns, has_nulls)
+        for at, convert in self._converters:
+            columns[at] = self._convert_column(columns[at], convert, at)
+        return ArgumentBatch(count, columns, has_nulls)
 
-    def _read_slowly(self, body: bytes) -> Batch:
+    def _read_exact(self, body: bytes) -> ArgumentBatch:
         """Read what the fast decoders refuse: take it if it can be understood, else say why."""
         try:
             top = exact.parse(body, lenient=True)
-        except exact.NotJson as error:
+        except exact.JsonSyntaxError as error:
             raise BatchInvalid(reason=f"its body is not JSON: {error}") from None
         rows = top.get("data") if isinstance(top, dict) else None
         if not isinstance(rows, list):
             raise BatchInvalid(reason='its body is not a JSON object with an array "data"')
-        width = len(self._readers) + 1
+        width = len(self._value_readers) + 1
         for at, row in enumerate(rows):
             if not isinstance(row, list):
                 raise BatchInvalid(reason=f"row {at} is not an array")
@@ -139,36 +151,40 @@ class RequestReader:
                 raise BatchInvalid(reason="its row numbers are not 0, 1, 2 and so on")
         _, *columns = zip(*rows, strict=True) if rows else [()] * width
         converted = [
-            self._converted(column, convert, at)
-            for at, (column, convert) in enumerate(zip(columns, self._readers, strict=True))
+            self._convert_column(column, convert, at)
+            for at, (column, convert) in enumerate(zip(columns, self._value_readers, strict=True))
         ]
-        return Batch(len(rows), converted, has_nulls=True)
+        return ArgumentBatch(len(rows), converted, has_nulls=True)
 
-    def _converted(self, column: Iterable[Any], convert: Convert, argument: int) -> list[Any]:
+    def _convert_column(
+        self, column: Iterable[Any], convert: ValueConverter, argument_index: int
+    ) -> list[Any]:
         found: list[Any] = []
         try:
             found.extend(None if value is None else convert(value) for value in column)
-        except Mismatch as error:
-            where = f"argument {argument + 1} of row {len(found)}"
+        except ValueMismatch as error:
+            where = f"argument {argument_index + 1} of row {len(found)}"
             raise BatchInvalid(reason=f"{where}: {error}") from None
         return found
 
 
-def _decoder(types: Iterable[Any]) -> msgspec.json.Decoder[Any]:
+def _make_decoder(types: Iterable[Any]) -> msgspec.json.Decoder[Any]:
     row = GenericAlias(tuple, (int, *types))
     rows: Any = GenericAlias(list, (row,))
     batch = msgspec.defstruct("Batch", [("data", rows)])
-    return msgspec.json.Decoder(batch, float_hook=exact.number)
+    return msgspec.json.Decoder(batch, float_hook=exact.parse_number)
 
 
 class RequestWriter:
     """Writes requests of one function from columns of Python values."""
 
-    def __init__(self, arguments: Sequence[Argument], formats: Formats | None = None) -> None:
+    def __init__(
+        self, arguments: Sequence[FunctionArgument], formats: Formats | None = None
+    ) -> None:
         formats = formats or Formats()
-        self._writers = [writer(each.type, formats) for each in arguments]
+        self._value_writers = [make_value_writer(each.type, formats) for each in arguments]
 
-    def body(self, count: int, columns: Sequence[Iterable[Any]]) -> bytes:
+    def encode_body(self, row_count: int, columns: Sequence[Iterable[Any]]) -> bytes:
         """Return the body of a batch; a `msgspec.Raw` is JSON text already.
 
         Raises:
@@ -177,9 +193,9 @@ class RequestWriter:
         written = [
             [value if value is None or isinstance(value, msgspec.Raw) else write(value)
              for value in column]
-            for write, column in zip(self._writers, columns, strict=True)
+            for write, column in zip(self._value_writers, columns, strict=True)
         ]  # fmt: skip
-        return exact.write({"data": list(zip(range(count), *written, strict=True))})
+        return exact.serialize({"data": list(zip(range(row_count), *written, strict=True))})
 
 
 # --- The body of a reply: `{"data": [[number, value], …]}`.
@@ -187,20 +203,22 @@ class RequestWriter:
 # Our own addition, for callers that ask for it: a key `errors` with `[number, code, message]` for
 # each row that failed, whose value in `data` is null.
 
-MAX_REPLY_BYTES = 10_000_000  # the protocol's limit for a batch
-_TOP = 'Error parsing JSON response: top-level JSON object must contain "data" JSON array element'
-_ORDER = "Row numbers out of order"
-_COUNT = "Function received the wrong number of rows"
-_BEGINNINGS = {LogicalType.OBJECT: ("{", "null"), LogicalType.ARRAY: ("[", "null")}
+MAX_RESPONSE_BYTES = 10_000_000  # the protocol's limit for a batch
+_MISSING_DATA_MESSAGE = (
+    'Error parsing JSON response: top-level JSON object must contain "data" JSON array element'
+)
+_ROW_ORDER_MESSAGE = "Row numbers out of order"
+_ROW_COUNT_MESSAGE = "Function received the wrong number of rows"
+_JSON_PREFIXES = {LogicalType.OBJECT: ("{", "null"), LogicalType.ARRAY: ("[", "null")}
 # Types whose values need no look at all when they have exactly this Python type.
-_AS_THEY_ARE: dict[LogicalType, frozenset[type]] = {
+_PASSTHROUGH_TYPES: dict[LogicalType, frozenset[type]] = {
     LogicalType.TEXT: frozenset({str}),
     LogicalType.BOOLEAN: frozenset({bool}),
     LogicalType.OBJECT: frozenset({dict}),
     LogicalType.ARRAY: frozenset({list}),
     LogicalType.VARIANT: frozenset({dict, list, str, bool, int}),
 }
-_LARGEST = 10**38
+_NUMBER_LIMIT = 10**38
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,51 +230,53 @@ class RowFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class BatchResponse:
     """What a batch came to: a value for each row, and failures by row number."""
 
     values: Sequence[Any]
     failures: Mapping[int, RowFailure] = field(default_factory=dict)
 
 
-class ReplyWriter:
+class ResponseWriter:
     """Writes replies of one function."""
 
     def __init__(self, returns: SqlType, formats: Formats | None = None) -> None:
         self._kind = returns.kind
-        self._whole = returns.is_whole and returns.precision == MAX_PRECISION
-        self._write = writer(returns, formats or Formats())
-        self._types = _AS_THEY_ARE.get(returns.kind, frozenset())
+        self._is_full_integer = returns.is_integer and returns.precision == MAX_PRECISION
+        self._write_value = make_value_writer(returns, formats or Formats())
+        self._passthrough_types = _PASSTHROUGH_TYPES.get(returns.kind, frozenset())
         if returns.kind is LogicalType.TEXT and returns.length is not None:
-            self._types = frozenset()
+            self._passthrough_types = frozenset()
 
-    def values(self, values: Sequence[Any]) -> tuple[Sequence[Any], dict[int, RowFailure]]:
+    def convert_values(self, values: Sequence[Any]) -> tuple[Sequence[Any], dict[int, RowFailure]]:
         """Return values that can be written, None where one does not fit, and why it does not."""
         kinds = set(map(type, values))
         kinds.discard(type(None))
-        if kinds <= self._types or self._plain_numbers(kinds, values):
+        if kinds <= self._passthrough_types or self._are_plain_numbers(kinds, values):
             return values, {}
         failures = {}
         written: list[Any] = []
         for value in values:
             try:
-                written.append(None if value is None else self._write(value))
-            except Mismatch as error:
+                written.append(None if value is None else self._write_value(value))
+            except ValueMismatch as error:
                 failures[len(written)] = RowFailure("WrongType", f"the result: {error}")
                 written.append(None)
         return written, failures
 
-    def _plain_numbers(self, kinds: set[type], values: Sequence[Any]) -> bool:
+    def _are_plain_numbers(self, kinds: set[type], values: Sequence[Any]) -> bool:
         if self._kind is LogicalType.REAL and kinds == {float}:
             # A sum that is finite has no NaN and no infinity in it.
             return math.isfinite(sum(value for value in values if value is not None))
-        if self._whole and kinds == {int}:
+        if self._is_full_integer and kinds == {int}:
             present = [value for value in values if value is not None]
-            return bool(max(present) < _LARGEST and min(present) > -_LARGEST)
+            return bool(max(present) < _NUMBER_LIMIT and min(present) > -_NUMBER_LIMIT)
         return False
 
-    def body(self, values: Sequence[Any], failures: Mapping[int, RowFailure] | None) -> bytes:
-        """Return the reply's body for values that `values` gave back.
+    def encode_body(
+        self, values: Sequence[Any], failures: Mapping[int, RowFailure] | None
+    ) -> bytes:
+        """Return the reply's body for values that `convert_values` gave back.
 
         Raises:
             TypeError: A VARIANT holds something that JSON cannot say.
@@ -265,18 +285,18 @@ class ReplyWriter:
         reply: dict[str, object] = {"data": list(zip(range(len(values)), values, strict=True))}
         if failures:
             reply["errors"] = [(at, each.code, each.message) for at, each in failures.items()]
-        return exact.write(reply)
+        return exact.serialize(reply)
 
 
-class _Verbatim(msgspec.Struct):
+class _VerbatimRows(msgspec.Struct):
     data: list[tuple[int, msgspec.Raw]]
 
 
-_BLANKS_OR_TEXT = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\r\n]+', re.DOTALL)
-_verbatim = msgspec.json.Decoder(_Verbatim)
+_WHITESPACE_OR_STRING_PATTERN = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\r\n]+', re.DOTALL)
+_verbatim_decoder = msgspec.json.Decoder(_VerbatimRows)
 
 
-class ReplyReader:
+class ResponseReader:
     """Reads replies of one function; for any number of threads."""
 
     def __init__(
@@ -296,22 +316,22 @@ class ReplyReader:
             lenient: Take a byte order mark and the tokens NaN and Infinity.
         """
         self._type = returns
-        self._raw = raw and returns.kind in SEMI_STRUCTURED_TYPES
+        self._is_raw = raw and returns.kind in SEMI_STRUCTURED_TYPES
         self._lenient = lenient
-        self._beginnings = _BEGINNINGS.get(returns.kind, "")
-        self._read = reader(returns, formats or Formats())
-        kind = msgspec.Raw if self._raw else decoded_type(returns)
-        value = kind if self._raw or kind is Any else kind | None
+        self._json_prefixes = _JSON_PREFIXES.get(returns.kind, "")
+        self._read_value = make_value_reader(returns, formats or Formats())
+        kind = msgspec.Raw if self._is_raw else get_decoded_type(returns)
+        value = kind if self._is_raw or kind is Any else kind | None
         row = GenericAlias(tuple, (int, value))
         errors = list[tuple[int, str, str]]
         rows: Any = GenericAlias(list, (row,))
         struct = msgspec.defstruct("Reply", [("data", rows), ("errors", errors, ())])
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
-            struct, float_hook=exact.number
+            struct, float_hook=exact.parse_number
         )
 
-    def read(self, body: bytes, count: int) -> Reply:
-        """Return the values of a reply to `count` rows.
+    def read(self, body: bytes, row_count: int) -> BatchResponse:
+        """Return the values of a reply to `row_count` rows.
 
         Raises:
             ReplyInvalid: It is not the form, or a value does not fit the result's type; the
@@ -319,75 +339,81 @@ class ReplyReader:
         """
         try:
             found = self._decoder.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, exact.NotJson, RecursionError):
-            return self._read_slowly(body, count)
-        values = self._checked(found.data, count)
+        except (msgspec.DecodeError, UnicodeDecodeError, exact.JsonSyntaxError, RecursionError):
+            return self._read_exact(body, row_count)
+        values = self._check_rows(found.data, row_count)
         failures = {at: RowFailure(code, message) for at, code, message in found.errors}
-        if self._raw:
+        if self._is_raw:
             try:
                 texts = [bytes(value).decode() for value in values]
             except UnicodeDecodeError:
-                return self._read_slowly(body, count)
-            if not all(text.startswith(self._beginnings) for text in texts):
-                return self._read_slowly(body, count)
-            return Reply([None if text == "null" else text for text in texts], failures)
-        return Reply(self._finished(values), failures)
+                return self._read_exact(body, row_count)
+            if not all(text.startswith(self._json_prefixes) for text in texts):
+                return self._read_exact(body, row_count)
+            return BatchResponse([None if text == "null" else text for text in texts], failures)
+        return BatchResponse(self._convert_result_values(values), failures)
 
-    def _checked(self, rows: Sequence[Any], count: int) -> Sequence[Any]:
-        if len(rows) != count:
-            raise ReplyInvalid(reason=f"{_COUNT}: {len(rows)} for {count}")
+    def _check_rows(self, rows: Sequence[Any], row_count: int) -> Sequence[Any]:
+        if len(rows) != row_count:
+            raise ResponseInvalid(reason=f"{_ROW_COUNT_MESSAGE}: {len(rows)} for {row_count}")
         if not rows:
             return ()
         numbers, values = zip(*rows, strict=True)
-        if numbers != tuple(range(count)):
-            raise ReplyInvalid(reason=_ORDER)
+        if numbers != tuple(range(row_count)):
+            raise ResponseInvalid(reason=_ROW_ORDER_MESSAGE)
         return values
 
-    def _finished(self, values: Sequence[Any]) -> Sequence[Any]:
+    def _convert_result_values(self, values: Sequence[Any]) -> Sequence[Any]:
         if self._type.kind is LogicalType.FIXED:
-            return self._converted(values, lambda value: _number(value, self._type))
-        return self._converted(values, self._read) if needs_conversion(self._type) else values
+            return self._convert_values(values, lambda value: _convert_number(value, self._type))
+        return (
+            self._convert_values(values, self._read_value)
+            if needs_conversion(self._type)
+            else values
+        )
 
-    def _converted(self, values: Sequence[Any], convert: Callable[[Any], Any]) -> list[Any]:
+    def _convert_values(self, values: Sequence[Any], convert: Callable[[Any], Any]) -> list[Any]:
         converted: list[Any] = []
         try:
             for value in values:
                 converted.append(None if value is None else convert(value))  # noqa: PERF401
-        except Mismatch as error:
-            raise ReplyInvalid(reason=f"Row {len(converted)}: {error}") from None
+        except ValueMismatch as error:
+            raise ResponseInvalid(reason=f"Row {len(converted)}: {error}") from None
         return converted
 
-    def _read_slowly(self, body: bytes, count: int) -> Reply:
+    def _read_exact(self, body: bytes, row_count: int) -> BatchResponse:
         """Read what the fast decoder refuses: take it if it can be understood, else say why."""
         try:
             top = exact.parse(body, lenient=self._lenient)
-        except exact.NotJson as error:
-            raise ReplyInvalid(
+        except exact.JsonSyntaxError as error:
+            raise ResponseInvalid(
                 reason=f"Error parsing JSON: Format of the returned value is not JSON: {error}"
             ) from None
         rows = top.get("data") if isinstance(top, dict) else None
         if not isinstance(top, dict) or not isinstance(rows, list):
-            raise ReplyInvalid(reason=_TOP)
+            raise ResponseInvalid(reason=_MISSING_DATA_MESSAGE)
         for at, row in enumerate(rows):
             size = len(row) if isinstance(row, list) else 0
             if size != 2:
-                raise ReplyInvalid(
+                raise ResponseInvalid(
                     reason=f"Error parsing JSON response: index {at} contains {size} elements, "
                     "but 2 elements are expected"
                 )
             if type(row[0]) is not int:
-                raise ReplyInvalid(reason=f"{_ORDER}: index {at} has a number that is no integer")
-        failures = _failures(top.get("errors"))
-        values = self._checked(rows, count)
-        if self._raw or self._type.kind is LogicalType.TEXT:
-            return Reply(self._as_written(body, values), failures)
-        return Reply(self._converted(values, self._read), failures)
+                raise ResponseInvalid(
+                    reason=f"{_ROW_ORDER_MESSAGE}: index {at} has a number that is no integer"
+                )
+        failures = _parse_failures(top.get("errors"))
+        values = self._check_rows(rows, row_count)
+        if self._is_raw or self._type.kind is LogicalType.TEXT:
+            return BatchResponse(self._restore_json_texts(body, values), failures)
+        return BatchResponse(self._convert_values(values, self._read_value), failures)
 
-    def _as_written(self, body: bytes, values: Sequence[Any]) -> Sequence[str | None]:
+    def _restore_json_texts(self, body: bytes, values: Sequence[Any]) -> Sequence[str | None]:
         """Return JSON text as the service wrote it: 1.10 stays 1.10."""
-        converted = self._converted(values, self._read)
+        converted = self._convert_values(values, self._read_value)
         try:
-            fragments = _verbatim.decode(body.removeprefix(BOM_UTF8)).data
+            fragments = _verbatim_decoder.decode(body.removeprefix(BOM_UTF8)).data
             written = [bytes(fragment).decode() for _, fragment in fragments]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             written = []
@@ -401,21 +427,21 @@ class ReplyReader:
             }:
                 found.append(value)
             elif at < len(written):
-                found.append(_BLANKS_OR_TEXT.sub(r"\1", written[at]))
+                found.append(_WHITESPACE_OR_STRING_PATTERN.sub(r"\1", written[at]))
             else:
-                found.append(exact.write(converted[at]).decode())
+                found.append(exact.serialize(converted[at]).decode())
         if self._type.kind is LogicalType.TEXT:
-            return self._converted(found, self._read)
+            return self._convert_values(found, self._read_value)
         return found
 
 
-def _number(value: Any, sql_type: SqlType) -> Any:
+def _convert_number(value: Any, sql_type: SqlType) -> Any:
     if type(value) is int and -(10**18) < value < 10**18 and sql_type.precision == MAX_PRECISION:
-        return value if sql_type.is_whole else fitted(Decimal(value), sql_type)
-    return reader(sql_type, Formats())(value)
+        return value if sql_type.is_integer else fit_number(Decimal(value), sql_type)
+    return make_value_reader(sql_type, Formats())(value)
 
 
-def _failures(errors: object) -> dict[int, RowFailure]:
+def _parse_failures(errors: object) -> dict[int, RowFailure]:
     found: dict[int, RowFailure] = {}
     for each in errors if isinstance(errors, list) else ():
         match each:

@@ -19,10 +19,10 @@ from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, Logica
 if TYPE_CHECKING:
     from snowmelt.functions.signature import SqlType
 
-Convert: TypeAlias = Callable[[Any], Any]
+ValueConverter: TypeAlias = Callable[[Any], Any]
 
-_WIDE = Context(prec=120)
-_FLOATS = {
+_WIDE_CONTEXT = Context(prec=120)
+_SPECIAL_FLOATS = {
     "nan": math.nan,
     "inf": math.inf,
     "+inf": math.inf,
@@ -31,21 +31,21 @@ _FLOATS = {
     "+infinity": math.inf,
     "-infinity": -math.inf,
 }
-_OFFSET = re.compile(r"\s*([+-])(\d\d):?(\d\d)?\s*\Z")
+_UTC_OFFSET_PATTERN = re.compile(r"\s*([+-])(\d\d):?(\d\d)?\s*\Z")
 # Python's own readers take more: underscores, digits of other scripts, weeks, dates without hyphens.
-_BLANKS = " \t\r\n"
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_CLOCK = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?"
-_TIME = re.compile(_CLOCK)
-_TIMESTAMP = re.compile(
-    rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?:[T ](?:[0-9]{{2}}|{_CLOCK})"
+_WHITESPACE = " \t\r\n"
+_NUMBER_PATTERN = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_TIME_REGEX = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?"
+_TIME_PATTERN = re.compile(_TIME_REGEX)
+_TIMESTAMP_PATTERN = re.compile(
+    rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?:[T ](?:[0-9]{{2}}|{_TIME_REGEX})"
     r"(?: ?(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?))?)?"
 )
-_HEX = re.compile(r"(?:[0-9A-Fa-f]{2})*")
-_MICRO_DIGITS = 6
+_HEX_PATTERN = re.compile(r"(?:[0-9A-Fa-f]{2})*")
+_MICROSECOND_DIGITS = 6
 
 
-class Mismatch(ValueError):
+class ValueMismatch(ValueError):
     """A value does not fit its type; the message holds nothing of the value."""
 
 
@@ -64,7 +64,7 @@ class Formats:
     binary: BinaryForm = BinaryForm.HEX
 
 
-def reader(sql_type: SqlType, formats: Formats) -> Convert:
+def make_value_reader(sql_type: SqlType, formats: Formats) -> ValueConverter:
     """Return what turns a parsed JSON value (never null) into a value of the type.
 
     NUMBER gives int or Decimal, timestamps give datetimes (naive for NTZ), VARIANT what JSON
@@ -72,59 +72,61 @@ def reader(sql_type: SqlType, formats: Formats) -> Convert:
     """
     kind = sql_type.kind
     if kind is LogicalType.FIXED:
-        return lambda value: _fixed(value, sql_type)
+        return lambda value: _read_number(value, sql_type)
     if kind in TIMESTAMP_TYPES:
         zone = None if kind is LogicalType.TIMESTAMP_NTZ else formats.zone
-        return lambda value: _timestamp(value, zone, sql_type.scale)
+        return lambda value: _read_timestamp(value, zone, sql_type.scale)
     if kind is LogicalType.TIME:
-        return lambda value: _time(value, sql_type.scale)
+        return lambda value: _read_time(value, sql_type.scale)
     if kind is LogicalType.BINARY:
-        return lambda value: _binary(value, formats.binary, sql_type)
+        return lambda value: _read_binary(value, formats.binary, sql_type)
     if kind is LogicalType.TEXT:
-        return lambda value: _sized(_text(value), sql_type)
+        return lambda value: _check_text_length(_read_text(value), sql_type)
     return _READERS[kind]
 
 
-def _sized(value: str, sql_type: SqlType) -> str:
+def _check_text_length(value: str, sql_type: SqlType) -> str:
     if sql_type.length is not None and len(value) > sql_type.length:
-        raise Mismatch(f"the text has {len(value)} characters, more than {sql_type.full()}")
+        raise ValueMismatch(
+            f"the text has {len(value)} characters, more than {sql_type.format_full()}"
+        )
     return value
 
 
-def _sized_bytes(value: bytes, sql_type: SqlType) -> bytes:
+def _check_binary_length(value: bytes, sql_type: SqlType) -> bytes:
     if sql_type.length is not None and len(value) > sql_type.length:
-        raise Mismatch(f"there are {len(value)} bytes, more than {sql_type.full()}")
+        raise ValueMismatch(f"there are {len(value)} bytes, more than {sql_type.format_full()}")
     return value
 
 
-def _micros(value: int, digits: int | None) -> int:
+def _floor_microseconds(value: int, digits: int | None) -> int:
     """Return microseconds without the digits that a type has not."""
-    if digits is None or digits >= _MICRO_DIGITS:
+    if digits is None or digits >= _MICROSECOND_DIGITS:
         return value
-    unit: int = 10 ** (_MICRO_DIGITS - digits)
+    unit: int = 10 ** (_MICROSECOND_DIGITS - digits)
     return value - value % unit
 
 
-def _fixed(value: object, sql_type: SqlType) -> int | Decimal:
+def _read_number(value: object, sql_type: SqlType) -> int | Decimal:
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Decimal)):
-        raise Mismatch("a number was expected")
+        raise ValueMismatch("a number was expected")
     if isinstance(value, str):
-        value = _number_in(value)
+        value = _match_number(value)
     try:
         wide = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
     except InvalidOperation:
-        raise Mismatch("the number is out of range") from None
-    return fitted(wide, sql_type)
+        raise ValueMismatch("the number is out of range") from None
+    return fit_number(wide, sql_type)
 
 
-def _number_in(text: str) -> str:
-    text = text.strip(_BLANKS)
-    if not _NUMBER.fullmatch(text):
-        raise Mismatch("a number was expected, not any text")
+def _match_number(text: str) -> str:
+    text = text.strip(_WHITESPACE)
+    if not _NUMBER_PATTERN.fullmatch(text):
+        raise ValueMismatch("a number was expected, not any text")
     return text
 
 
-def fitted(value: Decimal, sql_type: SqlType) -> int | Decimal:
+def fit_number(value: Decimal, sql_type: SqlType) -> int | Decimal:
     """Return a number as NUMBER(p,s) holds it: rounded half up to the scale.
 
     Raises:
@@ -134,27 +136,27 @@ def fitted(value: Decimal, sql_type: SqlType) -> int | Decimal:
     if value.is_zero():
         value = Decimal(0)  # with whatever exponent it was written
     if not value.is_finite() or value.adjusted() >= precision:
-        raise Mismatch(f"the number does not fit into {sql_type.full()}")
-    rounded = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _WIDE)
+        raise ValueMismatch(f"the number does not fit into {sql_type.format_full()}")
+    rounded = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _WIDE_CONTEXT)
     if scale == 0 and rounded != value:
-        raise Mismatch("a whole number was expected, not one with a fraction")
+        raise ValueMismatch("a whole number was expected, not one with a fraction")
     if rounded and rounded.adjusted() >= precision - scale:
-        raise Mismatch(f"the number does not fit into {sql_type.full()}")
+        raise ValueMismatch(f"the number does not fit into {sql_type.format_full()}")
     return int(rounded) if scale == 0 else rounded
 
 
-def _float(value: object) -> float:
+def _read_float(value: object) -> float:
     if isinstance(value, str):
-        special = _FLOATS.get(value.strip().lower())
+        special = _SPECIAL_FLOATS.get(value.strip().lower())
         if special is not None:
             return special
-        value = _number_in(value)
+        value = _match_number(value)
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Decimal)):
-        raise Mismatch("a number was expected")
-    return _in_range(value)
+        raise ValueMismatch("a number was expected")
+    return _to_float(value)
 
 
-def _in_range(value: float | str | Decimal) -> float:
+def _to_float(value: float | str | Decimal) -> float:
     """Return the nearest FLOAT of a number; one that is not finite stays as it is."""
     if isinstance(value, float):
         return value
@@ -163,73 +165,73 @@ def _in_range(value: float | str | Decimal) -> float:
     except (ValueError, OverflowError):
         found = math.inf
     if math.isinf(found) and not (isinstance(value, Decimal) and value.is_infinite()):
-        raise Mismatch("a number in the range of FLOAT was expected")
+        raise ValueMismatch("a number in the range of FLOAT was expected")
     return found
 
 
-def _boolean(value: object) -> bool:
+def _read_boolean(value: object) -> bool:
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.strip().lower() in {"true", "false"}:
         return value.strip().lower() == "true"
-    raise Mismatch("true or false was expected")
+    raise ValueMismatch("true or false was expected")
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else exact_json.write(value).decode()
+def _read_text(value: object) -> str:
+    return value if isinstance(value, str) else exact_json.serialize(value).decode()
 
 
-def _text_of(value: object) -> str:
+def _require_text(value: object) -> str:
     if not isinstance(value, str):
-        raise Mismatch("a text was expected")
-    return value.strip(_BLANKS)
+        raise ValueMismatch("a text was expected")
+    return value.strip(_WHITESPACE)
 
 
-def _date(value: object) -> dt.date:
-    text = _text_of(value)
+def _read_date(value: object) -> dt.date:
+    text = _require_text(value)
     try:
-        return instant(text).date()
+        return parse_timestamp(text).date()
     except ValueError:
-        raise Mismatch("a date such as 2014-01-31 was expected") from None
+        raise ValueMismatch("a date such as 2014-01-31 was expected") from None
 
 
-def _time(value: object, digits: int | None) -> dt.time:
-    text = _text_of(value)
+def _read_time(value: object, digits: int | None) -> dt.time:
+    text = _require_text(value)
     try:
-        found = dt.time.fromisoformat(text) if _TIME.fullmatch(text) else None
+        found = dt.time.fromisoformat(text) if _TIME_PATTERN.fullmatch(text) else None
     except ValueError:
         found = None
     if found is None:
-        raise Mismatch("a time such as 16:00:00 was expected")
-    return found.replace(microsecond=_micros(found.microsecond, digits))
+        raise ValueMismatch("a time such as 16:00:00 was expected")
+    return found.replace(microsecond=_floor_microseconds(found.microsecond, digits))
 
 
-def instant(text: str) -> dt.datetime:
+def parse_timestamp(text: str) -> dt.datetime:
     """Return a timestamp's text, with blank or T, any fraction, and an offset if it has one.
 
     Raises:
         ValueError: If it is none. Digits behind the sixth of a fraction are cut off.
     """
-    if not _TIMESTAMP.fullmatch(text):
+    if not _TIMESTAMP_PATTERN.fullmatch(text):
         raise ValueError("not a timestamp")
     try:
         return dt.datetime.fromisoformat(text)
     except ValueError:
         # A blank before the offset (`TZHTZM` of session formats) is what Python does not read.
-        match = _OFFSET.search(text)
+        match = _UTC_OFFSET_PATTERN.search(text)
         if match is None:
             raise
         sign, hours, minutes = match.groups("00")
         return dt.datetime.fromisoformat(f"{text[: match.start()]}{sign}{hours}:{minutes}")
 
 
-def _timestamp(value: object, zone: dt.tzinfo | None, digits: int | None) -> dt.datetime:
-    text = _text_of(value)
+def _read_timestamp(value: object, zone: dt.tzinfo | None, digits: int | None) -> dt.datetime:
+    text = _require_text(value)
     try:
-        found = instant(text)
+        found = parse_timestamp(text)
     except ValueError:
-        raise Mismatch("a timestamp such as 2014-01-31 16:00:00 was expected") from None
-    found = found.replace(microsecond=_micros(found.microsecond, digits))
+        raise ValueMismatch("a timestamp such as 2014-01-31 16:00:00 was expected") from None
+    found = found.replace(microsecond=_floor_microseconds(found.microsecond, digits))
     if zone is None:
         # The clock time counts, as in a cast of such a text to TIMESTAMP_NTZ.
         return found.replace(tzinfo=None)
@@ -237,133 +239,135 @@ def _timestamp(value: object, zone: dt.tzinfo | None, digits: int | None) -> dt.
     try:
         found.astimezone(dt.UTC)
     except OverflowError:
-        raise Mismatch("a timestamp of the years 1 to 9999 in UTC was expected") from None
+        raise ValueMismatch("a timestamp of the years 1 to 9999 in UTC was expected") from None
     return found
 
 
-def _binary(value: object, form: BinaryForm, sql_type: SqlType) -> bytes:
-    text = _text_of(value)
+def _read_binary(value: object, form: BinaryForm, sql_type: SqlType) -> bytes:
+    text = _require_text(value)
     try:
         if form is not BinaryForm.HEX:
-            return _sized_bytes(b64decode(text, validate=True), sql_type)
-        found = bytes.fromhex(text) if _HEX.fullmatch(text) else None
-    except Mismatch:
+            return _check_binary_length(b64decode(text, validate=True), sql_type)
+        found = bytes.fromhex(text) if _HEX_PATTERN.fullmatch(text) else None
+    except ValueMismatch:
         raise
     except (ValueError, Base64Error):
         found = None
     if found is None:
-        raise Mismatch(f"bytes in {form} were expected")
-    return _sized_bytes(found, sql_type)
+        raise ValueMismatch(f"bytes in {form} were expected")
+    return _check_binary_length(found, sql_type)
 
 
-def _object(value: object) -> object:
+def _read_object(value: object) -> object:
     if not isinstance(value, Mapping):
-        raise Mismatch("a JSON object was expected")
+        raise ValueMismatch("a JSON object was expected")
     return value
 
 
-def _array(value: object) -> object:
+def _read_array(value: object) -> object:
     if isinstance(value, str):
         # The published format says that everything but objects goes as text.
         try:
             value = exact_json.parse(value.encode("utf-8", "surrogatepass"))
-        except exact_json.NotJson:
-            raise Mismatch("a JSON array was expected") from None
+        except exact_json.JsonSyntaxError:
+            raise ValueMismatch("a JSON array was expected") from None
     if not isinstance(value, (list, tuple)):
-        raise Mismatch("a JSON array was expected")
+        raise ValueMismatch("a JSON array was expected")
     return value
 
 
-_READERS: dict[LogicalType, Convert] = {
-    LogicalType.REAL: _float,
-    LogicalType.BOOLEAN: _boolean,
-    LogicalType.DATE: _date,
+_READERS: dict[LogicalType, ValueConverter] = {
+    LogicalType.REAL: _read_float,
+    LogicalType.BOOLEAN: _read_boolean,
+    LogicalType.DATE: _read_date,
     LogicalType.VARIANT: lambda value: value,
-    LogicalType.OBJECT: _object,
-    LogicalType.ARRAY: _array,
+    LogicalType.OBJECT: _read_object,
+    LogicalType.ARRAY: _read_array,
 }
 
 
-def writer(sql_type: SqlType, formats: Formats) -> Convert:
+def make_value_writer(sql_type: SqlType, formats: Formats) -> ValueConverter:
     """Return what turns a value (never None) into what `exact.write` writes for the type.
 
     The function returned raises Mismatch for a value of another type.
     """
     kind = sql_type.kind
     if kind is LogicalType.FIXED:
-        return lambda value: _written_fixed(value, sql_type)
+        return lambda value: _write_number(value, sql_type)
     if kind in TIMESTAMP_TYPES:
-        return lambda value: _written_timestamp(value, kind, formats.zone)
+        return lambda value: _write_timestamp(value, kind, formats.zone)
     if kind is LogicalType.BINARY:
-        return lambda value: _written_binary(value, formats.binary, sql_type)
+        return lambda value: _write_binary(value, formats.binary, sql_type)
     if kind is LogicalType.TEXT:
-        return lambda value: _sized(_written_text(value), sql_type)
+        return lambda value: _check_text_length(_write_text(value), sql_type)
     return _WRITERS[kind]
 
 
-def _scalar(value: object) -> object:
+def _unwrap_scalar(value: object) -> object:
     """Return the Python value of another library's scalar."""
     item = getattr(value, "item", None) or getattr(value, "as_py", None)
     return item() if callable(item) else value
 
 
-def _written_fixed(value: object, sql_type: SqlType) -> int | Decimal:
-    value = _scalar(value)
+def _write_number(value: object, sql_type: SqlType) -> int | Decimal:
+    value = _unwrap_scalar(value)
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
-        raise Mismatch(f"{type(value).__name__} is not a number")
+        raise ValueMismatch(f"{type(value).__name__} is not a number")
     wide = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
-    return fitted(wide, sql_type)
+    return fit_number(wide, sql_type)
 
 
-def _written_float(value: object) -> float | str:
-    value = _scalar(value)
+def _write_float(value: object) -> float | str:
+    value = _unwrap_scalar(value)
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
-        raise Mismatch(f"{type(value).__name__} is not a number")
-    found = _in_range(value)
+        raise ValueMismatch(f"{type(value).__name__} is not a number")
+    found = _to_float(value)
     if math.isfinite(found):
         return found
     return "NaN" if math.isnan(found) else ("inf" if found > 0 else "-inf")
 
 
-def _written_boolean(value: object) -> bool:
-    value = _scalar(value)
+def _write_boolean(value: object) -> bool:
+    value = _unwrap_scalar(value)
     if not isinstance(value, bool):
-        raise Mismatch(f"{type(value).__name__} is not a truth value")
+        raise ValueMismatch(f"{type(value).__name__} is not a truth value")
     return value
 
 
-def _written_text(value: object) -> str:
-    value = _scalar(value)
+def _write_text(value: object) -> str:
+    value = _unwrap_scalar(value)
     if not isinstance(value, str):
-        raise Mismatch(f"{type(value).__name__} is not a text")
+        raise ValueMismatch(f"{type(value).__name__} is not a text")
     return str(value)
 
 
-def _written_date(value: object) -> str:
-    value = _scalar(value)
+def _write_date(value: object) -> str:
+    value = _unwrap_scalar(value)
     if isinstance(value, dt.datetime):
         return value.date().isoformat()
     if not isinstance(value, dt.date):
-        raise Mismatch(f"{type(value).__name__} is not a date")
+        raise ValueMismatch(f"{type(value).__name__} is not a date")
     return value.isoformat()
 
 
-def _written_time(value: object) -> str:
-    value = _scalar(value)
+def _write_time(value: object) -> str:
+    value = _unwrap_scalar(value)
     if not isinstance(value, dt.time):
-        raise Mismatch(f"{type(value).__name__} is not a time")
+        raise ValueMismatch(f"{type(value).__name__} is not a time")
     if value.tzinfo is not None:
-        raise Mismatch("a time without time zone was expected")
+        raise ValueMismatch("a time without time zone was expected")
     return value.isoformat()
 
 
-def _written_timestamp(value: object, kind: LogicalType, zone: dt.tzinfo) -> str:
-    value = _scalar(value)
+def _write_timestamp(value: object, kind: LogicalType, zone: dt.tzinfo) -> str:
+    value = _unwrap_scalar(value)
     if not isinstance(value, dt.datetime):
-        raise Mismatch(f"{type(value).__name__} is not a datetime")
+        raise ValueMismatch(f"{type(value).__name__} is not a datetime")
     if kind is LogicalType.TIMESTAMP_NTZ:
         if value.tzinfo is not None:
-            raise Mismatch("a datetime without time zone was expected, as TIMESTAMP_NTZ has none")
+            raise ValueMismatch(
+                "a datetime without time zone was expected, as TIMESTAMP_NTZ has none"
+            )
         return value.isoformat(" ")
     if value.tzinfo is None:
         value = value.replace(tzinfo=zone)
@@ -372,22 +376,22 @@ def _written_timestamp(value: object, kind: LogicalType, zone: dt.tzinfo) -> str
     return f"{value.replace(tzinfo=None).isoformat(' ')} {value:%z}"
 
 
-def _written_binary(value: object, form: BinaryForm, sql_type: SqlType) -> str:
-    value = _scalar(value)
+def _write_binary(value: object, form: BinaryForm, sql_type: SqlType) -> str:
+    value = _unwrap_scalar(value)
     if not isinstance(value, (bytes, bytearray, memoryview)):
-        raise Mismatch(f"{type(value).__name__} is not bytes")
-    found = _sized_bytes(bytes(value), sql_type)
+        raise ValueMismatch(f"{type(value).__name__} is not bytes")
+    found = _check_binary_length(bytes(value), sql_type)
     return found.hex().upper() if form is BinaryForm.HEX else b64encode(found).decode("ascii")
 
 
-def _written_variant(value: object) -> object:
-    return _scalar(value)
+def _write_variant(value: object) -> object:
+    return _unwrap_scalar(value)
 
 
-_WRITERS: dict[LogicalType, Convert] = {
-    LogicalType.REAL: _written_float,
-    LogicalType.BOOLEAN: _written_boolean,
-    LogicalType.DATE: _written_date,
-    LogicalType.TIME: _written_time,
-    **dict.fromkeys(SEMI_STRUCTURED_TYPES, _written_variant),
+_WRITERS: dict[LogicalType, ValueConverter] = {
+    LogicalType.REAL: _write_float,
+    LogicalType.BOOLEAN: _write_boolean,
+    LogicalType.DATE: _write_date,
+    LogicalType.TIME: _write_time,
+    **dict.fromkeys(SEMI_STRUCTURED_TYPES, _write_variant),
 }

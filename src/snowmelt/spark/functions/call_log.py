@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from snowmelt.clock import Clock
-    from snowmelt.functions.caller.plan import Place
+    from snowmelt.functions.caller.plan import QueryPosition
     from snowmelt.storage.store import Store
 
 FOLDER = "_calls"
@@ -48,7 +48,7 @@ class Spool:
     function: str
     folder: str = FOLDER
 
-    def open(self, place: Place, clock: Clock | None = None) -> SpoolLedger:
+    def open(self, place: QueryPosition, clock: Clock | None = None) -> SpoolLedger:
         """Return the ledger of a task."""
         return SpoolLedger(self, place, clock or SystemClock())
 
@@ -56,7 +56,7 @@ class Spool:
 class SpoolLedger:
     """The records of one task; closed at its end."""
 
-    def __init__(self, spool: Spool, place: Place, clock: Clock) -> None:
+    def __init__(self, spool: Spool, place: QueryPosition, clock: Clock) -> None:
         self._spool = spool
         self._clock = clock
         self._named = b'{"function":' + msgspec.json.encode(spool.function)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from snowmelt.catalog.objects.callable_functions import CallableFunction
-    from snowmelt.functions.signature import Signature
+    from snowmelt.functions.signature import FunctionSignature
 
 if TYPE_CHECKING:
     Render: TypeAlias = Callable[["Call", Sequence["Given"]], str]
@@ -273,16 +273,16 @@ def overload(found: Sequence[CallableFunction], given: Sequence[Given]) -> Calla
     """
     for each in found:
         signature = each.function.signature
-        if signature.least_arguments <= len(given) <= len(signature.arguments):
+        if signature.min_arguments <= len(given) <= len(signature.arguments):
             return each
     takes = " or ".join(_takes(each.function.signature) for each in found)
     raise CallMalformed(function=str(found[0].name), reason=f"it takes {takes}, not {len(given)}")
 
 
-def _takes(signature: Signature) -> str:
-    least, most = signature.least_arguments, len(signature.arguments)
+def _takes(signature: FunctionSignature) -> str:
+    least, most = signature.min_arguments, len(signature.arguments)
     count = f"{least}" if least == most else f"{least} to {most}"
-    listed = f" ({signature.arguments_ddl()})" if most else ""
+    listed = f" ({signature.format_arguments_ddl()})" if most else ""
     return f"{count} argument{'' if most == 1 else 's'}{listed}"
 
 

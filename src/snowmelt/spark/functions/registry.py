@@ -574,7 +574,7 @@ def raw_type(sql_type: SqlType) -> str:
         # Arrow's time has no digits of its own: Spark takes it for the finest.
         return f"TIME({_TIME_DIGITS})"
     precision = sql_type.precision or MAX_PRECISION
-    if sql_type.is_whole and precision <= _MOST_DIGITS_OF_BIGINT:
+    if sql_type.is_integer and precision <= _MOST_DIGITS_OF_BIGINT:
         return "BIGINT"
     return _SIMPLE.get(sql_type.kind) or visible_type(sql_type)
 

@@ -25,10 +25,10 @@ import pyarrow as pa
 
 from snowmelt.clock import SystemClock
 from snowmelt.errors import SnowmeltError
-from snowmelt.functions.caller.arrow_types import zone_of
-from snowmelt.functions.caller.batcher import query_id, streaming_query_id
-from snowmelt.functions.caller.engine import call, call_trying
-from snowmelt.functions.caller.plan import Place
+from snowmelt.functions.caller.arrow_types import parse_time_zone
+from snowmelt.functions.caller.batcher import make_query_id, make_streaming_query_id
+from snowmelt.functions.caller.engine import call_function, try_call_function
+from snowmelt.functions.caller.plan import QueryPosition
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -104,9 +104,9 @@ def _answers(use: Use, columns: Iterator[Any]) -> Iterator[pa.Array]:
     assert context is not None  # noqa: S101  PySpark calls this in tasks alone
     # A streaming query keeps its id over restarts, which number tasks anew; their times differ.
     task = f"{use.session} {context.taskAttemptId()}"
-    place = replace(place_of(context, use.session), site=use.site, task=task)
+    place = replace(place_of(context, use.session), call_site=use.site, task_attempt_id=task)
     batches = (_batch(each) for each in chain([first], columns))
-    ask = call_trying if use.trying else call
+    ask = try_call_function if use.trying else call_function
     ledger = use.spool.open(place)
     with closing(ledger):
         # Closed before the ledger: what is cancelled is written down, too.
@@ -131,12 +131,12 @@ def _planned(use: Use, first: Any) -> CallPlan:
     if not use.instants:
         return use.plan
     instants = first[-1] if isinstance(first, tuple) else first
-    now = instants[0].as_py().astimezone(zone_of(use.plan.zone))
+    now = instants[0].as_py().astimezone(parse_time_zone(use.plan.zone))
     told = {name: INSTANTS[name](now) for name in use.instants}
     return replace(use.plan, context={**use.plan.context, **told})
 
 
-def place_of(context: TaskContext, session: str) -> Place:
+def place_of(context: TaskContext, session: str) -> QueryPosition:
     """Return where a task is in its query; the same for all attempts.
 
     Stages of a streaming query are numbered anew when it is started again, so they do not count.
@@ -148,19 +148,19 @@ def place_of(context: TaskContext, session: str) -> Place:
     streaming = context.getLocalProperty("sql.streaming.queryId")
     if streaming is not None:
         batch = context.getLocalProperty("streaming.sql.batchId") or ""
-        query, stage = streaming_query_id(streaming, batch), 0
+        query, stage = make_streaming_query_id(streaming, batch), 0
     else:
         query, stage = _query_of(context, session), context.stageId()
-    return Place(query, stage, context.partitionId(), context.attemptNumber())
+    return QueryPosition(query, stage, context.partitionId(), context.attemptNumber())
 
 
 def _query_of(context: TaskContext, session: str) -> str:
     for tag in (context.getLocalProperty("spark.job.tags") or "").split(","):
         owner, found, execution = tag.partition(_ROOT)
         if found and owner.startswith(_SESSION):
-            return query_id(owner.removeprefix(_SESSION), execution)
+            return make_query_id(owner.removeprefix(_SESSION), execution)
     execution = context.getLocalProperty("spark.sql.execution.root.id") or ""
-    return query_id(session, execution or f"stage {context.stageId()}")
+    return make_query_id(session, execution or f"stage {context.stageId()}")
 
 
 def _as_spark_reads(array: pa.Array) -> pa.Array:

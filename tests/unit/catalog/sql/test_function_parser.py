@@ -22,17 +22,17 @@ from snowmelt.catalog.sql.function_parser import CONTEXT_FUNCTIONS
 from snowmelt.catalog.sql.identifiers import Existing
 from snowmelt.catalog.sql.parser import parse
 from snowmelt.errors import StatementError
-from snowmelt.functions.ddl import create_statement, quoted
+from snowmelt.functions.ddl import format_create_function, quote_literal
 from snowmelt.functions.definition import (
     DEFAULT_COMMENT,
-    BatchFailure,
-    Compression,
+    BatchFailureAction,
     ExternalFunction,
-    NullInput,
-    RowErrors,
+    NullInputAction,
+    RequestCompression,
+    RowErrorAction,
     Volatility,
 )
-from snowmelt.functions.signature import Argument, Signature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
 from snowmelt.schema.types import display_name
 
 HEAD = "CREATE EXTERNAL FUNCTION demo.public.f(n INTEGER) RETURNS VARCHAR "
@@ -63,15 +63,15 @@ def test_the_published_example_is_read():
     assert statement.name.parts == ("LOCAL_ECHO",)
     function = statement.function
     assert function.signature.name == "local_echo"
-    assert function.signature.arguments_text() == "(STRING_COL VARCHAR)"
+    assert function.signature.format_arguments() == "(STRING_COL VARCHAR)"
     assert function.integration == "DEMONSTRATION_EXTERNAL_API_INTEGRATION_01"
     assert function.comment == DEFAULT_COMMENT
-    assert function.compression is Compression.AUTO
+    assert function.compression is RequestCompression.AUTO
 
 
 def test_every_clause_is_read_in_any_order():
     clauses = {
-        "RETURNS NULL ON NULL INPUT": {"null_input": NullInput.STRICT},
+        "RETURNS NULL ON NULL INPUT": {"null_input": NullInputAction.STRICT},
         "IMMUTABLE": {"volatility": Volatility.IMMUTABLE},
         "NOT NULL": {"returns_null": False},
         "COMMENT = 'it''s'": {"comment": "it's"},
@@ -82,13 +82,13 @@ def test_every_clause_is_read_in_any_order():
             "context_headers": ("CURRENT_TIMESTAMP", "CURRENT_USER")
         },
         "MAX_BATCH_ROWS = 5": {"max_batch_rows": 5},
-        'COMPRESSION = "gzip"': {"compression": Compression.GZIP},
+        'COMPRESSION = "gzip"': {"compression": RequestCompression.GZIP},
         "MAX_IN_FLIGHT = 4": {"max_in_flight": 4},
         "RATE_LIMIT = 0.5": {"rate_limit": 0.5},
-        "ROW_ERRORS = RETURN_NULL": {"row_errors": RowErrors.RETURN_NULL},
+        "ROW_ERRORS = RETURN_NULL": {"row_errors": RowErrorAction.RETURN_NULL},
         "CACHE = OFF": {"cache_bytes": 0},
         "MAX_BATCH_SIZE = 1000": {"max_batch_bytes": 1000},
-        "ON_BATCH_FAILURE = 'RETURN_NULL'": {"on_batch_failure": BatchFailure.RETURN_NULL},
+        "ON_BATCH_FAILURE = 'RETURN_NULL'": {"on_batch_failure": BatchFailureAction.RETURN_NULL},
         "MAX_BATCH_RETRIES = 0": {"max_batch_retries": 0},
         "BATCH_TIMEOUT_SECS = 30": {"batch_timeout_s": 30.0},
         "API_INTEGRATION = i": {"integration": "I"},
@@ -122,7 +122,7 @@ def test_every_clause_is_read_in_any_order():
 def test_defaults_are_constants_of_their_type(text, sql):
     function = created(f"CREATE EXTERNAL FUNCTION f(a INT, {text}) RETURNS INT{TAIL}")
     assert function.signature.arguments[1].default == sql
-    assert function.signature.least_arguments == 1
+    assert function.signature.min_arguments == 1
 
 
 @pytest.mark.parametrize(
@@ -273,11 +273,11 @@ _type_texts = st.sampled_from(
 @st.composite
 def signatures(draw):
     names = draw(st.lists(_names, max_size=4, unique=True))
-    arguments = [Argument(name, parse_type(draw(_type_texts))) for name in names]
+    arguments = [FunctionArgument(name, parse_type(draw(_type_texts))) for name in names]
     if draw(st.booleans()):
-        text = quoted(draw(_texts))
-        arguments.append(Argument("LAST_ONE", parse_type("VARCHAR"), default=text))
-    return Signature("f", tuple(arguments), parse_type(draw(_type_texts)))
+        text = quote_literal(draw(_texts))
+        arguments.append(FunctionArgument("LAST_ONE", parse_type("VARCHAR"), default=text))
+    return FunctionSignature("f", tuple(arguments), parse_type(draw(_type_texts)))
 
 
 _maybe = st.none() | st.integers(1, 1000)
@@ -287,7 +287,7 @@ functions = st.builds(
     url=st.sampled_from(["https://h/x", "https://h/'?a=%27"]),
     integration=_names,
     returns_null=st.booleans(),
-    null_input=st.sampled_from(NullInput),
+    null_input=st.sampled_from(NullInputAction),
     volatility=st.sampled_from(Volatility),
     secure=st.booleans(),
     comment=_texts,
@@ -301,12 +301,12 @@ functions = st.builds(
     ).map(tuple),
     max_batch_rows=_maybe,
     max_batch_bytes=_maybe,
-    compression=st.sampled_from(Compression),
+    compression=st.sampled_from(RequestCompression),
     max_in_flight=_maybe,
     rate_limit=st.none() | st.floats(0, 1000, exclude_min=True, allow_subnormal=False),
-    row_errors=st.sampled_from(RowErrors),
+    row_errors=st.sampled_from(RowErrorAction),
     cache_bytes=st.none() | st.integers(0, 1000),
-    on_batch_failure=st.sampled_from(BatchFailure),
+    on_batch_failure=st.sampled_from(BatchFailureAction),
     max_batch_retries=st.none() | st.integers(0, 100),
     batch_timeout_s=st.none() | st.floats(0.001, 1000),
 )
@@ -315,7 +315,7 @@ functions = st.builds(
 @pytest.mark.slow
 @given(function=functions, order=st.randoms(use_true_random=False))
 def test_a_statement_that_is_written_reads_back_in_any_order_of_its_clauses(function, order):
-    text = create_statement(function, "f", display_name(function.integration))
+    text = format_create_function(function, "f", display_name(function.integration))
     assert created(text) == function
     # A comment may hold line feeds, so that lines are clauses only where it has none.
     if "\n" not in function.comment and not any(

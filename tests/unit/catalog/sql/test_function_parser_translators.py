@@ -9,7 +9,7 @@ from snowmelt.catalog.sql.identifiers import Existing
 from snowmelt.catalog.sql.lexer import split_script
 from snowmelt.catalog.sql.parser import parse
 from snowmelt.errors import StatementError
-from snowmelt.functions.definition import Language
+from snowmelt.functions.definition import TranslatorLanguage
 
 HEAD = "CREATE FUNCTION t(event OBJECT) RETURNS OBJECT "
 SOURCE = " return {body: event.body, a: \"\\n\", b: 'x''y', c: /\\d;+/}; // it's\n"
@@ -24,7 +24,11 @@ def translator(text: str) -> CreateTranslator:
 def test_between_dollars_everything_stays_as_it_is():
     made = translator(f"{HEAD}LANGUAGE JAVASCRIPT AS $${SOURCE}$$;").translator
     assert made.body == SOURCE
-    assert (made.language, made.argument, made.handler) == (Language.JAVASCRIPT, "event", None)
+    assert (made.language, made.argument, made.handler) == (
+        TranslatorLanguage.JAVASCRIPT,
+        "event",
+        None,
+    )
 
 
 def test_between_quotes_escapes_are_undone():

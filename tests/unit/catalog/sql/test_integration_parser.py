@@ -16,7 +16,7 @@ from snowmelt.catalog.sql.ast import (
 from snowmelt.catalog.sql.identifiers import Existing
 from snowmelt.catalog.sql.parser import parse
 from snowmelt.errors import StatementError
-from snowmelt.functions.definition import Authentication
+from snowmelt.functions.definition import AuthenticationMethod
 
 HEAD = "CREATE API INTEGRATION i API_PROVIDER = http API_ALLOWED_PREFIXES = ('https://h/') "
 
@@ -55,13 +55,13 @@ def test_every_clause_is_kept():
     )
     assert isinstance(statement, CreateIntegration)
     made = statement.integration
-    assert (made.enabled, made.authentication) == (False, Authentication.BASIC)
+    assert (made.enabled, made.authentication) == (False, AuthenticationMethod.BASIC)
     assert (made.user, made.secret, made.api_key) == ("u", "file:/run/secrets/p", "env:KEY")
     assert (made.region, made.ca_file, made.comment) == ("r", "/c", "c")
     assert made.blocked_prefixes == ("https://h/a", "https://h/b")
     assert (made.azure_tenant_id, made.azure_ad_application_id) == ("t", "a")
     assert made.google_audience == "g"
-    made.check()
+    made.validate()
 
 
 @pytest.mark.parametrize("word", ["API_KEY", "SECRET"])

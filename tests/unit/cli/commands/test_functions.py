@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from snowmelt.cli.main import main
-from snowmelt.functions.proxy.faults import KINDS
+from snowmelt.functions.proxy.faults import FAULT_KINDS
 
 GEO = """
 from snowmelt.functions.service import RemoteService
@@ -108,7 +108,7 @@ def test_the_help_lists_every_fault(capsys):
     with pytest.raises(SystemExit):
         main(["functions", "faults", "--help"])
     words = capsys.readouterr().out.replace(",", " ").split()
-    assert set(KINDS) <= set(words)
+    assert set(FAULT_KINDS) <= set(words)
 
 
 def test_statements_are_printed(snowmelt, tmp_path):

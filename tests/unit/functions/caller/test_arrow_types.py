@@ -8,7 +8,11 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
-from snowmelt.functions.caller.arrow_types import arrow_form, trying_form, zone_of
+from snowmelt.functions.caller.arrow_types import (
+    parse_time_zone,
+    to_arrow_type,
+    to_try_result_arrow_type,
+)
 from snowmelt.functions.errors import DeclarationInvalid
 from snowmelt.functions.signature import parse_type
 
@@ -28,11 +32,11 @@ from snowmelt.functions.signature import parse_type
     ],
 )
 def test_a_type_has_its_form(type_text, form):
-    assert arrow_form(parse_type(type_text), "Asia/Kathmandu") == form
+    assert to_arrow_type(parse_type(type_text), "Asia/Kathmandu") == form
 
 
 def test_trying_says_why_there_is_no_value():
-    form = trying_form(parse_type("FLOAT"))
+    form = to_try_result_arrow_type(parse_type("FLOAT"))
     assert [field.name for field in form] == ["value", "error", "status", "batch_id"]
     assert form.field("value").type == pa.float64()
 
@@ -44,14 +48,14 @@ def test_trying_says_why_there_is_no_value():
     ],
 )  # fmt: skip
 def test_an_offset_is_a_zone(name, minutes):
-    assert zone_of(name).utcoffset(None) == dt.timedelta(minutes=minutes)
+    assert parse_time_zone(name).utcoffset(None) == dt.timedelta(minutes=minutes)
 
 
 def test_a_zone_may_be_of_the_database():
-    assert zone_of("Europe/Berlin") == ZoneInfo("Europe/Berlin")
+    assert parse_time_zone("Europe/Berlin") == ZoneInfo("Europe/Berlin")
 
 
 @pytest.mark.parametrize("name", ["Europe/Nowhere", "", "../etc/passwd", "+25:00", "CET+1"])
 def test_what_is_no_zone_is_refused(name):
     with pytest.raises(DeclarationInvalid, match="no time zone"):
-        zone_of(name)
+        parse_time_zone(name)

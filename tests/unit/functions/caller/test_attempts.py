@@ -16,23 +16,23 @@ import pytest
 
 from snowmelt.clock import ManualClock, SystemClock
 from snowmelt.errors import UserError
-from snowmelt.functions.caller.attempts import Attempts, Unlimited
+from snowmelt.functions.caller.attempts import NoCallLimits, RetryingSender
 from snowmelt.functions.caller.call_log import CallRecord
 from snowmelt.functions.caller.http_client import HttpClient
-from snowmelt.functions.caller.http_request import Outgoing
+from snowmelt.functions.caller.http_request import OutgoingRequest
 from snowmelt.functions.caller.plan import CallerOptions, CallPlan
 from snowmelt.functions.definition import (
     ApiIntegration,
-    Authentication,
-    Compression,
+    AuthenticationMethod,
     ExternalFunction,
+    RequestCompression,
 )
-from snowmelt.functions.errors import CallFailed, TooLarge
+from snowmelt.functions.errors import CallFailed, PayloadTooLarge
 from snowmelt.functions.proxy import http1
 from snowmelt.functions.proxy.faults import parse_fault
 from snowmelt.functions.proxy.relay import FaultProxy
 from snowmelt.functions.service import RemoteService, ServiceOptions
-from snowmelt.functions.signature import Argument, Signature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
 from snowmelt.functions.wire import compression as coding
 from support import functions_service as kit
 from support.raw_service import RawService, reply
@@ -65,7 +65,7 @@ def service():
 
 def plan(url, *, name="double", options=None, integration=None, **more):
     function = ExternalFunction(
-        signature=Signature(name, (Argument("n", INT),), INT),
+        signature=FunctionSignature(name, (FunctionArgument("n", INT),), INT),
         url=url,
         integration="here",
         **{key: value for key, value in more.items() if key not in {"context", "traceparent"}},
@@ -94,16 +94,16 @@ def call(asked, batch=None, *, clock=None, limits=None, client=None):
     """Ask for one batch; returns what it came to."""
     clock = clock or ManualClock(NOW)
     query = str(uuid.uuid4())
-    batch = batch or Outgoing(f"{query}:7", BODY)
+    batch = batch or OutgoingRequest(f"{query}:7", BODY)
     record = CallRecord(asked.function.signature.name, query, batch.batch_id)
     made = Call(clock, record)
 
     async def work():
         mine = client or HttpClient()
-        attempts = Attempts(asked, mine, clock, limits or Unlimited())
+        attempts = RetryingSender(asked, mine, clock, limits or NoCallLimits())
         try:
-            made.body = await attempts.ask(batch, record)
-        except (CallFailed, TooLarge, UserError) as error:
+            made.body = await attempts.send_batch(batch, record)
+        except (CallFailed, PayloadTooLarge, UserError) as error:
             made.error = error
         finally:
             await mine.close()
@@ -127,7 +127,7 @@ def raw(*answers, batch=None, clock=None, limits=None, **options):
         return made, service.requests
 
 
-@pytest.mark.parametrize("compression", Compression)
+@pytest.mark.parametrize("compression", RequestCompression)
 def test_a_batch_is_answered(service, compression):
     made, requests = through(service, compression=compression)
     assert made.body == ANSWER
@@ -161,7 +161,7 @@ def test_what_passes_is_tried_again_with_the_same_id_and_worked_on_once(service,
 
 def test_a_202_is_polled_with_the_same_headers_and_no_body(service):
     made, requests = through(
-        service, name="later", clock=SystemClock(), compression=Compression.GZIP
+        service, name="later", clock=SystemClock(), compression=RequestCompression.GZIP
     )
     assert made.body == ANSWER
     post, get, *_ = requests
@@ -255,10 +255,10 @@ def test_an_error_hides_the_url_of_a_secure_function_and_every_query():
 @pytest.mark.parametrize(
     "clauses",
     [
-        {"authentication": Authentication.BEARER, "secret": "env:A_TEST_KEY"},
-        {"authentication": Authentication.BASIC, "user": "zoe", "secret": "env:A_TEST_KEY"},
+        {"authentication": AuthenticationMethod.BEARER, "secret": "env:A_TEST_KEY"},
+        {"authentication": AuthenticationMethod.BASIC, "user": "zoe", "secret": "env:A_TEST_KEY"},
         {"api_key": "env:A_TEST_KEY"},
-        {"authentication": Authentication.SIGV4, "user": "AKIAEXAMPLE", "secret": "env:A_TEST_KEY",
+        {"authentication": AuthenticationMethod.SIGV4, "user": "AKIAEXAMPLE", "secret": "env:A_TEST_KEY",
          "region": "eu-west-1"},
     ],
     ids=["bearer", "basic", "api key", "sigv4"],
@@ -268,7 +268,7 @@ def test_an_error_shows_no_secret_that_a_service_repeats(monkeypatch, clauses):
 
     class Repeating(RawService):
         async def converse(self, reader, writer):
-            while (request := await http1.read(reader, writer)) is not None:
+            while (request := await http1.read_message(reader, writer)) is not None:
                 self.requests.append(request)
                 headers = {
                     **request.headers,
@@ -324,14 +324,14 @@ def test_a_kept_connection_that_was_reset_is_no_attempt():
 )
 def test_what_is_too_large_is_for_halves(said, status):
     made, requests = raw(said)
-    assert isinstance(made.error, TooLarge)
+    assert isinstance(made.error, PayloadTooLarge)
     assert made.record.status == made.error.fields["status"] == status
     assert len(requests) == 1
 
 
 def test_a_request_over_the_limit_never_leaves():
     made, requests = raw(reply(body=ANSWER), max_batch_bytes=len(BODY) - 1)
-    assert isinstance(made.error, TooLarge)
+    assert isinstance(made.error, PayloadTooLarge)
     assert (requests, made.record.attempts) == ([], 0)
 
 
@@ -353,7 +353,7 @@ def test_a_large_page_about_an_error_is_an_error():
 @pytest.mark.parametrize("of", ["raw", "plain"])
 def test_checksums_are_of_the_bytes_before_or_after_compression(encoding, compress, of):
     body = compress(ANSWER)
-    digest = coding.md5(body if of == "raw" else ANSWER)
+    digest = coding.compute_content_md5(body if of == "raw" else ANSWER)
     made, _ = raw(reply(body=body, content_encoding=encoding, content_md5=digest))
     assert made.body == ANSWER
 
@@ -363,9 +363,9 @@ def test_requests_are_compressed_once_a_service_has_shown_that_it_can():
     large = b'{"data":[' + b"[0,1]," * 1000 + b"]}"
 
     async def work(url):
-        attempts = Attempts(plan(url), client, clock, Unlimited())
+        attempts = RetryingSender(plan(url), client, clock, NoCallLimits())
         for body in (large, large, BODY):
-            await attempts.ask(Outgoing("b", body), CallRecord("double", "q", "b"))
+            await attempts.send_batch(OutgoingRequest("b", body), CallRecord("double", "q", "b"))
         await client.close()
 
     with RawService(reply(body=ANSWER, accept_encoding="br, gzip")) as service:
@@ -380,10 +380,12 @@ def test_calls_go_nowhere_but_to_what_the_integration_allows():
         integration = ApiIntegration("here", "custom", (f"{service.url}/allowed/",))
         asked = plan(f"{service.url}/allowed/f", integration=integration)
         assert call(asked).body == ANSWER
-        assert call(asked, Outgoing("b", BODY, url_suffix="/a?b=%20c")).body == ANSWER
+        assert call(asked, OutgoingRequest("b", BODY, url_suffix="/a?b=%20c")).body == ANSWER
         assert service.requests[-1].target == "/allowed/f/a?b=%20c"
         for url, suffix in ((f"{service.url}/f?code=secret", ""), (asked.function.url, "/../../x")):
-            made = call(plan(url, integration=integration), Outgoing("b", BODY, url_suffix=suffix))
+            made = call(
+                plan(url, integration=integration), OutgoingRequest("b", BODY, url_suffix=suffix)
+            )
             assert "The URL " in str(made.error)
             assert "secret" not in str(made.error)
             assert made.record.attempts == 0
@@ -421,7 +423,7 @@ def test_a_secret_that_changes_is_another_one_from_the_next_attempt_on(tmp_path)
             "here",
             "azure_api_management",
             (service.url,),
-            authentication=Authentication.BEARER,
+            authentication=AuthenticationMethod.BEARER,
             secret=f"file:{path}",
         )
         options = CallerOptions(secrets_dir=str(tmp_path))
@@ -432,7 +434,9 @@ def test_a_secret_that_changes_is_another_one_from_the_next_attempt_on(tmp_path)
 
 
 def test_a_translator_may_leave_out_the_body():
-    _made, (request,) = raw(reply(body=ANSWER), batch=Outgoing("b", None, headers={"x-a": "1"}))
+    _made, (request,) = raw(
+        reply(body=ANSWER), batch=OutgoingRequest("b", None, headers={"x-a": "1"})
+    )
     assert (request.method, request.body, request.headers["content-length"]) == ("POST", b"", "0")
     assert request.headers["x-a"] == "1"
 
@@ -445,22 +449,22 @@ class Limits:
     told: list = field(default_factory=list)
 
     @contextlib.asynccontextmanager
-    async def turn(self, url):
+    async def acquire(self, url):
         self.told.append(url.rpartition("/")[2])
-        await self.again()
+        await self.acquire_next_request()
         try:
             yield self
         finally:
             self.told.append("left")
 
-    async def again(self):
+    async def acquire_next_request(self):
         self.clock.advance(60.0)
         self.told.append("turn")
 
-    def answered(self):
+    def record_success(self):
         self.told.append("answered")
 
-    def turned_away(self, retry_after_s=None):
+    def record_throttled(self, retry_after_s=None):
         self.told.append(retry_after_s)
 
 
@@ -490,9 +494,9 @@ def test_a_batch_that_is_given_up_leaves_its_turn_and_its_connection(said):
 
     async def work(url):
         client = HttpClient()
-        attempts = Attempts(plan(url), client, SystemClock(), limits)
+        attempts = RetryingSender(plan(url), client, SystemClock(), limits)
         asked = asyncio.create_task(
-            attempts.ask(Outgoing("b", BODY), CallRecord("double", "q", "b"))
+            attempts.send_batch(OutgoingRequest("b", BODY), CallRecord("double", "q", "b"))
         )
         assert await asyncio.to_thread(service.asked.acquire, timeout=60)
         await asyncio.sleep(0.05)
@@ -514,13 +518,15 @@ def test_many_callers_through_a_bad_network_get_every_row_and_no_work_is_done_tw
 
     async def work(url):
         client = HttpClient()
-        attempts = Attempts(plan(url), client, ManualClock(NOW), Unlimited())
+        attempts = RetryingSender(plan(url), client, ManualClock(NOW), NoCallLimits())
 
         async def one(number):
             rows = [[at, number * 10 + at] for at in range(10)]
             body = f'{{"data":{rows}}}'.encode()
             batch = f"{query}:{number}"
-            return await attempts.ask(Outgoing(batch, body), CallRecord("double", query, batch))
+            return await attempts.send_batch(
+                OutgoingRequest(batch, body), CallRecord("double", query, batch)
+            )
 
         answers = await asyncio.gather(*map(one, range(24)))
         await client.close()

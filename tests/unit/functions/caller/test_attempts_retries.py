@@ -7,9 +7,9 @@ import datetime as dt
 import pytest
 
 from snowmelt.clock import ManualClock
-from snowmelt.functions.caller.attempts import Course, retry_after_s
+from snowmelt.functions.caller.attempts import RetryState, parse_retry_after
 from snowmelt.functions.caller.plan import CallerOptions
-from snowmelt.functions.errors import ReplyInvalid, TimedOut, TlsRefused, TransportFailed
+from snowmelt.functions.errors import CallTimeout, ResponseInvalid, TlsUntrusted, TransportFailed
 from support import call_plans
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -23,13 +23,13 @@ class Walk:
 
     def __init__(self, options=None, **clauses):
         self.clock = ManualClock(NOW)
-        self.course = Course(call_plans.plan(options, **clauses), self.clock)
+        self.course = RetryState(call_plans.plan(options, **clauses), self.clock)
 
     def step(self, said, asked_s=None):
         if isinstance(said, int):
-            pause_s = self.course.after_status(said, asked_s)
+            pause_s = self.course.compute_pause_after_status(said, asked_s)
         else:
-            pause_s = self.course.after_failure(said)
+            pause_s = self.course.compute_pause_after_failure(said)
         self.clock.advance(pause_s)
         return pause_s
 
@@ -39,7 +39,7 @@ class Walk:
         for _ in range(most):
             try:
                 pauses.append(self.step(said))
-            except ReplyInvalid as error:
+            except ResponseInvalid as error:
                 return pauses, str(error)
         raise AssertionError("the course does not end")
 
@@ -53,7 +53,7 @@ def test_what_passes_is_posted_again(status):
 
 @pytest.mark.parametrize("status", FINAL)
 def test_what_does_not_pass_ends_the_course(status):
-    with pytest.raises(ReplyInvalid, match=f"function f with remote service error: {status}"):
+    with pytest.raises(ResponseInvalid, match=f"function f with remote service error: {status}"):
         Walk().step(status)
 
 
@@ -72,7 +72,7 @@ def test_while_polling_a_failure_of_the_service_ends_the_course(status):
     if status == 404:
         assert walk.step(404) == 0.0
         walk.step(202)
-    with pytest.raises(ReplyInvalid, match=f"error: {status}"):
+    with pytest.raises(ResponseInvalid, match=f"error: {status}"):
         walk.step(status)
 
 
@@ -160,7 +160,7 @@ def test_zero_seconds_are_no_wish():
 
 def test_more_than_is_left_is_not_waited_for():
     walk = Walk(batch_timeout_s=30.0)
-    with pytest.raises(ReplyInvalid, match="asks to wait for 60 s, 30 s are left"):
+    with pytest.raises(ResponseInvalid, match="asks to wait for 60 s, 30 s are left"):
         walk.step(429, 60.0)
 
 
@@ -168,31 +168,31 @@ def test_time_given_back_counts_for_nothing():
     walk = Walk(batch_timeout_s=10.0)
     walk.step(202)
     walk.clock.advance(100)
-    walk.course.extend(100)
+    walk.course.extend_deadline(100)
     assert walk.step(202) > 0
 
 
 def test_time_left_is_that_of_the_batch_or_of_its_polls():
     walk = Walk(CallerOptions(retry_timeout_s=10, poll_timeout_s=100))
-    assert walk.course.left_s == 10
+    assert walk.course.remaining_s == 10
     walk.step(202)
-    assert walk.course.left_s == pytest.approx(99.8)
+    assert walk.course.remaining_s == pytest.approx(99.8)
     walk.clock.advance(1000)
-    assert 0 < walk.course.left_s < 1
+    assert 0 < walk.course.remaining_s < 1
 
 
 def test_what_is_not_trusted_is_not_asked_again():
-    error = TlsRefused(host="h:1", reason="its certificate is not trusted: expired")
-    with pytest.raises(ReplyInvalid, match="not trusted"):
+    error = TlsUntrusted(host="h:1", reason="its certificate is not trusted: expired")
+    with pytest.raises(ResponseInvalid, match="not trusted"):
         Walk().step(error)
 
 
 def test_a_last_attempt_without_time_does_not_hide_what_the_service_said():
-    late = TimedOut(host="h:1", reason="Timeout was reached")
+    late = CallTimeout(host="h:1", reason="Timeout was reached")
     walk = Walk(batch_timeout_s=10.0)
     walk.step(503)
     walk.clock.advance(9.99)
-    with pytest.raises(ReplyInvalid, match="remote service error: 503; no answer in time"):
+    with pytest.raises(ResponseInvalid, match="remote service error: 503; no answer in time"):
         walk.step(late)
     walk = Walk(batch_timeout_s=10.0)
     walk.step(503)
@@ -202,7 +202,7 @@ def test_a_last_attempt_without_time_does_not_hide_what_the_service_said():
 def test_errors_are_worded_as_people_know_them():
     known = [
         (GONE, "Error: Remote service cannot be reached. Check the endpoint URL and try again"),
-        (TimedOut(host="h:1", reason="Timeout was reached"), "Error: Timeout was reached"),
+        (CallTimeout(host="h:1", reason="Timeout was reached"), "Error: Timeout was reached"),
         (503, "with remote service error: 503"),
         (202, "Error: Timeout was reached"),
     ]
@@ -232,4 +232,4 @@ def test_errors_are_worded_as_people_know_them():
     ],
 )
 def test_a_wish_is_seconds_or_a_date(said, seconds):
-    assert retry_after_s({"retry-after": said} if said else {}, NOW) == seconds
+    assert parse_retry_after({"retry-after": said} if said else {}, NOW) == seconds

@@ -12,8 +12,8 @@ import pytest
 
 from snowmelt.buckets.errors import S3Error
 from snowmelt.functions.caller import auth
-from snowmelt.functions.caller.auth import Authenticator, service_and_region
-from snowmelt.functions.definition import ApiIntegration, Authentication
+from snowmelt.functions.caller.auth import RequestAuthenticator, parse_aws_service_and_region
+from snowmelt.functions.definition import ApiIntegration, AuthenticationMethod
 from snowmelt.functions.errors import SecretMissing
 from snowmelt.server.s3 import signatures as signing
 from snowmelt.server.s3.request import Request
@@ -30,21 +30,21 @@ def key(monkeypatch):
 
 def headers(url=URL, method="POST", body=b"{}", **clauses):
     integration = ApiIntegration("i", **PLAIN | clauses)
-    return asyncio.run(Authenticator(integration).headers(method, url, body))
+    return asyncio.run(RequestAuthenticator(integration).make_headers(method, url, body))
 
 
 def test_nobody_is_said_by_nothing():
     assert headers() == {}
-    assert not Authenticator(ApiIntegration("i", **PLAIN)).is_needed
+    assert not RequestAuthenticator(ApiIntegration("i", **PLAIN)).is_needed
 
 
 def test_basic_is_user_and_secret():
-    said = headers(authentication=Authentication.BASIC, user="zoë", secret="env:A_TEST_KEY")
+    said = headers(authentication=AuthenticationMethod.BASIC, user="zoë", secret="env:A_TEST_KEY")
     assert base64.b64decode(said["authorization"].removeprefix("Basic ")).decode() == "zoë:s3cret"
 
 
 def test_bearer_is_the_secret():
-    said = headers(authentication=Authentication.BEARER, secret="env:A_TEST_KEY")
+    said = headers(authentication=AuthenticationMethod.BEARER, secret="env:A_TEST_KEY")
     assert said == {"authorization": "Bearer s3cret"}
 
 
@@ -63,21 +63,23 @@ def test_the_key_goes_into_the_header_of_its_provider(provider, name):
 
 def test_a_key_goes_beside_other_ways():
     said = headers(
-        authentication=Authentication.BEARER,
+        authentication=AuthenticationMethod.BEARER,
         secret="env:A_TEST_KEY",
         api_key="env:ANOTHER_TEST_KEY",
     )
     assert said == {"authorization": "Bearer s3cret", "x-api-key": "k3y"}
 
 
-@pytest.mark.parametrize("way", [Authentication.BASIC, Authentication.BEARER, Authentication.SIGV4])
+@pytest.mark.parametrize(
+    "way", [AuthenticationMethod.BASIC, AuthenticationMethod.BEARER, AuthenticationMethod.SIGV4]
+)
 def test_an_integration_without_a_secret_is_told(way):
     with pytest.raises(SecretMissing, match="names none"):
         headers(authentication=way, user="u")
 
 
 SIGNED = {
-    "authentication": Authentication.SIGV4,
+    "authentication": AuthenticationMethod.SIGV4,
     "user": "AKIATEST",
     "secret": "env:A_TEST_KEY",
 }
@@ -86,7 +88,7 @@ SIGNED = {
 def check(url, said, method="POST", body=b"{}"):
     """Let the S3 endpoint's verifier look at a signature that was made for another service."""
     parts = urlsplit(url)
-    service, region = service_and_region(url, None)
+    service, region = parse_aws_service_and_region(url, None)
     claimed = said["authorization"].replace(f"/{service}/", "/s3/")
     sent = {**said, "host": parts.netloc, "authorization": claimed}
     query = dict(piece.partition("=")[::2] for piece in parts.query.split("&") if piece)
@@ -138,15 +140,15 @@ def test_signatures_do_not_hold_for_anything_else(part):
 
 
 def test_credentials_of_the_machine_do_where_the_integration_names_none(monkeypatch):
-    auth._found_once.cache_clear()
+    auth._find_default_credentials.cache_clear()
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIATEST")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cret")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "t0ken")
-    said = headers(authentication=Authentication.SIGV4)
+    said = headers(authentication=AuthenticationMethod.SIGV4)
     assert said["x-amz-security-token"] == "t0ken"
     assert "x-amz-security-token" in said["authorization"]
     check(URL, said)
-    auth._found_once.cache_clear()
+    auth._find_default_credentials.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,7 @@ def test_credentials_of_the_machine_do_where_the_integration_names_none(monkeypa
     ],
 )
 def test_service_and_region_are_read_from_the_host(url, region, found):
-    assert service_and_region(url, region) == found
+    assert parse_aws_service_and_region(url, region) == found
 
 
 def test_a_region_that_nothing_tells_is_asked_for():

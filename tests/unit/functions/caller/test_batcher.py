@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.functions.caller.batcher import Batcher
+from snowmelt.functions.caller.batcher import CallBatcher
 
 ROWS = st.lists(st.tuples(st.none() | st.text(max_size=12), st.none() | st.integers(0, 9)))
 
@@ -27,7 +27,7 @@ def slices(rows, cuts):
 
 
 def cut(stream, max_rows=1000, max_bytes=10**9, *, strict=False):
-    return list(Batcher(max_rows, max_bytes, strict=strict).batches(stream))
+    return list(CallBatcher(max_rows, max_bytes, skip_null_rows=strict).split_batches(stream))
 
 
 def shown(batches):
@@ -36,7 +36,7 @@ def shown(batches):
             batch.ordinal,
             batch.rows,
             [column.to_pylist() for column in batch.columns],
-            None if batch.places is None else batch.places.tolist(),
+            None if batch.sent_positions is None else batch.sent_positions.tolist(),
         )
         for batch in batches
     ]
@@ -57,7 +57,7 @@ def test_rows_with_null_are_where_they_were(rows, most):
     found = []
     for batch in cut([arrays(rows)], most, strict=True):
         answers = [None] * batch.rows
-        places = range(batch.rows) if batch.places is None else batch.places
+        places = range(batch.rows) if batch.sent_positions is None else batch.sent_positions
         for place, *row in zip(places, *(c.to_pylist() for c in batch.columns), strict=True):
             answers[place] = tuple(row)
         found += answers
@@ -95,4 +95,4 @@ def test_a_batch_is_there_with_its_last_row():
         yield [pa.array(range(10))]
         raise AssertionError("asked for more than it needed")
 
-    assert next(Batcher(10, 10**6).batches(stream())).rows == 10
+    assert next(CallBatcher(10, 10**6).split_batches(stream())).rows == 10

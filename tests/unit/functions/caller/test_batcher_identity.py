@@ -6,34 +6,44 @@ from dataclasses import replace
 
 import pytest
 
-from snowmelt.functions.caller.batcher import BatchIds, query_id, streaming_query_id
-from snowmelt.functions.caller.plan import Place
+from snowmelt.functions.caller.batcher import (
+    BatchIdGenerator,
+    make_query_id,
+    make_streaming_query_id,
+)
+from snowmelt.functions.caller.plan import QueryPosition
 from snowmelt.functions.definition import ExternalFunction, Volatility
-from snowmelt.functions.signature import Argument, Signature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
 
 SESSION = "6f1f6a5e-9a5f-4f3b-a6c0-33d7c4b6c3f4"
 TEXT = parse_type("VARCHAR")
-FUNCTION = ExternalFunction(Signature("f", (Argument("a", TEXT),), TEXT), "https://h/f", "I")
-PLACE = Place(query_id(SESSION, 7), 2, 9)
+FUNCTION = ExternalFunction(
+    FunctionSignature("f", (FunctionArgument("a", TEXT),), TEXT), "https://h/f", "I"
+)
+PLACE = QueryPosition(make_query_id(SESSION, 7), 2, 9)
 BODY = b'{"data":[[0,"a"]]}'
 
 
 def test_a_query_has_one_id():
-    assert query_id(SESSION, 7) == query_id(SESSION, "7") != query_id(SESSION, 8)
-    assert streaming_query_id(SESSION, 7) == streaming_query_id(SESSION, 7)
-    assert streaming_query_id(SESSION, 7) != query_id(SESSION, 7)
-    assert query_id("no uuid", 7) == query_id("no uuid", 7)
+    assert make_query_id(SESSION, 7) == make_query_id(SESSION, "7") != make_query_id(SESSION, 8)
+    assert make_streaming_query_id(SESSION, 7) == make_streaming_query_id(SESSION, 7)
+    assert make_streaming_query_id(SESSION, 7) != make_query_id(SESSION, 7)
+    assert make_query_id("no uuid", 7) == make_query_id("no uuid", 7)
 
 
 def test_an_id_says_where_the_batch_is():
-    query, stage, partition, ordinal, digest = BatchIds(PLACE, FUNCTION).of(3, BODY).split(":")
+    query, stage, partition, ordinal, digest = (
+        BatchIdGenerator(PLACE, FUNCTION).make_batch_id(3, BODY).split(":")
+    )
     assert (query, stage, partition, ordinal) == (PLACE.query_id, "2", "9", "3")
     assert len(bytes.fromhex(digest)) == 6
 
 
 def test_another_attempt_has_the_same_ids():
     again = replace(PLACE, attempt=1)
-    assert BatchIds(again, FUNCTION).of(3, BODY) == BatchIds(PLACE, FUNCTION).of(3, BODY)
+    assert BatchIdGenerator(again, FUNCTION).make_batch_id(3, BODY) == BatchIdGenerator(
+        PLACE, FUNCTION
+    ).make_batch_id(3, BODY)
 
 
 @pytest.mark.parametrize(
@@ -43,19 +53,23 @@ def test_another_attempt_has_the_same_ids():
         (PLACE, FUNCTION, BODY + b" "),
         (PLACE, replace(FUNCTION, url="https://h/g"), BODY),
         (replace(PLACE, partition=8), FUNCTION, BODY),
-        (replace(PLACE, query_id=query_id(SESSION, 8)), FUNCTION, BODY),
+        (replace(PLACE, query_id=make_query_id(SESSION, 8)), FUNCTION, BODY),
     ],
 )
 def test_other_work_has_another_id(place, function, body):
-    assert BatchIds(place, function).of(3, body) != BatchIds(PLACE, FUNCTION).of(3, BODY)
+    assert BatchIdGenerator(place, function).make_batch_id(3, body) != BatchIdGenerator(
+        PLACE, FUNCTION
+    ).make_batch_id(3, BODY)
 
 
 def uses(folder, function, *, task, sites=("", "", ""), bodies=(BODY, BODY, BODY)):
     """Return the first two ids of each use of a function in one attempt at a task."""
     made = []
     for site, body in zip(sites, bodies, strict=True):
-        ids = BatchIds(replace(PLACE, task=task, site=site), function, folder=folder)
-        made.append((ids.of(0, body), ids.of(1, BODY)))
+        ids = BatchIdGenerator(
+            replace(PLACE, task_attempt_id=task, call_site=site), function, folder=folder
+        )
+        made.append((ids.make_batch_id(0, body), ids.make_batch_id(1, BODY)))
     return made
 
 
@@ -64,7 +78,7 @@ def test_each_use_of_a_volatile_function_has_ids_of_its_own_the_same_in_each_att
     assert len({each for pair in first for each in pair}) == 6
     assert uses(tmp_path, FUNCTION, task="attempt 2") == first
     # One use alone has the ids that a place without a task has.
-    assert first[0][0] == BatchIds(PLACE, FUNCTION).of(0, BODY)
+    assert first[0][0] == BatchIdGenerator(PLACE, FUNCTION).make_batch_id(0, BODY)
 
 
 def test_uses_at_sites_of_their_own_keep_their_ids_in_whatever_order_they_begin(tmp_path):

@@ -7,8 +7,8 @@ import datetime as dt
 import pytest
 
 from snowmelt.clock import ManualClock
-from snowmelt.functions.caller.circuit_breaker import Breaker, breaker_of
-from snowmelt.functions.caller.shared_files import HostFile
+from snowmelt.functions.caller.circuit_breaker import CircuitBreaker, get_circuit_breaker
+from snowmelt.functions.caller.shared_files import SharedFile
 from snowmelt.functions.errors import CircuitOpen
 
 
@@ -20,15 +20,15 @@ def clock():
 @pytest.fixture
 def made(clock, tmp_path):
     """Return what makes breakers of one URL, as each worker process has its own."""
-    return lambda **options: Breaker(clock, HostFile(tmp_path / "breaker"), **options)
+    return lambda **options: CircuitBreaker(clock, SharedFile(tmp_path / "breaker"), **options)
 
 
 @pytest.fixture
 def opened(clock, made):
     breaker = made(failures=3, pause_s=30.0)
     for _ in range(3):
-        breaker.check("f")
-        breaker.failed("status 503")
+        breaker.check_call_allowed("f")
+        breaker.record_failure("status 503")
         clock.advance(1.0)
     return breaker
 
@@ -46,18 +46,18 @@ def test_it_opens_after_failures_in_a_row_and_says_since_when_and_why(opened):
 def test_a_good_batch_in_between_starts_the_count_anew(made):
     breaker = made(failures=3)
     for _ in range(5):
-        breaker.failed("a")
-        breaker.failed("b")
-        breaker.succeeded()
-        breaker.check("f")
+        breaker.record_failure("a")
+        breaker.record_failure("b")
+        breaker.record_success()
+        breaker.check_call_allowed("f")
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
 def test_batches_that_a_service_does_not_take_say_nothing_about_the_service(made, status):
     breaker = made(failures=3)
     for _ in range(10):
-        breaker.failed("refused", status)
-        breaker.check("f")
+        breaker.record_failure("refused", status)
+        breaker.check_call_allowed("f")
 
 
 def test_one_batch_is_let_through_after_the_pause(opened, clock):
@@ -65,7 +65,7 @@ def test_one_batch_is_let_through_after_the_pause(opened, clock):
     opened.check("f")
     with pytest.raises(CircuitOpen):
         opened.check("f")
-    opened.succeeded()
+    opened.record_success()
     opened.check("f")
     opened.check("f")
 
@@ -88,21 +88,21 @@ def test_a_probe_that_never_ends_keeps_nobody_out_for_ever(opened, clock):
 def test_processes_of_a_machine_share_one(made, clock):
     first, second = made(failures=3), made(failures=3)
     for each in (first, second, first):
-        each.failed("status 503")
+        each.record_failure("status 503")
     for each in (first, second, made(failures=3)):
         with pytest.raises(CircuitOpen, match="3 batches"):
-            each.check("f")
+            each.check_call_allowed("f")
     clock.advance(30.0)
-    second.check("f")
+    second.check_call_allowed("f")
     with pytest.raises(CircuitOpen):
-        first.check("f")
-    second.succeeded()
-    first.check("f")
+        first.check_call_allowed("f")
+    second.record_success()
+    first.check_call_allowed("f")
 
 
 def test_all_calls_to_a_url_share_one(clock, tmp_path):
     def found(url):
-        return breaker_of(url, clock, folder=tmp_path)
+        return get_circuit_breaker(url, clock, folder=tmp_path)
 
     assert found("http://a/f") is found("http://a/f")
     assert found("http://a/f") is not found("http://a/g")

@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from snowmelt.clock import ManualClock
-from snowmelt.functions.caller.circuit_breaker import Failures
+from snowmelt.functions.caller.circuit_breaker import FailedBatchCache
 from snowmelt.functions.errors import CallFailed
 from support.call_plans import place
 
@@ -31,39 +31,39 @@ def failed(batch="batch"):
 
 
 def test_the_next_attempt_fails_with_the_same_words(clock, tmp_path):
-    Failures(place(0), clock, folder=tmp_path).remember("batch", failed())
+    FailedBatchCache(place(0), clock, folder=tmp_path).cache_failure("batch", failed())
     with pytest.raises(CallFailed) as again:
-        Failures(place(1), clock, folder=tmp_path).recall("batch")
+        FailedBatchCache(place(1), clock, folder=tmp_path).raise_cached_failure("batch")
     assert str(again.value) == str(failed())
-    Failures(place(1), clock, folder=tmp_path).recall("another batch")
+    FailedBatchCache(place(1), clock, folder=tmp_path).raise_cached_failure("another batch")
 
 
 def test_a_first_attempt_forgets_what_an_earlier_run_left(clock, tmp_path):
-    Failures(place(3), clock, folder=tmp_path).remember("batch", failed())
-    Failures(place(0), clock, folder=tmp_path).recall("batch")
-    Failures(place(1), clock, folder=tmp_path).recall("batch")
+    FailedBatchCache(place(3), clock, folder=tmp_path).cache_failure("batch", failed())
+    FailedBatchCache(place(0), clock, folder=tmp_path).raise_cached_failure("batch")
+    FailedBatchCache(place(1), clock, folder=tmp_path).raise_cached_failure("batch")
 
 
 def test_after_ten_minutes_it_is_asked_again(clock, tmp_path):
-    Failures(place(0), clock, folder=tmp_path).remember("batch", failed())
+    FailedBatchCache(place(0), clock, folder=tmp_path).cache_failure("batch", failed())
     clock.advance(601.0)
-    Failures(place(1), clock, folder=tmp_path).recall("batch")
+    FailedBatchCache(place(1), clock, folder=tmp_path).raise_cached_failure("batch")
 
 
 def test_so_many_are_kept_and_no_more(clock, tmp_path):
-    failures = Failures(place(0), clock, folder=tmp_path, most=20)
+    failures = FailedBatchCache(place(0), clock, folder=tmp_path, max_batches=20)
     for number in range(25):
         clock.advance(0.01)
-        failures.remember(f"batch {number}", failed())
+        failures.cache_failure(f"batch {number}", failed())
     assert len([*tmp_path.iterdir()]) == 20
     with pytest.raises(CallFailed):
-        Failures(place(1), clock, folder=tmp_path).recall("batch 24")
-    Failures(place(1), clock, folder=tmp_path).recall("batch 0")
+        FailedBatchCache(place(1), clock, folder=tmp_path).raise_cached_failure("batch 24")
+    FailedBatchCache(place(1), clock, folder=tmp_path).raise_cached_failure("batch 0")
 
 
 def test_a_file_that_cannot_be_read_is_nothing(clock, tmp_path):
-    failures = Failures(place(1), clock, folder=tmp_path)
-    failures.remember("batch", failed())
+    failures = FailedBatchCache(place(1), clock, folder=tmp_path)
+    failures.cache_failure("batch", failed())
     (path,) = tmp_path.iterdir()
     path.write_bytes(b"{")
-    Failures(place(1), clock, folder=tmp_path).recall("batch")
+    FailedBatchCache(place(1), clock, folder=tmp_path).raise_cached_failure("batch")

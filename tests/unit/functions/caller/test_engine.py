@@ -13,12 +13,17 @@ import pyarrow as pa
 import pytest
 
 from snowmelt.functions.caller import engine
-from snowmelt.functions.caller.call_log import ListLedger, Result
-from snowmelt.functions.definition import BatchFailure, NullInput, RowErrors, Volatility
+from snowmelt.functions.caller.call_log import BatchStatus, InMemoryCallLog
+from snowmelt.functions.definition import (
+    BatchFailureAction,
+    NullInputAction,
+    RowErrorAction,
+    Volatility,
+)
 from snowmelt.functions.errors import BudgetExceeded, CallFailed, CircuitOpen, UrlRefused
 from snowmelt.functions.proxy.faults import parse_fault
-from snowmelt.functions.proxy.http1 import Message, written
-from snowmelt.functions.proxy.relay import FaultProxy, HttpServer
+from snowmelt.functions.proxy.http1 import HttpMessage, encode_message
+from snowmelt.functions.proxy.relay import FaultProxy, LoopbackHttpServer
 from snowmelt.functions.service import RemoteService
 from support import call_plans, function_calls
 from support import functions_service as kit
@@ -63,7 +68,7 @@ def service(log):
         log.batches.append((request.headers[kit.BATCH], [row[1:] for row in rows]))
         await asyncio.sleep(random.random() * 0.01 if "late" in request.target else 0)
         if "limited" in request.target and len(request.body) > 100:
-            writer.write(written(Message("HTTP/1.1 413 Content Too Large")))
+            writer.write(encode_message(HttpMessage("HTTP/1.1 413 Content Too Large")))
             return True
         values = [[row[0], row[1] if len(row) > 1 else "none"] for row in rows]
         reply = {"data": values}
@@ -75,10 +80,10 @@ def service(log):
         if "huge" in request.target:
             for value in values:
                 value[1] = value[1] * 100_000
-        writer.write(written(Message("HTTP/1.1 200 OK", {}, json.dumps(reply).encode())))
+        writer.write(encode_message(HttpMessage("HTTP/1.1 200 OK", {}, json.dumps(reply).encode())))
         return True
 
-    with HttpServer(answer) as server:
+    with LoopbackHttpServer(answer) as server:
         yield server.url
 
 
@@ -106,7 +111,7 @@ def test_ids_depend_on_the_rows_and_not_on_how_they_arrive(service, log):
 
 def test_no_more_batches_are_asked_than_are_in_flight_beyond_those_taken(service, log):
     log.clear()
-    ledger = ListLedger()
+    ledger = InMemoryCallLog()
     taken = []
 
     def arriving():
@@ -115,7 +120,7 @@ def test_no_more_batches_are_asked_than_are_in_flight_beyond_those_taken(service
             yield from function_calls.rows([text])
 
     plan = function_calls.plan(f"{service}/", max_batch_rows=1, max_in_flight=4)
-    values = engine.call(plan, call_plans.place(), arriving(), ledger)
+    values = engine.call_function(plan, call_plans.place(), arriving(), ledger)
     assert log.batches == []
     got = next(values).to_pylist()
     values.close()
@@ -123,7 +128,7 @@ def test_no_more_batches_are_asked_than_are_in_flight_beyond_those_taken(service
     assert len(log.batches) <= 4
     assert len(taken) == 4
     outcomes = [record.outcome for record in ledger.records]
-    assert outcomes == [*[Result.OK] * len(got), *[Result.CANCELLED] * (4 - len(got))]
+    assert outcomes == [*[BatchStatus.OK] * len(got), *[BatchStatus.CANCELLED] * (4 - len(got))]
 
 
 @pytest.mark.slow
@@ -131,7 +136,9 @@ def test_small_batches_that_are_answered_leave_together_while_others_are_asked(s
     log.clear()
     texts = [str(number) for number in range(20_000)]
     plan = function_calls.plan(f"{service}/", max_batch_rows=100, max_in_flight=4)
-    values = engine.call(plan, call_plans.place(), function_calls.rows(texts), ListLedger())
+    values = engine.call_function(
+        plan, call_plans.place(), function_calls.rows(texts), InMemoryCallLog()
+    )
     arrays = [next(values) for _ in range(8)]
     values.close()
     got = [each for array in arrays for each in array.to_pylist()]
@@ -144,11 +151,11 @@ def test_what_nobody_reads_is_called_for_one_batch_at_a_time(service, log):
     log.clear()
     plan = function_calls.plan(f"{service}/", max_batch_rows=1, max_in_flight=4)
     batches = iter(function_calls.rows(LETTERS))
-    values = engine.call(
+    values = engine.call_function(
         plan,
         call_plans.place(),
         batches,
-        ListLedger(),
+        InMemoryCallLog(),
         function_calls.clock(),
         function_calls.Connection(open=False),
     )
@@ -170,7 +177,7 @@ def test_values_flow_before_all_rows_are_there(service):
         yield from function_calls.rows(LETTERS[4:])
 
     plan = function_calls.plan(f"{service}/", max_batch_rows=2, max_in_flight=2)
-    values = engine.call(plan, call_plans.place(), arriving(), ListLedger())
+    values = engine.call_function(plan, call_plans.place(), arriving(), InMemoryCallLog())
     got = next(values).to_pylist()
     assert not asked_for_more
     assert [*got, *(each for array in values for each in array.to_pylist())] == LETTERS
@@ -184,7 +191,9 @@ def test_who_stops_leaves_no_connection_and_no_thread(by_error):
         number = int(request.headers[kit.BATCH].split(":")[3])
         if number == 0:
             status = "403 Forbidden" if by_error else "200 OK"
-            writer.write(written(Message(f"HTTP/1.1 {status}", {}, b'{"data": [[0, "a"]]}')))
+            writer.write(
+                encode_message(HttpMessage(f"HTTP/1.1 {status}", {}, b'{"data": [[0, "a"]]}'))
+            )
             return True
         open_requests.release()
         while not writer.transport.is_closing():
@@ -195,10 +204,10 @@ def test_who_stops_leaves_no_connection_and_no_thread(by_error):
         return False
 
     threads = threading.active_count()
-    with HttpServer(answer) as server:
+    with LoopbackHttpServer(answer) as server:
         plan = function_calls.plan(f"{server.url}/", max_batch_rows=1, max_in_flight=5)
-        values = engine.call(
-            plan, call_plans.place(), iter(function_calls.rows(LETTERS)), ListLedger()
+        values = engine.call_function(
+            plan, call_plans.place(), iter(function_calls.rows(LETTERS)), InMemoryCallLog()
         )
         if by_error:
             with pytest.raises(CallFailed):
@@ -216,9 +225,9 @@ def test_who_stops_leaves_no_connection_and_no_thread(by_error):
 
 def test_rows_with_null_of_a_strict_function_never_leave(service, log):
     log.clear()
-    ledger = ListLedger()
+    ledger = InMemoryCallLog()
     texts = ["a", None, "b", None, None, "c"]
-    plan = function_calls.plan(f"{service}/", null_input=NullInput.STRICT, max_batch_rows=2)
+    plan = function_calls.plan(f"{service}/", null_input=NullInputAction.STRICT, max_batch_rows=2)
     assert function_calls.ask(plan, function_calls.rows(texts), ledger=ledger) == texts
     assert sorted(log.rows) == [["a"], ["b"], ["c"]]
     assert sum(record.rows for record in ledger.records) == 6
@@ -228,13 +237,15 @@ def test_rows_with_null_of_a_strict_function_never_leave(service, log):
 
 def test_rows_that_are_all_null_cost_no_call(service, log):
     log.clear()
-    ledger = ListLedger()
-    plan = function_calls.plan(f"{service}/", null_input=NullInput.STRICT)
+    ledger = InMemoryCallLog()
+    plan = function_calls.plan(f"{service}/", null_input=NullInputAction.STRICT)
     nothing = [pa.record_batch([pa.array([None] * 3, pa.string())], names=["a"])]
     assert function_calls.ask(plan, nothing, ledger=ledger) == [None] * 3
     assert function_calls.ask(plan, nothing, trying=True) == [None] * 3
     assert log.batches == []
-    assert [(each.outcome, each.rows_sent) for each in ledger.records] == [(Result.NOT_SENT, 0)]
+    assert [(each.outcome, each.rows_sent) for each in ledger.records] == [
+        (BatchStatus.NOT_SENT, 0)
+    ]
     assert ledger.records[0].started_at
 
 
@@ -248,7 +259,7 @@ def test_null_is_sent_to_a_function_that_is_called_on_it(service, log):
 
 def test_an_immutable_function_is_asked_once_for_equal_rows_and_never_for_known_ones(service, log):
     log.clear()
-    ledger = ListLedger()
+    ledger = InMemoryCallLog()
     plan = function_calls.plan(
         f"{service}/", volatility=Volatility.IMMUTABLE, cache_bytes=1_000_000, max_batch_rows=8
     )
@@ -282,8 +293,8 @@ def test_an_error_of_a_row_ends_the_query_and_names_the_row(service):
 
 
 def test_an_error_of_a_row_is_null_where_the_function_says_so(service):
-    ledger = ListLedger()
-    plan = function_calls.plan(f"{service}/picky", row_errors=RowErrors.RETURN_NULL)
+    ledger = InMemoryCallLog()
+    plan = function_calls.plan(f"{service}/picky", row_errors=RowErrorAction.RETURN_NULL)
     values = function_calls.ask(plan, function_calls.rows(LETTERS), ledger=ledger)
     assert values == [*LETTERS[:3], None, None, *LETTERS[5:]]
     assert ledger.records[0].row_errors == 2
@@ -302,7 +313,7 @@ def test_errors_of_rows_and_of_batches_stand_beside_the_values(service):
 
 def test_a_batch_that_is_too_large_goes_in_halves_and_its_size_never_again(service, log):
     log.clear()
-    ledger = ListLedger()
+    ledger = InMemoryCallLog()
     plan = function_calls.plan(f"{service}/limited", max_batch_rows=8, max_in_flight=1)
     texts = ["x" * 10] * 8
     assert function_calls.ask(plan, function_calls.rows(texts), ledger=ledger) == texts
@@ -322,7 +333,9 @@ def test_a_batch_that_is_too_large_goes_in_halves_and_its_size_never_again(servi
 def test_only_the_row_that_is_too_large_fails(service, log):
     log.clear()
     texts = [*"abcde", "x" * 100, "g"]
-    plan = function_calls.plan(f"{service}/limited?one", on_batch_failure=BatchFailure.RETURN_NULL)
+    plan = function_calls.plan(
+        f"{service}/limited?one", on_batch_failure=BatchFailureAction.RETURN_NULL
+    )
     assert function_calls.ask(plan, function_calls.rows(texts)) == [*"abcde", None, "g"]
     with pytest.raises(CallFailed, match="row 5 alone is too large"):
         function_calls.ask(
@@ -345,13 +358,13 @@ def test_a_reply_that_is_too_large_is_asked_for_in_halves(service, log):
 
 def test_a_dry_run_calls_nothing_and_tells_what_it_would(service, log):
     log.clear()
-    ledger = ListLedger()
+    ledger = InMemoryCallLog()
     plan = function_calls.plan(f"{service}/", options={"dry_run": True}, max_batch_rows=6)
     assert function_calls.ask(plan, function_calls.rows(LETTERS), ledger=ledger) == [None] * 10
     assert log.batches == []
     assert [(each.outcome, each.rows_sent) for each in ledger.records] == [
-        (Result.DRY_RUN, 6),
-        (Result.DRY_RUN, 4),
+        (BatchStatus.DRY_RUN, 6),
+        (BatchStatus.DRY_RUN, 4),
     ]
     assert ledger.records[0].bytes_out > 60
 
@@ -371,7 +384,7 @@ def test_a_service_that_fails_again_and_again_is_left_alone(service):
 
 
 @pytest.mark.parametrize("trying", [False, True])
-@pytest.mark.parametrize("clause", list(BatchFailure))
+@pytest.mark.parametrize("clause", list(BatchFailureAction))
 def test_a_budget_ends_the_query_before_it_is_exceeded(service, log, clause, trying):
     log.clear()
     plan = function_calls.plan(
@@ -388,7 +401,7 @@ def test_a_budget_ends_the_query_before_it_is_exceeded(service, log, clause, try
 @pytest.mark.parametrize("trying", [False, True])
 def test_a_refused_url_ends_the_query_whatever_its_clauses_say(service, log, trying):
     log.clear()
-    plan = function_calls.plan(f"{service}/", on_batch_failure=BatchFailure.RETURN_NULL)
+    plan = function_calls.plan(f"{service}/", on_batch_failure=BatchFailureAction.RETURN_NULL)
     elsewhere = replace(plan.integration, allowed_prefixes=("https://x.example/",))
     with pytest.raises(UrlRefused):
         function_calls.ask(
@@ -405,7 +418,7 @@ def test_a_response_translator_that_fails_does_not_close_the_service(service, lo
 
     plan = function_calls.plan(
         f"{service}/", max_batch_rows=1, max_in_flight=1, response_translator=read,
-        on_batch_failure=BatchFailure.RETURN_NULL,
+        on_batch_failure=BatchFailureAction.RETURN_NULL,
     )  # fmt: skip
     assert function_calls.ask(plan, function_calls.rows(LETTERS)) == [None] * 10
     assert len(log.batches) == 10
@@ -421,7 +434,7 @@ def test_a_response_translator_that_fails_does_not_close_the_service(service, lo
 
 
 def _aborting(plan):
-    return replace(plan.function, on_batch_failure=BatchFailure.ABORT)
+    return replace(plan.function, on_batch_failure=BatchFailureAction.ABORT)
 
 
 def test_the_next_attempt_at_a_task_does_not_repeat_what_failed_for_good(service):

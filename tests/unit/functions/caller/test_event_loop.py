@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from snowmelt.functions.proxy.http1 import Message, written
-from snowmelt.functions.proxy.relay import HttpServer
+from snowmelt.functions.proxy.http1 import HttpMessage, encode_message
+from snowmelt.functions.proxy.relay import LoopbackHttpServer
 from support import function_calls
 
 
@@ -31,10 +31,10 @@ def service():
         rows = json.loads(request.body)["data"]
         await asyncio.sleep(0.01 if "late" in request.target else 0)
         body = json.dumps({"data": [row[:2] for row in rows]}).encode()
-        writer.write(written(Message("HTTP/1.1 200 OK", {}, body)))
+        writer.write(encode_message(HttpMessage("HTTP/1.1 200 OK", {}, body)))
         return True
 
-    with HttpServer(answer) as server:
+    with LoopbackHttpServer(answer) as server:
         yield server.url
 
 

@@ -10,8 +10,13 @@ import pytest
 
 from fixtures.http import CLOSE, OK, At, ask, asking
 from snowmelt.functions.caller import http_client
-from snowmelt.functions.caller.http_client import header_lines
-from snowmelt.functions.errors import ConnectionGone, DeclarationInvalid, TimedOut, TransportFailed
+from snowmelt.functions.caller.http_client import encode_header_lines
+from snowmelt.functions.errors import (
+    CallTimeout,
+    ConnectionLost,
+    DeclarationInvalid,
+    TransportFailed,
+)
 from support.raw_service import RawService, reply
 
 
@@ -67,7 +72,7 @@ def test_a_kept_connection_that_ends_within_a_reply_is_not(with_client):
         await ask(client, service)
 
     half = (b"HTTP/1.1 200 OK\r\n", CLOSE)
-    with RawService(OK, half, OK) as service, pytest.raises(ConnectionGone):
+    with RawService(OK, half, OK) as service, pytest.raises(ConnectionLost):
         with_client(work)
 
 
@@ -96,7 +101,7 @@ def test_connections_that_nobody_uses_are_closed_after_a_while(with_client, monk
             assert await asyncio.to_thread(service.ended.acquire, timeout=60)
         return (await ask(client, service)).body
 
-    monkeypatch.setattr(http_client, "_KEEP_IDLE_S", 0.05)
+    monkeypatch.setattr(http_client, "_IDLE_CONNECTION_TTL_S", 0.05)
     with RawService(OK) as service:
         assert with_client(work) == b"hello"
 
@@ -184,7 +189,7 @@ def test_the_reply_to_a_request_that_was_given_up_answers_no_other(with_client, 
 
     async def work(client):
         if end == "timeout":
-            with pytest.raises(TimedOut):
+            with pytest.raises(CallTimeout):
                 await ask(client, service, idle_s=0.05, reply_s=0.05)
         else:
             task = asyncio.ensure_future(ask(client, service))
@@ -208,7 +213,7 @@ def test_a_host_that_takes_no_connection_times_out(with_client):
             each.setblocking(False)
             each.connect_ex(full.getsockname())
         service = At(f"http://127.0.0.1:{full.getsockname()[1]}")
-        with pytest.raises(TimedOut, match="while connecting"):
+        with pytest.raises(CallTimeout, match="while connecting"):
             with_client(asking(service, connect_s=0.2))
         for each in waiting:
             each.close()
@@ -259,5 +264,5 @@ def test_closing_ends_requests_that_are_under_way_and_lets_no_more_begin(with_cl
 @pytest.mark.parametrize("value", ["a\r\nb: c", "é", "\x00"])
 def test_a_header_cannot_smuggle_another(value):
     with pytest.raises(DeclarationInvalid, match="'x-a'") as refused:
-        header_lines({"x-a": value})
+        encode_header_lines({"x-a": value})
     assert value not in str(refused.value)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fixtures.http import CLOSE, OK, Traffic, ask, asking, slowly
-from snowmelt.functions.errors import ConnectionGone, TimedOut, TooLarge, TransportFailed
+from snowmelt.functions.errors import CallTimeout, ConnectionLost, PayloadTooLarge, TransportFailed
 from support.raw_service import RawService, reply
 
 FORMS = {
@@ -133,7 +133,7 @@ def test_whatever_comes_is_a_reply_or_a_failure_and_nothing_else(with_client, pi
     async def work(client):
         try:
             found = await ask(client, service, reply_s=5)
-        except (TransportFailed, TooLarge):
+        except (TransportFailed, PayloadTooLarge):
             return
         assert 200 <= found.status <= 999
 
@@ -150,7 +150,7 @@ def test_a_reset_in_the_middle_fails(with_client):
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         writer.transport.abort()
 
-    with RawService(reset) as service, pytest.raises(ConnectionGone, match="middle of the reply"):
+    with RawService(reset) as service, pytest.raises(ConnectionLost, match="middle of the reply"):
         with_client(asking(service))
 
 
@@ -167,7 +167,7 @@ def test_a_reset_in_the_middle_fails(with_client):
 )
 def test_a_reply_that_is_too_slow_times_out_and_its_connection_is_closed(with_client, said, bounds):
     async def work(client):
-        with pytest.raises(TimedOut, match="Timeout was reached"):
+        with pytest.raises(CallTimeout, match="Timeout was reached"):
             await ask(client, service, **bounds)
         assert await asyncio.to_thread(service.ended.acquire, timeout=60)
 
@@ -193,7 +193,10 @@ def test_a_slow_reply_that_goes_on_is_waited_for(with_client):
 def test_a_reply_that_is_too_large_is_not_read_to_its_end(with_client, said):
     parts = (said,) * 20 if b"chunked" in said else (said,)
     parts = (said, *(said.partition(b"\r\n\r\n")[2] for _ in parts[1:]), None)
-    with RawService(parts) as service, pytest.raises(TooLarge, match="larger than 1000 bytes"):
+    with (
+        RawService(parts) as service,
+        pytest.raises(PayloadTooLarge, match="larger than 1000 bytes"),
+    ):
         with_client(asking(service, reply_bytes=1000))
 
 
@@ -235,7 +238,7 @@ def test_a_result_before_the_whole_request_was_read_is_not_believed(with_client,
 def test_bytes_are_counted_in_failure_as_well(with_client):
     traffic = Traffic()
     with RawService((b"HTTP/1.1 200 OK\r\n", CLOSE)) as service:
-        with pytest.raises(ConnectionGone):
+        with pytest.raises(ConnectionLost):
             with_client(asking(service, traffic=traffic))
         sent = len(f"POST /f HTTP/1.1\r\nhost: 127.0.0.1:{service.port}\r\n") + len(
             b"x-test: 1\r\ncontent-length: 2\r\n\r\n{}"
@@ -246,7 +249,7 @@ def test_bytes_are_counted_in_failure_as_well(with_client):
 def test_what_an_origin_can_decompress_is_remembered(with_client):
     async def work(client):
         await ask(client, service)
-        return client.accepts
+        return client.accepted_encodings
 
     with RawService(reply(accept_encoding="gzip")) as service:
         assert list(with_client(work).values()) == ["gzip"]

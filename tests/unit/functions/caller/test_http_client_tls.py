@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from fixtures.http import OK, At, ask, asking
-from snowmelt.functions.errors import DeclarationInvalid, TlsRefused
+from snowmelt.functions.errors import DeclarationInvalid, TlsUntrusted
 from support.raw_service import RawService, reply
 
 
@@ -67,7 +67,7 @@ def test_the_certificates_of_an_integration_are_trusted(with_client, secure, cer
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused_for_good(with_client, secure):
-    with pytest.raises(TlsRefused, match="not trusted") as refused:
+    with pytest.raises(TlsUntrusted, match="not trusted") as refused:
         with_client(asking(secure))
     assert not refused.value.retryable
 
@@ -79,7 +79,7 @@ class PlainService(RawService):
 
 
 def test_a_service_without_tls_is_told_from_one_that_is_away(with_client):
-    with PlainService(reply(400)) as service, pytest.raises(TlsRefused, match="no TLS"):
+    with PlainService(reply(400)) as service, pytest.raises(TlsUntrusted, match="no TLS"):
         with_client(asking(At(service.url.replace("http:", "https:"))))
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from snowmelt.clock import ManualClock
-from snowmelt.functions.caller.limits import Budget
+from snowmelt.functions.caller.limits import CallBudget
 from snowmelt.functions.caller.plan import CallerOptions
-from snowmelt.functions.definition import BatchFailure
+from snowmelt.functions.definition import BatchFailureAction
 from snowmelt.functions.errors import BudgetExceeded
 from support import call_plans, function_calls
 from support.call_plans import place, plan
@@ -48,7 +48,7 @@ def clock():
 
 def budget(clock, folder, query_id="query", **limits):
     options = CallerOptions(**limits)
-    return Budget(plan(options), place(query_id=query_id), clock, folder=folder)
+    return CallBudget(plan(options), place(query_id=query_id), clock, folder=folder)
 
 
 def test_a_task_spends_up_to_its_limit_and_the_error_names_the_setting(clock, tmp_path):
@@ -112,7 +112,9 @@ def test_a_budget_of_nothing_lets_nothing_be_sent(clock, tmp_path, whose, what):
 def test_every_request_that_a_service_sees_is_a_call(status, setting):
     with RawService(reply(status)) as service:
         plan = function_calls.plan(
-            f"{service.url}/f", options={setting: 2}, on_batch_failure=BatchFailure.RETURN_NULL
+            f"{service.url}/f",
+            options={setting: 2},
+            on_batch_failure=BatchFailureAction.RETURN_NULL,
         )
         with pytest.raises(BudgetExceeded, match=f"echo: the budget {setting} = 2 does not"):
             function_calls.ask(plan, function_calls.rows(["a"]), place=call_plans.place(query_id=uuid.uuid4().hex),

@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 
 from snowmelt.clock import ManualClock, SystemClock
-from snowmelt.functions.caller.limits import Pace
-from snowmelt.functions.caller.shared_files import HostFile
+from snowmelt.functions.caller.limits import RequestSpacing
+from snowmelt.functions.caller.shared_files import SharedFile
 from support.limited_caller import calls_of, start
 
 
@@ -22,11 +22,11 @@ def clock():
 
 
 def test_tasks_leave_a_tenth_of_a_second_apart(tmp_path, clock):
-    pace = Pace(HostFile(tmp_path / "pace"), clock)
+    pace = RequestSpacing(SharedFile(tmp_path / "pace"), clock)
     left = []
 
     async def call():
-        await pace.turn(10.0)
+        await pace.acquire(10.0)
         left.append(clock.monotonic())
 
     async def calls():
@@ -38,14 +38,14 @@ def test_tasks_leave_a_tenth_of_a_second_apart(tmp_path, clock):
 
 
 def test_a_long_pause_saves_up_next_to_nothing(tmp_path, clock):
-    pace = Pace(HostFile(tmp_path / "pace"), clock)
+    pace = RequestSpacing(SharedFile(tmp_path / "pace"), clock)
 
     async def calls():
-        await pace.turn(10.0)
+        await pace.acquire(10.0)
         clock.advance(3600.0)
         began = clock.monotonic()
         for _ in range(11):
-            await pace.turn(10.0)
+            await pace.acquire(10.0)
         return clock.monotonic() - began
 
     assert asyncio.run(calls()) >= 0.9
@@ -53,12 +53,12 @@ def test_a_long_pause_saves_up_next_to_nothing(tmp_path, clock):
 
 def test_a_task_that_is_cancelled_gives_its_instant_back(tmp_path):
     path = tmp_path / "pace"
-    pace = Pace(HostFile(path), SystemClock())
+    pace = RequestSpacing(SharedFile(path), SystemClock())
 
     async def calls():
-        await pace.turn(0.01)
+        await pace.acquire(0.01)
         before = path.read_bytes()
-        task = asyncio.create_task(pace.turn(0.01))
+        task = asyncio.create_task(pace.acquire(0.01))
         await asyncio.sleep(0.01)
         assert path.read_bytes() != before
         task.cancel()

@@ -9,25 +9,25 @@ from itertools import pairwise
 import pytest
 
 from snowmelt.clock import SystemClock
-from snowmelt.functions.caller.limits import Slots
-from snowmelt.functions.caller.shared_files import HostFile, file_name
+from snowmelt.functions.caller.limits import SharedSemaphore
+from snowmelt.functions.caller.shared_files import SharedFile, make_file_name
 from support.call_plans import URL
 from support.limited_caller import calls_of, most_together, start
 
 
 @pytest.fixture
 def slots(tmp_path):
-    return Slots(HostFile(tmp_path / "slots"), SystemClock())
+    return SharedSemaphore(SharedFile(tmp_path / "slots"), SystemClock())
 
 
 def test_tasks_of_a_process_take_turns_in_the_order_in_which_they_came(slots):
     order = []
 
     async def call(number):
-        slot = await slots.take(lambda: 2)
+        slot = await slots.acquire_slot(lambda: 2)
         order.append(number)
         await asyncio.sleep(0.001)
-        slots.give(slot)
+        slots.release_slot(slot)
 
     async def calls():
         await asyncio.gather(*map(call, range(20)))
@@ -38,16 +38,16 @@ def test_tasks_of_a_process_take_turns_in_the_order_in_which_they_came(slots):
 
 def test_a_task_that_is_cancelled_while_it_waits_leaves_no_slot_behind(slots):
     async def calls():
-        first = await slots.take(lambda: 1)
-        waiting = [asyncio.create_task(slots.take(lambda: 1)) for _ in range(3)]
+        first = await slots.acquire_slot(lambda: 1)
+        waiting = [asyncio.create_task(slots.acquire_slot(lambda: 1)) for _ in range(3)]
         await asyncio.sleep(0.01)
         waiting[0].cancel()
-        slots.give(first)
+        slots.release_slot(first)
         second = await waiting[1]
         waiting[2].cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        slots.give(second)
-        return await slots.take(lambda: 1)
+        slots.release_slot(second)
+        return await slots.acquire_slot(lambda: 1)
 
     assert asyncio.run(calls()) == 0
 
@@ -57,14 +57,14 @@ def test_a_smaller_number_counts_from_the_next_slot_on(slots):
 
     async def calls():
         nonlocal allowed
-        held = [await slots.take(lambda: allowed) for _ in range(4)]
+        held = [await slots.acquire_slot(lambda: allowed) for _ in range(4)]
         allowed = 1
-        late = asyncio.create_task(slots.take(lambda: allowed))
+        late = asyncio.create_task(slots.acquire_slot(lambda: allowed))
         for slot in sorted(held, reverse=True)[:3]:
-            slots.give(slot)
+            slots.release_slot(slot)
             await asyncio.sleep(0.01)
             assert not late.done()
-        slots.give(0)
+        slots.release_slot(0)
         assert await late == 0
 
     asyncio.run(calls())
@@ -72,14 +72,14 @@ def test_a_smaller_number_counts_from_the_next_slot_on(slots):
 
 def test_a_second_loop_of_the_process_goes_on_where_the_first_was_left(slots):
     async def abandoned():
-        await slots.take(lambda: 1)
-        waiting = asyncio.create_task(slots.take(lambda: 1))
+        await slots.acquire_slot(lambda: 1)
+        waiting = asyncio.create_task(slots.acquire_slot(lambda: 1))
         await asyncio.sleep(0.001)
         return waiting
 
     asyncio.run(abandoned())
-    slots.give(0)
-    assert asyncio.run(slots.take(lambda: 1)) == 0
+    slots.release_slot(0)
+    assert asyncio.run(slots.acquire_slot(lambda: 1)) == 0
 
 
 @pytest.mark.slow
@@ -97,10 +97,10 @@ def test_processes_together_never_hold_more_and_all_get_on(tmp_path):
 def test_a_killed_process_holds_no_slot_for_ever(tmp_path):
     doomed = start(tmp_path, "max_in_flight", 2, calls=2, seconds=60)
     with doomed.stdout:
-        file = HostFile(tmp_path / file_name("slots", URL, "f"))
-        while file.hold(0) or file.hold(1):
-            file.let_go(0)
-            file.let_go(1)
+        file = SharedFile(tmp_path / make_file_name("slots", URL, "f"))
+        while file.try_lock_slot(0) or file.try_lock_slot(1):
+            file.unlock_slot(0)
+            file.unlock_slot(1)
             assert doomed.poll() is None
         other = start(tmp_path, "max_in_flight", 2, calls=10, seconds=0.01)
         try:

@@ -27,56 +27,56 @@ def demand(*looks):
 
 def test_who_takes_values_wants_more_when_asking_for_more():
     taken = Demand(4, function_calls.clock(), None)
-    assert not taken.is_sure
-    taken.gave()
-    assert (taken.is_sure, taken.allowed) == (True, 4)
+    assert not taken.is_confirmed
+    taken.update_after_array()
+    assert (taken.is_confirmed, taken.max_batches) == (True, 4)
 
 
 def test_the_first_array_can_be_read_when_the_second_was_taken():
     read = demand(0)
-    read.gave()
-    assert not read.is_sure
-    read.gave()
-    assert read.allowed == 4
+    read.update_after_array()
+    assert not read.is_confirmed
+    read.update_after_array()
+    assert read.max_batches == 4
 
 
 def test_who_has_read_much_wants_more():
     read = demand(0)
     for _ in range(65):
-        assert not read.is_sure
-        read.gave()
-    assert (read.is_sure, read.allowed) == (True, 4)
+        assert not read.is_confirmed
+        read.update_after_array()
+    assert (read.is_confirmed, read.max_batches) == (True, 4)
 
 
 def test_what_is_not_read_counts_as_in_flight():
     behind = demand(0, *[400] * 4, *[800] * 4, 0, *[400] * 4)
     allowed = []
     for _ in range(6):
-        behind.gave()
-        allowed.append(behind.allowed)
+        behind.update_after_array()
+        allowed.append(behind.max_batches)
     assert allowed == [4, 4, 3, 2, 4, 3]
 
 
 def test_who_reads_in_a_moment_is_waited_for():
     soon = demand(0, 400, 400, 0)
     for _ in range(3):
-        soon.gave()
-    assert soon.allowed == 4
+        soon.update_after_array()
+    assert soon.max_batches == 4
 
 
 def test_a_slow_reader_is_waited_for_until_it_reads_or_closes():
     for end, allowed in ((0, 4), ("closed", 1)):
         slow = demand(900, 900, 900, end)
-        slow.gave()
-        slow.gave()
-        assert slow.allowed == allowed
+        slow.update_after_array()
+        slow.update_after_array()
+        assert slow.max_batches == allowed
 
 
 def test_a_reader_that_nothing_is_known_of_is_waited_for_for_a_moment():
     unknown = demand(None, "closed")
-    unknown.gave()
-    unknown.gave()
-    assert unknown.allowed == 4
+    unknown.update_after_array()
+    unknown.update_after_array()
+    assert unknown.max_batches == 4
 
 
 def test_a_reader_that_is_busy_holds_calls_up_for_a_second_at_most():
@@ -84,13 +84,13 @@ def test_a_reader_that_is_busy_holds_calls_up_for_a_second_at_most():
     before = clock.monotonic()
     busy = Demand(4, clock, Connection([900]))
     for _ in range(65):
-        busy.gave()
-    assert (busy.is_sure, busy.allowed) == (True, 4)
+        busy.update_after_array()
+    assert (busy.is_confirmed, busy.max_batches) == (True, 4)
     assert clock.monotonic() - before < 1.1
 
 
 def test_a_reader_that_goes_later_is_noticed():
     leaving = demand(0, "closed")
     for _ in range(3):
-        leaving.gave()
-    assert (leaving.is_sure, leaving.allowed) == (False, 1)
+        leaving.update_after_array()
+    assert (leaving.is_confirmed, leaving.max_batches) == (False, 1)

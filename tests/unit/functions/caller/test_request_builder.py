@@ -8,16 +8,16 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.functions.caller.batcher import Batcher
-from snowmelt.functions.caller.request_builder import Composer
+from snowmelt.functions.caller.batcher import CallBatcher
+from snowmelt.functions.caller.request_builder import RequestBuilder
 from snowmelt.functions.caller.value_cache import ValueCache
-from snowmelt.functions.definition import NullInput, Volatility
-from snowmelt.functions.signature import Argument, Signature, parse_type
+from snowmelt.functions.definition import NullInputAction, Volatility
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
 from support.call_plans import place, plan
 
-SIGNATURE = Signature(
+SIGNATURE = FunctionSignature(
     "f",
-    (Argument("a", parse_type("VARCHAR")), Argument("b", parse_type("FLOAT"))),
+    (FunctionArgument("a", parse_type("VARCHAR")), FunctionArgument("b", parse_type("FLOAT"))),
     parse_type("VARCHAR"),
 )
 ROWS = st.lists(
@@ -28,13 +28,13 @@ ROWS = st.lists(
 
 
 def composer(cache=None, **clauses):
-    return Composer(plan(signature=SIGNATURE, **clauses), place(), cache)
+    return RequestBuilder(plan(signature=SIGNATURE, **clauses), place(), cache)
 
 
 def batches(rows, *, strict=False, most=8):
     texts, floats = zip(*rows, strict=True)
     columns = [pa.array(texts, pa.string()), pa.array(floats, pa.float64())]
-    return Batcher(most, 10**6, strict=strict).batches([columns])
+    return CallBatcher(most, 10**6, skip_null_rows=strict).split_batches([columns])
 
 
 def answers_to(request):
@@ -45,12 +45,12 @@ def answers_to(request):
 
 
 def asked(composer, batch):
-    work = composer.work(batch)
+    work = composer.build_work(batch)
     answers = pa.array([], pa.string())
     if work.request is not None:
         answers = answers_to(work.request)
-        composer.keep(work, answers)
-    values = work.restored(answers, work.known).to_pylist()
+        composer.cache_values(work, answers)
+    values = work.spread_to_rows(answers, work.cached_values).to_pylist()
     assert len(values) == batch.rows
     return work, values
 
@@ -63,7 +63,7 @@ def shown(row):
 def test_each_row_has_the_answer_to_its_own_input(rows, immutable, strict, cached):
     clauses = {
         "volatility": Volatility.IMMUTABLE if immutable else Volatility.VOLATILE,
-        "null_input": NullInput.STRICT if strict else NullInput.CALLED,
+        "null_input": NullInputAction.STRICT if strict else NullInputAction.CALLED,
     }
     one = composer(ValueCache(10**6) if cached else None, **clauses)
     found, requests = [], []
@@ -90,7 +90,7 @@ def test_equal_inputs_are_sent_once_in_the_order_they_came():
 
 def test_a_volatile_function_is_asked_for_each_row():
     (batch,) = batches([("y", 1.0), ("y", 1.0)])
-    assert composer().work(batch).request.rows == 2
+    assert composer().build_work(batch).request.rows == 2
 
 
 def test_known_inputs_are_not_sent():
@@ -107,9 +107,9 @@ def test_known_inputs_are_not_sent():
 def test_failures_are_not_kept():
     one = composer(ValueCache(10**6), volatility=Volatility.IMMUTABLE)
     (batch,) = batches([("a", 1.0), ("b", 1.0)])
-    work = one.work(batch)
-    one.keep(work, answers_to(work.request), failed={0})
-    assert one.work(batch).request.body == b'{"data":[[0,"a",1.0]]}'
+    work = one.build_work(batch)
+    one.cache_values(work, answers_to(work.request), failed={0})
+    assert one.build_work(batch).request.body == b'{"data":[[0,"a",1.0]]}'
 
 
 def test_what_a_session_says_belongs_to_what_was_asked():
@@ -118,36 +118,38 @@ def test_what_a_session_says_belongs_to_what_was_asked():
     for user in ("ADA", "BOB"):
         here = plan(signature=SIGNATURE, volatility=Volatility.IMMUTABLE)
         object.__setattr__(here, "context", {"CURRENT_USER": user})
-        assert asked(Composer(here, place(), cache), batch)[0].cache_hits == 0
+        assert asked(RequestBuilder(here, place(), cache), batch)[0].cache_hits == 0
 
 
 def test_halves_ask_what_the_whole_asked():
     (batch,) = batches([("a", 1.0), ("b", 2.0), ("c", 3.0)])
     one = composer()
-    work = one.work(batch)
-    first, second = one.halves(work.request)
+    work = one.build_work(batch)
+    first, second = one.split_request(work.request)
     assert (first.batch_id, second.batch_id) == (
         f"{work.request.batch_id}/0",
         f"{work.request.batch_id}/1",
     )
     answers = pa.concat_arrays([answers_to(first), answers_to(second)])
     assert answers.equals(answers_to(work.request))
-    assert one.halves(second)[1].body == b'{"data":[[0,"c",3.0]]}'
-    assert one.halves(second)[1].batch_id.endswith("/1/1")
+    assert one.split_request(second)[1].body == b'{"data":[[0,"c",3.0]]}'
+    assert one.split_request(second)[1].batch_id.endswith("/1/1")
 
 
 def test_the_same_rows_have_the_same_ids():
     rows = [("a", float(at)) for at in range(20)]
-    ids = [[composer().work(each).request.batch_id for each in batches(rows)] for _ in range(2)]
+    ids = [
+        [composer().build_work(each).request.batch_id for each in batches(rows)] for _ in range(2)
+    ]
     assert ids[0] == ids[1]
     assert len(set(ids[0])) == 3
 
 
 def test_a_function_without_arguments_is_asked_once_where_it_is_immutable():
-    nothing = Signature("f", (), parse_type("VARCHAR"))
+    nothing = FunctionSignature("f", (), parse_type("VARCHAR"))
     for volatility, rows in ((Volatility.VOLATILE, 5), (Volatility.IMMUTABLE, 1)):
-        one = Composer(plan(signature=nothing, volatility=volatility), place())
-        (batch,) = Batcher(1000, 10**6).batches([[pa.nulls(5)]])
-        work = one.work(batch)
+        one = RequestBuilder(plan(signature=nothing, volatility=volatility), place())
+        (batch,) = CallBatcher(1000, 10**6).split_batches([[pa.nulls(5)]])
+        work = one.build_work(batch)
         assert work.request.rows == rows
-        assert len(work.restored(answers_to(work.request))) == 5
+        assert len(work.spread_to_rows(answers_to(work.request))) == 5

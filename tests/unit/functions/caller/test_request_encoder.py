@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snowmelt.functions.caller.arrow_types import FEW_ROWS, arrow_form
-from snowmelt.functions.caller.request_encoder import ColumnWriter
+from snowmelt.functions.caller.arrow_types import MIN_COLUMNAR_ROWS, to_arrow_type
+from snowmelt.functions.caller.request_encoder import RequestEncoder
 from snowmelt.functions.errors import BatchInvalid
-from snowmelt.functions.signature import Argument, parse_type
+from snowmelt.functions.signature import FunctionArgument, parse_type
 from snowmelt.functions.wire.messages import RequestReader, RequestWriter
 from snowmelt.functions.wire.values import BinaryForm, Formats
 
@@ -64,17 +64,17 @@ VALUES = {
 def column_of(values, type_text, zone="UTC"):
     if type_text in {"VARIANT", "OBJECT", "ARRAY"}:
         values = [None if value is None else json.dumps(value) for value in values]
-    return pa.array(values, arrow_form(parse_type(type_text), zone))
+    return pa.array(values, to_arrow_type(parse_type(type_text), zone))
 
 
 def written(columns, types, zone="UTC", **options):
-    arguments = [Argument(f"a{at}", parse_type(text)) for at, text in enumerate(types)]
-    return ColumnWriter(arguments, zone, **options).body(len(columns[0]), columns)
+    arguments = [FunctionArgument(f"a{at}", parse_type(text)) for at, text in enumerate(types)]
+    return RequestEncoder(arguments, zone, **options).encode_body(len(columns[0]), columns)
 
 
 def slowly(columns, types, **formats):
-    arguments = [Argument(f"a{at}", parse_type(text)) for at, text in enumerate(types)]
-    return RequestWriter(arguments, Formats(**formats)).body(len(columns[0]), columns)
+    arguments = [FunctionArgument(f"a{at}", parse_type(text)) for at, text in enumerate(types)]
+    return RequestWriter(arguments, Formats(**formats)).encode_body(len(columns[0]), columns)
 
 
 def raw(values):
@@ -94,7 +94,7 @@ def test_columns_are_written_as_values_are(type_text, data):
     if type_text == "TIMESTAMP_TZ":
         given_values = [None if each is None else each.astimezone(tzinfo) for each in values]
     assert body == slowly([given_values], [type_text], zone=tzinfo)
-    reader = RequestReader([Argument("a", parse_type(type_text))], Formats(zone=tzinfo))
+    reader = RequestReader([FunctionArgument("a", parse_type(type_text))], Formats(zone=tzinfo))
     assert list(map(repr_of, reader.read(body).columns[0])) == list(map(repr_of, values))
 
 
@@ -104,11 +104,11 @@ def test_columns_are_written_as_values_are(type_text, data):
 def test_many_rows_are_written_as_few_are(type_text, data):
     some = data.draw(st.lists(VALUES[type_text], min_size=1, max_size=4))
     last = data.draw(st.none() | VALUES[type_text])
-    values = [*(some * FEW_ROWS)[: FEW_ROWS - 1], last]
-    truths = pa.array([None, True] * (FEW_ROWS // 2))
-    columns = [pa.array(range(FEW_ROWS)), column_of(values, type_text), truths]
+    values = [*(some * MIN_COLUMNAR_ROWS)[: MIN_COLUMNAR_ROWS - 1], last]
+    truths = pa.array([None, True] * (MIN_COLUMNAR_ROWS // 2))
+    columns = [pa.array(range(MIN_COLUMNAR_ROWS)), column_of(values, type_text), truths]
     types = ["INTEGER", type_text, "BOOLEAN"]
-    by_row = [each.slice(0, FEW_ROWS // 2) for each in columns]
+    by_row = [each.slice(0, MIN_COLUMNAR_ROWS // 2) for each in columns]
     first = written(by_row, types)[:-2]
     whole = written(columns, types)
     assert whole.startswith(first)
@@ -135,7 +135,7 @@ def test_several_arguments_stand_in_their_order():
 
 
 def test_a_function_without_arguments_is_sent_row_numbers():
-    assert ColumnWriter([]).body(2, [pa.nulls(2)]) == b'{"data":[[0],[1]]}'
+    assert RequestEncoder([]).encode_body(2, [pa.nulls(2)]) == b'{"data":[[0],[1]]}'
 
 
 def test_numbers_may_come_as_text_of_all_their_digits():
@@ -186,5 +186,5 @@ def test_an_instant_of_local_mean_time_is_kept_with_an_offset_of_minutes():
     moment = dt.datetime(1880, 1, 1, tzinfo=dt.UTC)
     body = written([pa.array([moment])], ["TIMESTAMP_LTZ"], "Europe/Berlin")
     assert body == b'{"data":[[0,"1880-01-01 00:53:00 +0053"]]}'
-    reader = RequestReader([Argument("a", parse_type("TIMESTAMP_LTZ"))])
+    reader = RequestReader([FunctionArgument("a", parse_type("TIMESTAMP_LTZ"))])
     assert reader.read(body).columns[0] == [moment]

@@ -7,7 +7,7 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 
-from snowmelt.functions.caller.request_encoder import needs_escapes, writer
+from snowmelt.functions.caller.request_encoder import get_column_formatter, needs_escapes
 from snowmelt.functions.wire.values import BinaryForm
 from snowmelt.schema.types import LogicalType
 
@@ -24,13 +24,13 @@ from snowmelt.schema.types import LogicalType
 )  # fmt: skip
 def test_an_instant_is_written_in_its_zone(zone, moment, text):
     column = pa.array([moment.replace(tzinfo=dt.UTC), None], pa.timestamp("us", "UTC"))
-    write = writer(LogicalType.TIMESTAMP_LTZ, zone, BinaryForm.HEX)
+    write = get_column_formatter(LogicalType.TIMESTAMP_LTZ, zone, BinaryForm.HEX)
     assert write(column).to_pylist() == [text, None]
 
 
 def test_a_fraction_is_written_where_there_is_one():
     moments = [dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 1, 0, 0, 0, 500_000)]
-    write = writer(LogicalType.TIMESTAMP_NTZ, "UTC", BinaryForm.HEX)
+    write = get_column_formatter(LogicalType.TIMESTAMP_NTZ, "UTC", BinaryForm.HEX)
     assert write(pa.array(moments, pa.timestamp("us"))).to_pylist() == [
         "2026-01-01 00:00:00",
         "2026-01-01 00:00:00.500000",

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snowmelt.functions.caller.arrow_types import FEW_ROWS, arrow_form
-from snowmelt.functions.caller.response_decoder import AnswerReader
-from snowmelt.functions.errors import ReplyInvalid
+from snowmelt.functions.caller.arrow_types import MIN_COLUMNAR_ROWS, to_arrow_type
+from snowmelt.functions.caller.response_decoder import ResponseDecoder
+from snowmelt.functions.errors import ResponseInvalid
 from snowmelt.functions.signature import parse_type
-from snowmelt.functions.wire.messages import ReplyReader, RowFailure
+from snowmelt.functions.wire.messages import ResponseReader, RowFailure
 from snowmelt.functions.wire.values import Formats
 
 ZONE = "Europe/Berlin"
@@ -48,28 +48,28 @@ def body_of(fragments, blank=""):
 
 
 def read(body, type_text="VARCHAR", count=2, **options):
-    return AnswerReader(parse_type(type_text), ZONE, **options).read(body, count)
+    return ResponseDecoder(parse_type(type_text), ZONE, **options).decode(body, count)
 
 
 def outcome(ask):
     try:
         found = ask()
-    except ReplyInvalid as refused:
+    except ResponseInvalid as refused:
         return str(refused)
     values = found.values.to_pylist() if isinstance(found.values, pa.Array) else list(found.values)
     return ["NaN" if isinstance(each, float) and math.isnan(each) else each for each in values]
 
 
 def slowly(body, type_text, count):
-    reader = ReplyReader(parse_type(type_text), Formats(ZoneInfo(ZONE)), raw=True)
-    form = arrow_form(parse_type(type_text), ZONE)
+    reader = ResponseReader(parse_type(type_text), Formats(ZoneInfo(ZONE)), raw=True)
+    form = to_arrow_type(parse_type(type_text), ZONE)
 
     def ask():
         reply = reader.read(body, count)
         try:
             return type(reply)(pa.array(reply.values, form).to_pylist())
         except (pa.ArrowException, OverflowError, UnicodeEncodeError):
-            raise ReplyInvalid(reason="cannot be a column") from None
+            raise ResponseInvalid(reason="cannot be a column") from None
 
     return outcome(ask)
 
@@ -111,15 +111,15 @@ def test_columns_are_read_as_values_are(type_text, data):
     st.sampled_from(["VARCHAR", "DATE"]),
 )
 def test_many_texts_are_read_as_few_are(texts, blank, type_text):
-    values = (texts * FEW_ROWS)[:FEW_ROWS]
+    values = (texts * MIN_COLUMNAR_ROWS)[:MIN_COLUMNAR_ROWS]
     body = body_of([json.dumps(text, ensure_ascii=False) for text in values], blank)
-    expected = slowly(body, type_text, FEW_ROWS)
-    assert outcome(lambda: read(body, type_text, FEW_ROWS)) == expected
+    expected = slowly(body, type_text, MIN_COLUMNAR_ROWS)
+    assert outcome(lambda: read(body, type_text, MIN_COLUMNAR_ROWS)) == expected
 
 
 @given(st.data())
 def test_many_texts_that_are_damaged_are_never_read_as_something_else(data):
-    values = [f"{at:03}" for at in range(FEW_ROWS)]
+    values = [f"{at:03}" for at in range(MIN_COLUMNAR_ROWS)]
     body = bytearray(body_of([json.dumps(text) for text in values]))
     place = data.draw(st.integers(0, len(body) - 1) | st.integers(0, 60))
     sign = data.draw(st.integers(0, 255) | st.sampled_from(b'"\\],[0{} \n'))
@@ -127,8 +127,8 @@ def test_many_texts_that_are_damaged_are_never_read_as_something_else(data):
         body[place] = sign
     else:
         body.insert(place, sign)
-    expected = slowly(bytes(body), "VARCHAR", FEW_ROWS)
-    assert outcome(lambda: read(bytes(body), count=FEW_ROWS)) == expected
+    expected = slowly(bytes(body), "VARCHAR", MIN_COLUMNAR_ROWS)
+    assert outcome(lambda: read(bytes(body), count=MIN_COLUMNAR_ROWS)) == expected
 
 
 @pytest.mark.parametrize(
@@ -184,22 +184,22 @@ def test_an_instant_without_offset_is_of_the_session(text, hour):
     ],
 )
 def test_a_broken_reply_has_its_sentence(body, reason):
-    with pytest.raises(ReplyInvalid, match=reason) as refused:
+    with pytest.raises(ResponseInvalid, match=reason) as refused:
         read(body)
     assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("type_text", ["VARCHAR", "VARIANT"])
 def test_bytes_that_are_not_utf_8_are_no_json(type_text):
-    for count in (1, FEW_ROWS):
+    for count in (1, MIN_COLUMNAR_ROWS):
         body = body_of(['"x"'] * count).replace(b"x", b"\xff")
-        with pytest.raises(ReplyInvalid, match="not UTF-8"):
+        with pytest.raises(ResponseInvalid, match="not UTF-8"):
             read(body, type_text, count)
 
 
 def test_a_byte_order_mark_and_nan_are_taken_where_that_is_wanted():
     body = b'\xef\xbb\xbf{"data":[[0,NaN],[1,2]]}'
-    with pytest.raises(ReplyInvalid, match="byte order mark"):
+    with pytest.raises(ResponseInvalid, match="byte order mark"):
         read(body, "FLOAT")
     first, second = read(body, "FLOAT", lenient=True).values.to_pylist()
     assert math.isnan(first)
@@ -209,7 +209,7 @@ def test_a_byte_order_mark_and_nan_are_taken_where_that_is_wanted():
 @pytest.mark.parametrize("type_text", ["VARIANT", "VARCHAR", "NUMBER(10,2)", "OBJECT"])
 def test_nan_is_no_value_of_another_type(type_text):
     for fragment in ("NaN", '{"a":NaN}', "[Infinity]"):
-        with pytest.raises(ReplyInvalid, match="is not a JSON value"):
+        with pytest.raises(ResponseInvalid, match="is not a JSON value"):
             read(body_of([fragment]), type_text, 1, lenient=True)
     body = b"\xef\xbb\xbf" + body_of(["null"])
     assert read(body, type_text, 1, lenient=True).values.null_count == 1
@@ -223,7 +223,7 @@ def test_a_row_that_failed_has_no_value():
 
 def test_a_function_that_is_not_null_gives_no_null():
     body = b'{"data":[[0,"a"],[1,null]]}'
-    with pytest.raises(ReplyInvalid, match="Row 1: null"):
+    with pytest.raises(ResponseInvalid, match="Row 1: null"):
         read(body, nullable=False)
     failed = b'{"data":[[0,"a"],[1,null]],"errors":[[1,"Bad","why"]]}'
     assert read(failed, nullable=False).values.null_count == 1

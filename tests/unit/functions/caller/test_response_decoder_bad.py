@@ -12,11 +12,11 @@ import tempfile
 
 import pytest
 
-from snowmelt.functions.caller.call_log import ListLedger, Result
-from snowmelt.functions.definition import BatchFailure
+from snowmelt.functions.caller.call_log import BatchStatus, InMemoryCallLog
+from snowmelt.functions.definition import BatchFailureAction
 from snowmelt.functions.errors import CallFailed
 from snowmelt.functions.proxy.faults import parse_fault
-from snowmelt.functions.proxy.relay import FaultProxy, HttpServer
+from snowmelt.functions.proxy.relay import FaultProxy, LoopbackHttpServer
 from snowmelt.functions.service import RemoteService
 from snowmelt.functions.wire import compression as coding
 from support import function_calls
@@ -51,7 +51,7 @@ def service():
 
 def failure(plan, rows=ROWS):
     """Return the error of a call, checked for what each one has to name and must not show."""
-    ledger = ListLedger()
+    ledger = InMemoryCallLog()
     with pytest.raises(CallFailed) as caught:
         function_calls.ask(
             plan, function_calls.rows(rows), ledger=ledger, clock=function_calls.clock()
@@ -60,7 +60,7 @@ def failure(plan, rows=ROWS):
     form = r"echo, batch query:1:0:0:\w+(/[01])*: .+ \(status (\d+|None), \d+ attempts, \d+ polls, \d+\.\d s, http://\S+\)\."
     assert re.fullmatch(form, text), text
     assert SECRET not in text
-    assert ledger.records[-1].outcome is Result.FAILED
+    assert ledger.records[-1].outcome is BatchStatus.FAILED
     assert SECRET not in ledger.records[-1].error
     return caught.value
 
@@ -126,7 +126,7 @@ def test_retries_have_an_end_that_the_function_says(service, status):
 
 @pytest.mark.parametrize("kind", [*PASSING, "drop", "lose", "reset", "truncate"])
 def test_what_happens_once_costs_one_more_attempt(service, kind):
-    ledger = ListLedger()
+    ledger = InMemoryCallLog()
     with FaultProxy(service, [parse_fault(f"{kind}:each=1")]) as proxy:
         plan = function_calls.plan(f"{proxy.url}/echo")
         values = function_calls.ask(
@@ -134,7 +134,7 @@ def test_what_happens_once_costs_one_more_attempt(service, kind):
         )
     assert values == ROWS
     (record,) = ledger.records
-    assert (record.outcome, record.status, record.attempts) == (Result.OK, 200, 2)
+    assert (record.outcome, record.status, record.attempts) == (BatchStatus.OK, 200, 2)
 
 
 @pytest.mark.parametrize(
@@ -215,11 +215,11 @@ def test_what_is_always_too_large_ends_with_the_row_that_is(service, kind, statu
 
 @pytest.mark.parametrize("kind", ["html", "403", "missing", "413", "drop", "md5"])
 def test_a_failed_batch_is_null_where_its_function_says_so(service, kind):
-    ledger = ListLedger()
+    ledger = InMemoryCallLog()
     with FaultProxy(service, [parse_fault(f"{kind}:first=1")]) as proxy:
         plan = function_calls.plan(
             f"{proxy.url}/echo",
-            on_batch_failure=BatchFailure.RETURN_NULL,
+            on_batch_failure=BatchFailureAction.RETURN_NULL,
             max_batch_rows=1,
             max_batch_retries=0,
             max_in_flight=1,
@@ -228,7 +228,7 @@ def test_a_failed_batch_is_null_where_its_function_says_so(service, kind):
             plan, function_calls.rows(ROWS), ledger=ledger, clock=function_calls.clock()
         )
     assert values == [None, *ROWS[1:]]
-    assert [each.outcome for each in ledger.records] == [Result.FAILED, *[Result.OK] * 3]
+    assert [each.outcome for each in ledger.records] == [BatchStatus.FAILED, *[BatchStatus.OK] * 3]
 
 
 def test_a_refusal_is_shown_unless_a_setting_hides_it(service):
@@ -264,7 +264,7 @@ def said(*pieces, close=True):
             await asyncio.sleep(0)
         return not close
 
-    return HttpServer(answer)
+    return LoopbackHttpServer(answer)
 
 
 GOOD = json.dumps({"data": [[at, value] for at, value in enumerate(ROWS)]}, indent=2).encode()
@@ -298,10 +298,10 @@ GOOD_ENOUGH = {
     "byte by byte": [bytes([each]) for each in message()],
     "gzip": [message(PACKED, content_encoding="gzip")],
     "checksum of the text": [
-        message(PACKED, content_encoding="gzip", content_md5=coding.md5(GOOD))
+        message(PACKED, content_encoding="gzip", content_md5=coding.compute_content_md5(GOOD))
     ],
     "checksum of the compressed": [
-        message(PACKED, content_encoding="gzip", content_md5=coding.md5(PACKED))
+        message(PACKED, content_encoding="gzip", content_md5=coding.compute_content_md5(PACKED))
     ],
     "continue first": [b"HTTP/1.1 100 Continue\r\n\r\n", message()],
     "other keys beside data": [message(GOOD[:-1] + b', "errors": [], "took": 3}')],

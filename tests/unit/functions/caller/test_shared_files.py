@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from snowmelt.errors import ConfigurationError
-from snowmelt.functions.caller.shared_files import HostFile, file_name, private_folder
+from snowmelt.functions.caller.shared_files import SharedFile, ensure_private_folder, make_file_name
 
 _TWO = struct.Struct("=dd")
 _HOLDER = """
@@ -24,43 +24,52 @@ time.sleep(60)
 
 
 def test_the_folder_is_made_for_its_user_alone(tmp_path):
-    folder = private_folder(tmp_path)
+    folder = ensure_private_folder(tmp_path)
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert private_folder(tmp_path) == folder
+    assert ensure_private_folder(tmp_path) == folder
 
 
 def test_a_folder_that_others_can_open_is_refused(tmp_path):
-    private_folder(tmp_path).chmod(0o755)
+    ensure_private_folder(tmp_path).chmod(0o755)
     with pytest.raises(ConfigurationError, match="only this user"):
-        private_folder(tmp_path)
+        ensure_private_folder(tmp_path)
 
 
 def test_a_link_to_a_folder_is_refused(tmp_path):
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / f"snowmelt-{os.geteuid()}").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigurationError, match="only this user"):
-        private_folder(tmp_path)
+        ensure_private_folder(tmp_path)
 
 
 def test_a_link_in_place_of_a_file_is_not_followed(tmp_path):
     (tmp_path / "pace").symlink_to(tmp_path / "target")
     with pytest.raises(OSError, match="symbolic links"):
-        HostFile(tmp_path / "pace")
+        SharedFile(tmp_path / "pace")
     assert not (tmp_path / "target").exists()
 
 
 def test_names_tell_keys_apart_and_hold_nothing_of_them():
-    assert file_name("pace", "a", "b") == file_name("pace", "a", "b")
-    assert len({file_name("pace", "a", "b"), file_name("pace", "ab"), file_name("pace", "a")}) == 3
-    assert "secret" not in file_name("pace", "secret")
+    assert make_file_name("pace", "a", "b") == make_file_name("pace", "a", "b")
+    assert (
+        len(
+            {
+                make_file_name("pace", "a", "b"),
+                make_file_name("pace", "ab"),
+                make_file_name("pace", "a"),
+            }
+        )
+        == 3
+    )
+    assert "secret" not in make_file_name("pace", "secret")
 
 
 def test_numbers_that_nobody_wrote_are_zeros(tmp_path):
-    file = HostFile(tmp_path / "numbers")
-    assert file.read(_TWO, 64) == (0.0, 0.0)
-    file.write(_TWO, 1.5, -2.0, at=64)
-    assert HostFile(tmp_path / "numbers").read(_TWO, 64) == (1.5, -2.0)
-    assert file.read(_TWO) == (0.0, 0.0)
+    file = SharedFile(tmp_path / "numbers")
+    assert file.read_numbers(_TWO, 64) == (0.0, 0.0)
+    file.write_numbers(_TWO, 1.5, -2.0, offset_bytes=64)
+    assert SharedFile(tmp_path / "numbers").read_numbers(_TWO, 64) == (1.5, -2.0)
+    assert file.read_numbers(_TWO) == (0.0, 0.0)
 
 
 _FORKING = """
@@ -91,9 +100,9 @@ def test_a_slot_of_a_killed_process_is_free_at_once(tmp_path):
     holder = subprocess.Popen([sys.executable, "-c", _HOLDER, path], stdout=subprocess.PIPE)
     with holder.stdout:
         assert holder.stdout.readline() == b"True\n"
-        file = HostFile(path)
-        assert not file.hold(3)
-        assert file.hold(4)
+        file = SharedFile(path)
+        assert not file.try_lock_slot(3)
+        assert file.try_lock_slot(4)
         holder.kill()
         holder.wait()
-    assert file.hold(3)
+    assert file.try_lock_slot(3)

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.functions.caller.value_cache import MISSING, ValueCache, cache_of
+from snowmelt.functions.caller.value_cache import CACHE_MISS, ValueCache, get_value_cache
 from support.call_plans import plan
 
 _ENTRY = 201  # what an entry with a key of one byte and an empty value counts as
@@ -16,7 +16,7 @@ _ENTRY = 201  # what an entry with a key of one byte and an empty value counts a
 def test_values_come_back_and_null_is_a_value():
     cache = ValueCache(10_000)
     cache.put_many([b"a", b"b"], ["1", None], [1, 4])
-    assert cache.get_many([b"b", b"c", b"a"]) == [None, MISSING, "1"]
+    assert cache.get_many([b"b", b"c", b"a"]) == [None, CACHE_MISS, "1"]
 
 
 def test_what_was_used_least_recently_goes_first():
@@ -25,20 +25,20 @@ def test_what_was_used_least_recently_goes_first():
     cache.put_many(keys, keys, [0] * 10)
     cache.get_many(keys[:3])
     cache.put_many([b"x", b"y"], [1, 2], [0, 0])
-    assert [at for at, found in enumerate(cache.get_many(keys)) if found is MISSING] == [3, 4]
+    assert [at for at, found in enumerate(cache.get_many(keys)) if found is CACHE_MISS] == [3, 4]
 
 
 def test_a_value_that_would_push_out_much_else_is_not_kept():
     cache = ValueCache(8_000)
     cache.put_many([b"a", b"b"], ["large", "small"], [1_000, 100])
-    assert cache.get_many([b"a", b"b"]) == [MISSING, "small"]
+    assert cache.get_many([b"a", b"b"]) == [CACHE_MISS, "small"]
 
 
 def test_a_function_without_cache_has_none_and_a_changed_one_another():
-    assert cache_of(plan().function) is None
+    assert get_value_cache(plan().function) is None
     first, changed = (plan(cache_bytes=size).function for size in (1_000, 2_000))
-    assert cache_of(first) is cache_of(first)
-    assert cache_of(first) is not cache_of(changed)
+    assert get_value_cache(first) is get_value_cache(first)
+    assert get_value_cache(first) is not get_value_cache(changed)
 
 
 @given(
@@ -60,7 +60,7 @@ def test_it_is_what_a_plain_model_is(steps):
             while len(model) > 8:
                 model.popitem(last=False)
         else:
-            assert cache.get_many(keys) == [model.get(key, MISSING) for key in keys]
+            assert cache.get_many(keys) == [model.get(key, CACHE_MISS) for key in keys]
             for key in keys:
                 if key in model:
                     model.move_to_end(key)

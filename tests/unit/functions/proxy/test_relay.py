@@ -9,14 +9,14 @@ import httpx
 import pytest
 
 from snowmelt.errors import UserError
-from snowmelt.functions.errors import ReplyInvalid
+from snowmelt.functions.errors import ResponseInvalid
 from snowmelt.functions.proxy.faults import parse_fault
-from snowmelt.functions.proxy.recorder import Recorder, Replayer
+from snowmelt.functions.proxy.recorder import TrafficRecorder, TrafficReplayer
 from snowmelt.functions.proxy.relay import FaultProxy
 from snowmelt.functions.service import RemoteService
 from snowmelt.functions.signature import parse_type
-from snowmelt.functions.wire.compression import md5_matches
-from snowmelt.functions.wire.messages import ReplyReader
+from snowmelt.functions.wire.compression import is_content_md5_valid
+from snowmelt.functions.wire.messages import ResponseReader
 from support import functions_service as kit
 
 CALLS = []
@@ -95,14 +95,14 @@ def test_broken_connections_are_errors_of_transport(service, kind):
 def test_replies_are_broken_so_that_a_caller_must_complain(service, kind, reason):
     with FaultProxy(service, [parse_fault(kind)]) as proxy:
         body = post(proxy, **{"accept-encoding": "gzip"}).content
-    with pytest.raises(ReplyInvalid, match=reason):
-        ReplyReader(parse_type("INT")).read(body, 2)
+    with pytest.raises(ResponseInvalid, match=reason):
+        ResponseReader(parse_type("INT")).read(body, 2)
 
 
 def test_headers_lie_as_asked(service):
     with FaultProxy(service, [parse_fault("md5")]) as proxy:
         reply = post(proxy)
-        assert not md5_matches(reply.headers["content-md5"], reply.content, reply.content)
+        assert not is_content_md5_valid(reply.headers["content-md5"], reply.content, reply.content)
     with (
         FaultProxy(service, [parse_fault("gzip-lie")]) as proxy,
         pytest.raises(httpx.DecodingError),
@@ -125,7 +125,7 @@ def test_faults_happen_when_their_rule_says(service):
         assert [post(proxy).status_code for _ in range(6)] == [200, 200, 503] * 2
     with FaultProxy(service, [parse_fault("429:each=1")]) as proxy:
         assert [post(proxy, batch).status_code for batch in "xyxy"] == [429, 429, 200, 200]
-        assert proxy.faults[0].happened == 2
+        assert proxy.faults[0].applied_count == 2
     with FaultProxy(service, [parse_fault("500:after=1,on=any")]) as proxy:
         assert [post(proxy).status_code for _ in range(2)] == [200, 500]
 
@@ -144,7 +144,7 @@ def test_a_service_that_is_away_is_502():
 @pytest.mark.slow
 def test_what_was_recorded_is_replayed_to_another_query(service, tmp_path):
     kept = tmp_path / "calls.jsonl"
-    recorder = Recorder(service, kept)
+    recorder = TrafficRecorder(service, kept)
     with recorder.server as server:
         first = post(server, "q1:1", authorization="Bearer secret")
         assert post(server, "q1:2", path="/later", rows=1).status_code == 202
@@ -156,7 +156,7 @@ def test_what_was_recorded_is_replayed_to_another_query(service, tmp_path):
             done = client.get("/later", headers={kit.BATCH: "q1:2"})
         assert done.status_code == 200
     assert "secret" not in kept.read_text()
-    with Replayer(kept).server as server:
+    with TrafficReplayer(kept).server as server:
         assert post(server, "q2:1").json() == first.json()
         assert post(server, "q2:2", path="/later", rows=1).status_code == 202
         with kit.client(server.url) as client:
@@ -168,4 +168,4 @@ def test_a_broken_recording_is_named_by_its_line(tmp_path):
     kept = tmp_path / "calls.jsonl"
     kept.write_text(json.dumps({"request": {}}) + "\n")
     with pytest.raises(UserError, match="line 1"):
-        Replayer(kept)
+        TrafficReplayer(kept)

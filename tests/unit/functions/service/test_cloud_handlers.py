@@ -13,9 +13,9 @@ from azure import functions
 
 from snowmelt.functions.errors import DeclarationInvalid
 from snowmelt.functions.service import RemoteService
-from snowmelt.functions.service.cloud_handlers import Shape, event_of
+from snowmelt.functions.service.cloud_handlers import EventFormat, make_event
 from snowmelt.functions.service.lambda_host import LambdaHost
-from snowmelt.functions.service.messages import Request
+from snowmelt.functions.service.messages import ServiceRequest
 from support import functions_service as kit
 
 # The two samples of the published format, word for word but for the rows.
@@ -82,33 +82,33 @@ def svc():
 BODY = b'{"data":[[0,4],[1,5]]}'
 
 
-@pytest.mark.parametrize("shape", list(Shape))
+@pytest.mark.parametrize("shape", list(EventFormat))
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_lambda_handler_takes_events_of_every_shape(svc, shape, packed):
     headers = {"Content-Encoding": "gzip"} if packed else {}
     body = gzip.compress(BODY) if packed else BODY
-    event = event_of(Request("POST", "/prod/double", headers, body), shape)
+    event = make_event(ServiceRequest("POST", "/prod/double", headers, body), shape)
     assert event["isBase64Encoded"] == packed
     result = svc.lambda_handler()(event, None)
     assert result["statusCode"] == 200
     assert json.loads(result["body"]) == {"data": [[0, 8], [1, 10]]}
-    assert ("statusDescription" in result) == (shape is Shape.ALB)
+    assert ("statusDescription" in result) == (shape is EventFormat.ALB)
 
 
 def test_a_compressed_reply_of_lambda_is_base64(svc):
-    request = Request("POST", "/repeat", {"Accept-Encoding": "gzip"}, b'{"data":[[0,5000]]}')
-    result = svc.lambda_handler()(event_of(request, Shape.REST), None)
+    request = ServiceRequest("POST", "/repeat", {"Accept-Encoding": "gzip"}, b'{"data":[[0,5000]]}')
+    result = svc.lambda_handler()(make_event(request, EventFormat.REST), None)
     assert result["isBase64Encoded"]
     assert b"x" * 5000 in gzip.decompress(base64.b64decode(result["body"]))
 
 
 def test_a_reply_larger_than_lambda_passes_on_is_413(svc):
-    request = Request("POST", "/repeat", {}, b'{"data":[[0,6500000]]}')
-    assert svc.lambda_handler()(event_of(request, Shape.HTTP), None)["statusCode"] == 413
+    request = ServiceRequest("POST", "/repeat", {}, b'{"data":[[0,6500000]]}')
+    assert svc.lambda_handler()(make_event(request, EventFormat.HTTP), None)["statusCode"] == 413
 
 
 def test_a_load_balancer_with_headers_of_several_values_is_answered_alike(svc):
-    event = event_of(Request("POST", "/double", {}, BODY), Shape.ALB)
+    event = make_event(ServiceRequest("POST", "/double", {}, BODY), EventFormat.ALB)
     del event["headers"]
     event["multiValueHeaders"] = {"X": ["1", "2"]}
     result = svc.lambda_handler()(event, None)
@@ -116,7 +116,9 @@ def test_a_load_balancer_with_headers_of_several_values_is_answered_alike(svc):
 
 
 def test_a_body_that_is_not_the_base64_it_says_is_refused(svc):
-    event = event_of(Request("POST", "/double", {}, BODY), Shape.REST) | {"isBase64Encoded": True}
+    event = make_event(ServiceRequest("POST", "/double", {}, BODY), EventFormat.REST) | {
+        "isBase64Encoded": True
+    }
     assert svc.lambda_handler()(event, None)["statusCode"] == 400
 
 
@@ -154,9 +156,9 @@ def test_azure_hands_over_its_own_request(svc):
     )
 
 
-@pytest.mark.parametrize("shape", list(Shape))
+@pytest.mark.parametrize("shape", list(EventFormat))
 def test_the_published_handler_that_reads_a_header_is_hosted(shape):
-    app = LambdaHost(handler_of(READS_A_HEADER), shape=shape).asgi()
+    app = LambdaHost(handler_of(READS_A_HEADER), event_format=shape).asgi()
     with kit.hosted(app) as url, kit.client(url) as client:
         headers = {"sf-external-function-signature": "(N NUMBER)"}
         reply = client.post("/f", headers=headers, content=b'{"data":[[0,1]]}')
@@ -165,17 +167,17 @@ def test_the_published_handler_that_reads_a_header_is_hosted(shape):
 
 def test_the_published_handler_with_bytes_in_a_header_is_taken_with_a_warning(caplog):
     host = LambdaHost(handler_of(RETURNS_BYTES_IN_A_HEADER))
-    request = Request("POST", "/f", {"content-encoding": "gzip"}, gzip.compress(BODY))
+    request = ServiceRequest("POST", "/f", {"content-encoding": "gzip"}, gzip.compress(BODY))
     with caplog.at_level(logging.WARNING, "snowmelt.functions.gateway"):
-        response = asyncio.run(host.answer(request))
+        response = asyncio.run(host.handle_request(request))
     assert json.loads(response.body) == {"data": [[0, 8], [1, 10]]}
-    from snowmelt.functions.wire.compression import md5
+    from snowmelt.functions.wire.compression import compute_content_md5
 
-    assert response.headers["content-md5"] == md5(response.body)
+    assert response.headers["content-md5"] == compute_content_md5(response.body)
     assert "API Gateway answers 502" in caplog.text
 
 
-@pytest.mark.parametrize("shape", list(Shape))
+@pytest.mark.parametrize("shape", list(EventFormat))
 def test_a_hosted_handler_has_a_context_and_finds_headers_in_any_case(shape):
     def handler(event, context):
         headers = event["headers"]
@@ -187,9 +189,9 @@ def test_a_hosted_handler_has_a_context_and_finds_headers_in_any_case(shape):
         assert context.invoked_function_arn.endswith(context.function_name)
         return [context.function_name, context.aws_request_id]
 
-    host = LambdaHost(handler, shape=shape)
-    request = Request("POST", "/f", {"content-type": "application/json"}, BODY)
-    first, second = (json.loads(asyncio.run(host.answer(request)).body) for _ in range(2))
+    host = LambdaHost(handler, event_format=shape)
+    request = ServiceRequest("POST", "/f", {"content-type": "application/json"}, BODY)
+    first, second = (json.loads(asyncio.run(host.handle_request(request)).body) for _ in range(2))
     assert first[0] == "handler"
     assert first[1] != second[1]
 
@@ -209,7 +211,7 @@ def test_a_hosted_handler_has_a_context_and_finds_headers_in_any_case(shape):
 )
 def test_what_handlers_return_means_what_a_gateway_makes_of_it(result, status, body):
     response = asyncio.run(
-        LambdaHost(lambda event, context: result).answer(Request("POST", "/", {}))
+        LambdaHost(lambda event, context: result).handle_request(ServiceRequest("POST", "/", {}))
     )
     assert (response.status, response.body) == (status, body)
 
@@ -219,7 +221,7 @@ def test_a_handler_that_raises_is_502_and_one_that_takes_long_504():
 
     over = threading.Event()
     failing = LambdaHost(lambda event, context: 1 / 0)
-    assert asyncio.run(failing.answer(Request("POST", "/", {}))).status == 502
+    assert asyncio.run(failing.handle_request(ServiceRequest("POST", "/", {}))).status == 502
     slow = LambdaHost(lambda event, context: over.wait(5), timeout_s=0.05)
-    assert asyncio.run(slow.answer(Request("POST", "/", {}))).status == 504
+    assert asyncio.run(slow.handle_request(ServiceRequest("POST", "/", {}))).status == 504
     over.set()

@@ -70,12 +70,12 @@ def test_attempts_at_the_same_time_share_the_work(store, loop):
     async def all_at_once():
         import json
 
-        from snowmelt.functions.service.messages import Request
+        from snowmelt.functions.service.messages import ServiceRequest
 
-        request = Request(
+        request = ServiceRequest(
             "POST", "/threaded", {kit.BATCH: "b"}, json.dumps({"data": [[0, 7]]}).encode()
         )
-        tasks = [asyncio.create_task(counted.svc.answer(request)) for _ in range(5)]
+        tasks = [asyncio.create_task(counted.svc.handle_request(request)) for _ in range(5)]
         await asyncio.sleep(0.05)
         counted.gate.set()
         return await asyncio.gather(*tasks)

@@ -24,7 +24,7 @@ from snowmelt.functions.service import (
     ServiceOptions,
 )
 from snowmelt.functions.wire import exact_json
-from snowmelt.functions.wire.headers import twin
+from snowmelt.functions.wire.headers import encode_base64
 from support import functions_service as kit
 
 
@@ -63,7 +63,13 @@ def test_a_batch_is_answered_over_http(svc):
         ("/stage/city", {}),
         ("/CITY/", {}),
         ("/", {"sf_external_function_name": "CITY"}),
-        ("/", {"sf_external_function_name": "x", "sf_external_function_name_base64": twin("City")}),
+        (
+            "/",
+            {
+                "sf_external_function_name": "x",
+                "sf_external_function_name_base64": encode_base64("City"),
+            },
+        ),
         ("/", {"sf_external_function_name": 'DEMO.PUBLIC."city"'}),
     ],
 )
@@ -134,7 +140,7 @@ def test_whatever_json_says_comes_back_with_every_digit(values):
     def echo(anything: Any) -> Any:
         return anything
 
-    sent = exact_json.write({"data": [[at, value] for at, value in enumerate(values)]})
+    sent = exact_json.serialize({"data": [[at, value] for at, value in enumerate(values)]})
     reply = kit.ask(svc, body=sent)
     assert exact_json.parse(reply.body) == exact_json.parse(sent)
 
@@ -183,7 +189,7 @@ def test_the_context_prefers_the_exact_headers():
         "sf-external-function-current-query-id": "q",
         "sf-external-function-signature": "(N NUMBER)",
         "sf-context-current-user": "Zo ",
-        "sf-context-current-user-base64": twin("Zoë"),
+        "sf-context-current-user-base64": encode_base64("Zoë"),
         "sf-custom-volume-measure": "liters",
     }
     found = kit.values(kit.ask(svc, [1], batch_id="b", **headers))[0]

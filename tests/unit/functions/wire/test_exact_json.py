@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.functions.wire.exact_json import NotJson, parse, write
+from snowmelt.functions.wire.exact_json import JsonSyntaxError, parse, serialize
 
 DIGITS = "12345678901234567890123456789012345678"
 
@@ -18,7 +18,7 @@ def test_38_digits_survive_as_int_and_as_decimal():
     text = f"[{DIGITS},-{DIGITS},0.{DIGITS},{DIGITS[:20]}.{DIGITS[20:]}]".encode()
     values = parse(text)
     assert values[2] == Decimal(f"0.{DIGITS}")
-    assert write(values) == text
+    assert serialize(values) == text
 
 
 def test_a_number_is_a_float_only_where_that_says_the_same():
@@ -29,7 +29,7 @@ def test_a_number_is_a_float_only_where_that_says_the_same():
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=12))
 def test_every_decimal_comes_back_as_it_went(value):
-    assert Decimal(str(parse(write([value]))[0])) == value
+    assert Decimal(str(parse(serialize([value]))[0])) == value
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))
@@ -39,13 +39,13 @@ def test_json_that_python_writes_is_read_alike(value):
 
 def test_half_a_surrogate_pair_goes_both_ways():
     assert parse(b'["\\ud800"]') == ["\ud800"]
-    assert write({"a": ["\ud800", Decimal("1.50")]}) == b'{"a":["\\ud800",1.50]}'
+    assert serialize({"a": ["\ud800", Decimal("1.50")]}) == b'{"a":["\\ud800",1.50]}'
 
 
 def test_what_python_services_write_is_taken_when_asked_for():
     assert parse(b"\xef\xbb\xbf[Infinity]", lenient=True) == [float("inf")]
     for text in (b"\xef\xbb\xbf[1]", b"[NaN]"):
-        with pytest.raises(NotJson):
+        with pytest.raises(JsonSyntaxError):
             parse(text)
 
 
@@ -63,6 +63,6 @@ def test_what_python_services_write_is_taken_when_asked_for():
     ],
 )
 def test_what_is_no_json_is_said_without_repeating_it(text):
-    with pytest.raises(NotJson) as refused:
+    with pytest.raises(JsonSyntaxError) as refused:
         parse(text, lenient=True)
     assert "secret" not in str(refused.value)

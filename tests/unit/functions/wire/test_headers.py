@@ -5,15 +5,23 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.functions.errors import DeclarationInvalid
-from snowmelt.functions.signature import Argument, Signature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
 from snowmelt.functions.wire import headers as names
-from snowmelt.functions.wire.headers import check_custom, plain, request_headers, text_of, twin
+from snowmelt.functions.wire.headers import (
+    decode_header,
+    encode_base64,
+    make_request_headers,
+    replace_illegal_characters,
+    validate_custom_headers,
+)
 
-SEED = Signature("ext_func", (Argument("n", parse_type("INTEGER")),), parse_type("VARCHAR"))
+SEED = FunctionSignature(
+    "ext_func", (FunctionArgument("n", parse_type("INTEGER")),), parse_type("VARCHAR")
+)
 
 
 def test_the_published_example_is_sent_byte_for_byte():
-    assert request_headers(SEED, "q", "b") == {
+    assert make_request_headers(SEED, "q", "b") == {
         "sf-external-function-format": "json",
         "sf-external-function-format-version": "1.0",
         "sf-external-function-current-query-id": "q",
@@ -28,25 +36,31 @@ def test_the_published_example_is_sent_byte_for_byte():
 
 
 def test_a_twin_seen_in_the_wild_is_ours():
-    assert twin("(B VARCHAR)") == "KEIgVkFSQ0hBUik="
+    assert encode_base64("(B VARCHAR)") == "KEIgVkFSQ0hBUik="
 
 
 def test_a_run_of_illegal_characters_is_one_blank():
-    assert plain("a\r\né💧b c") == "a b c"
+    assert replace_illegal_characters("a\r\né💧b c") == "a b c"
 
 
 def test_context_headers_carry_their_twin_and_custom_ones_do_not():
-    sent = request_headers(
+    sent = make_request_headers(
         SEED, "q", "b", custom={"volume-measure": "liters"}, context={"CURRENT_USER": "Zoë"}
     )
     assert sent["sf-custom-volume-measure"] == "liters"
     assert sent["sf-context-current-user"] == "Zo "
-    assert text_of(sent, "sf-context-current-user") == "Zoë"
+    assert decode_header(sent, "sf-context-current-user") == "Zoë"
     assert "sf-custom-volume-measure-base64" not in sent
 
 
 def test_a_broken_twin_leaves_the_plain_value():
-    assert text_of({names.NAME: "f", names.NAME + names.TWIN: "***"}, names.NAME) == "f"
+    assert (
+        decode_header(
+            {names.FUNCTION_NAME: "f", names.FUNCTION_NAME + names.BASE64_SUFFIX: "***"},
+            names.FUNCTION_NAME,
+        )
+        == "f"
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,4 +69,4 @@ def test_a_broken_twin_leaves_the_plain_value():
 )
 def test_custom_headers_that_cannot_be_sent_are_refused(custom):
     with pytest.raises(DeclarationInvalid):
-        check_custom(custom)
+        validate_custom_headers(custom)

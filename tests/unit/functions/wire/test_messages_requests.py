@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from snowmelt.functions.errors import BatchInvalid
-from snowmelt.functions.signature import Argument, parse_type
+from snowmelt.functions.signature import FunctionArgument, parse_type
 from snowmelt.functions.wire.messages import RequestReader, RequestWriter
 from snowmelt.functions.wire.values import BinaryForm, Formats
 
@@ -21,7 +21,7 @@ SEED = b"""{
 
 
 def arguments(*types, nullable=False):
-    return [Argument(f"a{at}", parse_type(text), nullable) for at, text in enumerate(types)]
+    return [FunctionArgument(f"a{at}", parse_type(text), nullable) for at, text in enumerate(types)]
 
 
 def columns(body, *types, **formats):
@@ -121,7 +121,7 @@ def test_what_is_written_is_read_again():
         b"\x01",
         {"a": 10**30},
     )
-    body = RequestWriter(arguments(*types)).body(2, [(value, None) for value in row])
+    body = RequestWriter(arguments(*types)).encode_body(2, [(value, None) for value in row])
     count, found = RequestReader(arguments(*types)).read(body)[:2]
     assert count == 2
     assert [column[0] for column in found] == list(row)

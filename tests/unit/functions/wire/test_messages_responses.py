@@ -8,19 +8,19 @@ from decimal import Decimal
 
 import pytest
 
-from snowmelt.functions.errors import ReplyInvalid
+from snowmelt.functions.errors import ResponseInvalid
 from snowmelt.functions.signature import parse_type
-from snowmelt.functions.wire.messages import ReplyReader, ReplyWriter, RowFailure
+from snowmelt.functions.wire.messages import ResponseReader, ResponseWriter, RowFailure
 
 
 def read(body, type_text="VARCHAR", count=2, **options):
-    return ReplyReader(parse_type(type_text), **options).read(body, count)
+    return ResponseReader(parse_type(type_text), **options).read(body, count)
 
 
 def written(values, type_text):
-    writer = ReplyWriter(parse_type(type_text))
-    found, failures = writer.values(values)
-    return writer.body(found, failures), failures
+    writer = ResponseWriter(parse_type(type_text))
+    found, failures = writer.convert_values(values)
+    return writer.encode_body(found, failures), failures
 
 
 def test_the_published_example_is_read_as_values_and_as_text():
@@ -51,7 +51,7 @@ def test_the_published_example_is_read_as_values_and_as_text():
     ],
 )
 def test_each_broken_reply_has_its_sentence_without_the_payload(body, reason):
-    with pytest.raises(ReplyInvalid, match=reason) as refused:
+    with pytest.raises(ResponseInvalid, match=reason) as refused:
         read(body)
     assert "secret" not in str(refused.value)
 
@@ -95,7 +95,7 @@ def test_values_are_read_as_the_result_is_declared(type_text, json, value):
 )
 @pytest.mark.parametrize("raw", [False, True])
 def test_a_value_that_does_not_fit_is_named_by_its_row(type_text, json, raw):
-    with pytest.raises(ReplyInvalid, match="Row 0"):
+    with pytest.raises(ResponseInvalid, match="Row 0"):
         read(f'{{"data":[[0,{json}]]}}'.encode(), type_text, 1, raw=raw)
 
 

@@ -6,12 +6,12 @@ import datetime as dt
 
 from snowmelt.clock import ManualClock
 from snowmelt.functions.caller.call_log import CallRecord
-from snowmelt.functions.caller.plan import Place
+from snowmelt.functions.caller.plan import QueryPosition
 from snowmelt.spark.functions.call_log import Spool, forget, records
 from snowmelt.storage.local_store import LocalStore
 
 START = dt.datetime(2026, 3, 1, 23, 59, tzinfo=dt.UTC)
-PLACE = Place("query", 1, 2)
+PLACE = QueryPosition("query", 1, 2)
 
 
 def record(batch="b", **changes):

@@ -7,15 +7,15 @@ import pytest
 from snowmelt.catalog.objects.callable_functions import CallableFunction
 from snowmelt.catalog.objects.external_functions import FunctionName
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction
-from snowmelt.functions.signature import Argument, Signature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
 from snowmelt.spark.functions.call_rewriter import CallMalformed, Given, bound, overload
 
 TEXT = parse_type("VARCHAR")
 
 
 def function(*arguments):
-    listed = tuple(Argument(name, TEXT, default=default) for name, default in arguments)
-    definition = ExternalFunction(Signature("f", listed, TEXT), "http://h/f", "I")
+    listed = tuple(FunctionArgument(name, TEXT, default=default) for name, default in arguments)
+    definition = ExternalFunction(FunctionSignature("f", listed, TEXT), "http://h/f", "I")
     name = FunctionName("DEMO", "PUBLIC", "F")
     integration = ApiIntegration("I", "http", ("http://h",))
     return CallableFunction(name, definition, integration, None, None)

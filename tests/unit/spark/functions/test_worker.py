@@ -9,7 +9,7 @@ import pytest
 
 from snowmelt.functions.caller.plan import CallPlan
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction
-from snowmelt.functions.signature import Argument, Signature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
 from snowmelt.spark.functions.call_log import Spool
 from snowmelt.spark.functions.worker import INSTANTS, Use, place_of
 
@@ -78,7 +78,9 @@ def test_instants_are_told_in_the_zone_of_the_session(name, text):
 )
 def test_a_column_comes_for_the_instant_or_for_the_number_of_rows(arguments, headers, columns):
     text = parse_type("VARCHAR")
-    signature = Signature("F", tuple(Argument(f"A{n}", text) for n in range(arguments)), text)
+    signature = FunctionSignature(
+        "F", tuple(FunctionArgument(f"A{n}", text) for n in range(arguments)), text
+    )
     function = ExternalFunction(signature, "http://h/f", "I", context_headers=headers)
     plan = CallPlan(function, ApiIntegration("I", "http", ("http://h",)), "UTC")
     use = Use(plan, False, SESSION, Spool("file:///nowhere", "F"))
